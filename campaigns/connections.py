@@ -135,8 +135,8 @@ class Connections:
         """Redis's client checks its kept connections by itself."""
         if self._redis is None:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
-            self._throttle = AsyncThrottle(self._redis)
-        return self._throttle, AsyncHealth(self._redis)
+            self._throttle, self._health = AsyncThrottle(self._redis), AsyncHealth(self._redis)
+        return self._throttle, self._health
 
     def suppressions(self, adoptions: int) -> RecentSuppressions:
         """Those newer than jobs' imports. A store that was taken over since may have lost what was known."""

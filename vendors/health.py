@@ -124,12 +124,12 @@ class AsyncHealth:
     """The part of Health that the sender's event loop needs."""
 
     def __init__(self, redis: AsyncRedis) -> None:
-        self._script = redis.register_script(SCRIPT)
+        self._script = redis_clients.AsyncScript(redis, SCRIPT)
 
     async def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """See Health.note."""
         try:
-            await self._script(keys=[_key(vendor_id)], args=[*policy.args("note", good, bad), trouble[:LONGEST]])
+            await self._script.run([_key(vendor_id)], [*policy.args("note", good, bad), trouble[:LONGEST]])
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
 

@@ -6,7 +6,7 @@ expires, so a worker that was killed soon disappears.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,6 +16,7 @@ from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 SECONDS = 5.0
@@ -30,6 +31,32 @@ def connect_async(url: str) -> AsyncRedis:
     """The same for an event loop, with the default time."""
     retry = AsyncRetry(NoBackoff(), 0)
     return AsyncRedis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=retry)
+
+
+class AsyncScript:
+    """A Lua script for an event loop, run without the client, whose way to a connection and back takes as long as it.
+
+    It keeps the connections that it takes from the client's pool.
+    """
+
+    def __init__(self, redis: AsyncRedis, script: str) -> None:
+        self._script, self._pool = redis.register_script(script), redis.connection_pool
+        self._kept: list[Any] = []
+
+    async def run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Raises RedisError."""
+        connection = self._kept.pop() if self._kept else await self._pool.get_connection()
+        try:
+            await self._pool.ensure_connection(connection)
+            await connection.send_command("EVALSHA", self._script.sha, len(keys), *keys, *args, check_health=False)
+            return await connection.read_response()
+        except NoScriptError:
+            return await self._script(keys, args)
+        except BaseException:  # an answer may be on its way
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            self._kept.append(connection)
 
 
 def try_to_write(url: str, seconds: float) -> None:

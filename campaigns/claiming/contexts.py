@@ -192,7 +192,8 @@ class Contexts:
     async def _read(self) -> None:
         while True:
             await asyncio.sleep(FIND_OUT)
-            streams = list(self._followed)
+            if not (streams := list(self._followed)):
+                continue
             try:
                 for one, context in zip(streams, await read(self._rows, [one.of for one in streams]), strict=True):
                     one.note(context)

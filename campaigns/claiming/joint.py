@@ -2,7 +2,8 @@
 
 Together are streams of one process for whose calls the same must hold when the claim commits: the credential, the
 limits, the generation, the adoption of the store. There is one question for permits and one statement for all of them.
-Nobody waits for company: a stream that comes alone is served at once.
+Nobody waits for company: a stream that comes alone is served at once. Where the throttle says that nothing can be
+granted before a certain time, all wait in their queue until then, and are asked for together by one question.
 
 Permits are shared out equally, and who was last given some longest ago comes first. So neither a stream with many free
 connections nor one that asks more often keeps permits from another one.
@@ -10,30 +11,26 @@ A round has a task of its own: a stream that is cut off harms no other, and what
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import DataError, IntegrityError, NotSupportedError, ProgrammingError
 from psycopg import Error as RowsError
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled
 
 from campaigns import failpoints
-from campaigns.claiming import claims, limits
-from campaigns.claiming.claims import ByCount, Claimed, Claimer, ToClaim
-from campaigns.claiming.contexts import SendContext
+from campaigns.claiming import claims
+from campaigns.claiming.claims import ByCount, Claimed, ToClaim
+from campaigns.claiming.contexts import FIND_OUT, SendContext
 from campaigns.claiming.letters import Lease
-from campaigns.claiming.limits import Need
+from campaigns.claiming.limits import PATIENCE, Need
+from campaigns.claiming.permits import Permits
+from campaigns.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
 from campaigns.connections import Connections
-from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
-from vendors.limits.values import AcquireResult, Grant, Lost, Never, Paused, Scope, Skewed, Wait, share_out
-
-log = logging.getLogger(__name__)
+from vendors.limits.values import Grant, Scope, Wait, share_out
 
 ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk
 MOST = 64  # streams in a round: as long is the note that Redis keeps of a grant
@@ -43,114 +40,12 @@ REFUSED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class WantedClaim:
-    """What a stream asks for. served: when it was last given permits, in seconds of time.monotonic.
-
-    most: how many messages it can call; it is called when its round begins. allowed: called just before the claim;
-    False: nothing is claimed for it. The others are those of claims.ToClaim.
-    """
-
-    lease: Lease
-    cursor: int
-    end: int
-    closes: datetime | None
-    claimer: Claimer
-    served: float
-    most: Callable[[], int]
-    allowed: Callable[[], bool]
-
-    def asked(self, permits: int) -> ToClaim:
-        most, units = self.claimer.fitting(permits)
-        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units)
-
-
-class Permitted(NamedTuple):
-    """What was claimed, and a permit for each unit of it. deadline: of the grant."""
-
-    lease: Lease
-    claimed: Claimed
-    permits: Sequence[str]
-    deadline: float
-
-
-class NotGranted(NamedTuple):
-    """Why there are no permits. until: a stream that does not want to wait may be taken again then."""
-
-    why: Wait | Paused | Never | Lost | Skewed
-    until: datetime | None = None
-
-
-class Permits:
-    """Asks for the permits of vendors, and returns them. rows: executes as a connection to the database does."""
-
-    def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
-        self._throttle, self._rows = throttle, rows
-
-    async def acquire(self, scope: Scope, need: Need, hold: float, note: str) -> tuple[AcquireResult, datetime | None]:
-        """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
-
-        hold: seconds within which a call has surely ended; note: Redis remembers it. Raises ThrottleUnreachable.
-        """
-        answer = await self._ask(scope, need, hold, note)
-        if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
-            return answer, None
-        opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
-        # A sender that cancels permits clears that row, but may have done so just before it was written.
-        answer = await self._ask(scope, need, hold, note)
-        if isinstance(answer, Grant):
-            await limits.undo_full(self._rows, scope.vendor_id)
-        return answer, opens_at
-
-    async def _ask(self, scope: Scope, need: Need, hold: float, note: str) -> AcquireResult:
-        if not need.least:
-            return Grant("", 0, time.monotonic() + hold)
-        return await self._throttle.acquire(scope, need.want, hold, need.least, note)
-
-    async def done(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns the permits of calls that are over."""
-        failpoints.here("before_done")
-        try:
-            await self._throttle.done(scope, permits)
-        except ThrottleUnreachable:  # they expire by themselves
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
-        failpoints.here("after_done")
-
-    async def cancel(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns permits for which no call was started: they can be granted again at once."""
-        try:
-            await self._throttle.cancel(scope, permits)
-        except ThrottleUnreachable:
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
-        else:
-            await limits.undo_full(self._rows, scope.vendor_id)
-
-
-Answer = Permitted | NotGranted
-Waiting = tuple[WantedClaim, "asyncio.Future[Answer]"]
-
-
-@dataclass(slots=True)
-class _Group:
-    """Streams for which the same must hold when the claim commits: `terms`, as claims.CLAIM names them.
-
-    rounds: how many are on their way; gathering: one of them is about to take those that wait.
-    """
-
-    scope: Scope
-    hold: float
-    terms: dict[str, Any]
-    waiting: list[Waiting]
-    rounds: int = 0
-    gathering: bool = False
-
-
 class JointClaims:
     """Claims for all streams of an event loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections, self._rows = connections, connections.claims
-        self._groups: dict[tuple[Any, ...], _Group] = {}  # with a round on its way
+        self._groups: dict[tuple[Any, ...], Group] = {}  # with a round on its way
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
@@ -170,24 +65,36 @@ class JointClaims:
                 "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
                 "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold,
             }  # fmt: skip
-            group = self._groups[key] = _Group(scope, hold, terms, [])
-        waiting: Waiting = ask, asyncio.get_running_loop().create_future()
+            group = self._groups[key] = Group(scope, hold, terms)
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(ask, loop.create_future(), time.monotonic() + FIND_OUT)
         group.waiting.append(waiting)
+        letting_go = loop.call_later(FIND_OUT, group.let_go, waiting)
         if group.rounds < ROUNDS and not group.gathering:
             group.rounds, group.gathering = group.rounds + 1, True
             self._start(self._serve(key, group))
         try:
-            return await waiting[1]
+            return await waiting.answer
         except asyncio.CancelledError:
-            if not waiting[1].cancelled():  # it had come, or an error
-                if waiting[1].exception() is None:
-                    self._let_go(scope, waiting[1].result())
+            if not waiting.answer.cancelled():  # it had come, or an error
+                if waiting.answer.exception() is None:
+                    self._let_go(scope, waiting.answer.result())
             elif waiting in group.waiting:
                 group.waiting.remove(waiting)
             raise
+        finally:
+            letting_go.cancel()
+
+    def leave(self, lease: Lease) -> None:
+        """The stream has something else to do: it is told so, unless a round is on its way for it."""
+        for group in self._groups.values():
+            for one in [one for one in group.waiting if one.ask.lease == lease]:
+                group.let_go(one)
 
     async def close(self) -> None:
         """Waits for what is on its way; no stream may be left."""
+        for group in self._groups.values():
+            group.open()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -196,79 +103,92 @@ class JointClaims:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, key: tuple[Any, ...], group: _Group) -> None:
+    async def _serve(self, key: tuple[Any, ...], group: Group) -> None:
         """Serves those of a group that wait, a round after the other, until nobody does."""
+        gathers = True
         try:
             permits = Permits(self._connections.to_redis()[0], self._rows)
             while True:
                 await asyncio.sleep(0)  # who is ready in this turn of the event loop comes along
-                group.gathering = False
-                group.waiting.sort(key=lambda one: one[0].served)
+                await group.opening()
+                group.gathering = gathers = False
+                group.waiting.sort(key=lambda one: one.ask.served)
                 together = group.waiting[:MOST]
                 del group.waiting[:MOST]
                 if not together:
                     break
                 await self._round(permits, group, together)
+                if group.gathering:  # another round takes those that wait
+                    break
+                group.gathering = gathers = True
         except Exception as error:  # nobody waits for a round that does not come
-            _fail((answer for _, answer in group.waiting), error)
+            for one in group.waiting:
+                one.tell(error)
             group.waiting.clear()
             raise
         finally:
-            group.rounds, group.gathering = group.rounds - 1, False
+            group.rounds, group.gathering = group.rounds - 1, group.gathering and not gathers
             if not group.rounds:
                 del self._groups[key]
-                for _, answer in group.waiting:
-                    answer.cancel()
+                for one in group.waiting:
+                    one.answer.cancel()
 
-    async def _round(self, permits: Permits, group: _Group, together: Sequence[Waiting]) -> None:
-        """Answers them all. If the database refuses their statement, each has one of its own: one harms no other.
+    async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:
+        """Answers them all, or lets them wait on. If the database refuses their statement, each has one of its own.
 
-        So it does if one of their jobs is locked for longer than claims.LOCKED_MOST; who has that job waits alone then.
+        So one harms no other, nor if one of their jobs is locked for longer than claims.LOCKED_MOST; who has that job
+        waits alone then.
         """
-        asks, answers = list[tuple[WantedClaim, Need]](), list["asyncio.Future[Answer]"]()
-        for ask, answer in together:
-            if not answer.cancelled():
+        served, needs = list[Waiting](), list[Need]()
+        for one in together:
+            if not one.answer.cancelled():
                 try:
-                    asks.append((ask, ask.claimer.need(ask.most())))
-                    answers.append(answer)
+                    needs.append(one.ask.claimer.need(one.ask.most()))
+                    served.append(one)
                 except Exception as error:
-                    answer.set_exception(error)
-        if not asks:
+                    one.tell(error)
+        if not served:
             return
         try:
-            found, unused = await self._answers(permits, group, asks)
+            found, unused = await self._answers(permits, group, [one.ask for one in served], needs)
         except Exception as error:
-            if isinstance(error, REFUSED) and len(asks) > 1:
-                one_by_one = zip((ask for ask, _ in asks), answers, strict=True)
-                await asyncio.gather(*(self._round(permits, group, [one]) for one in one_by_one))
+            if isinstance(error, REFUSED) and len(served) > 1:
+                await asyncio.gather(*(self._round(permits, group, [one]) for one in served))
                 return
-            _fail(answers, error)
+            for one in served:
+                one.tell(error)
             return
-        for answer, came in zip(answers, found, strict=True):
-            if isinstance(came, Exception):
-                _fail([answer], came)
-            elif answer.cancelled():
+        for one, came in zip(served, found, strict=True):
+            if came is None:
+                group.queue_again(one)
+            elif one.answer.cancelled() and not isinstance(came, Exception):
                 self._let_go(group.scope, came)
             else:
-                answer.set_result(came)
+                one.tell(came)
         if unused:
             with suppress(RowsError):  # casters learn later that there are permits again
                 await permits.cancel(group.scope, unused)
+            for other in self._groups.values():
+                if other.scope.vendor_id == group.scope.vendor_id:
+                    other.open()
 
     async def _answers(
-        self, permits: Permits, group: _Group, wanted: Sequence[tuple[WantedClaim, Need]]
-    ) -> tuple[list[Answer | Exception], list[str]]:
-        """(an answer for each, or its own error; the permits that are not used)."""
+        self, permits: Permits, group: Group, asks: Sequence[WantedClaim], needs: Sequence[Need]
+    ) -> tuple[list[Answer | Exception | None], list[str]]:
+        """(an answer for each, or its own error, None: nothing was granted now; the permits that are not used)."""
         failpoints.here("before_grant")
-        asks, needs = zip(*wanted, strict=True)
         wants = [need.want for need in needs]
         # By this note a takeover of the store finds out what it may have lost (failover/recovery.py).
         jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
         note = " ".join((str(group.scope.credential_id), *jobs))
         of_all = Need(sum(wants), min(need.least for need in needs))
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note)
+        if isinstance(grant, Wait) and grant.seconds <= PATIENCE:
+            group.closed_for(grant.seconds)
+            return [None] * len(asks), []
         if not isinstance(grant, Grant):
             return [NotGranted(grant, until)] * len(asks), []
+        group.closed_for(grant.more_after if grant.more_after <= PATIENCE else 0.0)
         failpoints.here("after_grant")
         shares = share_out(grant.units, wants)
         enough = [share >= need.least for share, need in zip(shares, needs, strict=True)]
@@ -283,8 +203,9 @@ class JointClaims:
             claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
         except REFUSED:
             await permits.cancel(group.scope, grant.places())
+            group.open()
             raise
-        found: list[Answer | Exception] = []
+        found: list[Answer | Exception | None] = []
         places, unused = iter(grant.places()), []
         for n, ask in enumerate(asks):
             names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
@@ -292,10 +213,10 @@ class JointClaims:
             unused += names[used:]
             # Who has got too little is the first one in the next round.
             got = Permitted(ask.lease, came, names[:used], grant.deadline)
-            found.append(failed.get(n) or (got if enough[n] else NotGranted(Wait(0.0))))
+            found.append(failed.get(n) or (got if enough[n] else None))
         return found, unused
 
-    async def _claim(self, group: _Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
+    async def _claim(self, group: Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
         if not asked:
             return []
         async with self._rows.one() as connection:
@@ -312,9 +233,3 @@ class JointClaims:
                 async with self._rows.one() as connection:
                     await claims.release(connection, got.lease, got.claimed.claim)
         await Permits(self._connections.to_redis()[0], self._rows).done(scope, got.permits)
-
-
-def _fail(answers: "Iterable[asyncio.Future[Answer]]", error: Exception) -> None:
-    for answer in answers:
-        if not answer.cancelled():
-            answer.set_exception(error)

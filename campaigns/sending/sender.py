@@ -17,6 +17,7 @@ from campaigns.claiming import claims, letters
 from campaigns.claiming.claims import NEW_PASS, UNCALLED
 from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.joint import JointClaims
+from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
 from campaigns.lifecycle import hold, move
@@ -50,6 +51,7 @@ class Sender:
         self._connections = Connections()
         self._database = DatabaseThreads() if many else None
         self._contexts = Contexts(self._connections.claims)
+        self._leases = Leases(self._connections.claims)
         self._joint = JointClaims(self._connections)
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
@@ -75,6 +77,7 @@ class Sender:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.run(self._contexts.close())
+            self._loop.run(self._leases.close())
             self._loop.run(self._joint.close())
             self._loop.run(self._recorder.close())
             self._loop.run(self._connections.close())
@@ -86,9 +89,9 @@ class Sender:
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         to_vendor = self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter)
         async with to_vendor as adapter:
-            with self._contexts.follow(job) as followed:
+            with self._contexts.follow(job) as followed, self._leases.kept(job.lease) as lives:
                 job = replace(job, adapter=adapter)
-                end = await Stream(job, self._connections, self._joint, followed, self._recorder, stopping).run()
+                end = await Stream(job, self._connections, self._joint, followed, self._recorder, lives, stopping).run()
         await self._recorder.merge_ended(job.lease.job_id)
         return end
 

@@ -18,11 +18,13 @@ from psycopg import Error as RowsError
 from campaigns import sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.contexts import FIND_OUT, Followed
-from campaigns.claiming.joint import JointClaims, Permits, Permitted, WantedClaim
+from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.letters import LeasedJob
 from campaigns.claiming.limits import PATIENCE
+from campaigns.claiming.permits import Permits
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
+from campaigns.claiming.waiting import Permitted, WantedClaim
 from campaigns.connections import Connections
 from campaigns.failover import guard
 from campaigns.lifecycle import merge
@@ -67,10 +69,11 @@ class Stream:
         joint: JointClaims,
         followed: Followed,
         recorder: Recorder,
+        lives: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> None:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
-        self._refusals, self._connections = recorder.refusals, connections
+        self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
@@ -81,7 +84,7 @@ class Stream:
         self._pool = CallPool(job, self._write, connections.attachments)
         self._closes: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
-        self._health_noted = self._beaten = time.monotonic()
+        self._health_noted = time.monotonic()
 
     async def run(self) -> StreamEnd:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
@@ -189,9 +192,7 @@ class Stream:
             self._health_noted = now
             await self._tell_health()
         await self._tell_reached()
-        if now - self._beaten > settings.HEARTBEAT_SECONDS:
-            self._beaten = now
-            await claims.heartbeat(self._claims, self._job.lease)
+        self._lives()
 
     async def _tell_reached(self) -> None:
         if self._context.reached_at(self._pool.answered_at):
@@ -256,8 +257,6 @@ class Stream:
         match answer.why:
             case Wait(seconds) if seconds > PATIENCE:
                 return StreamEnd(until=answer.until, reason="rate limit reached")
-            case Wait(seconds):
-                await asyncio.sleep(min(seconds, FIND_OUT))
             case Paused():
                 return StreamEnd(reason="paused: the limit is 0")
             case Never(units):
@@ -312,7 +311,9 @@ class Stream:
             self._context = await self._followed.read()
 
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
-        """Stores results and returns permits."""
+        """Stores results and returns permits. A refusal is heeded at once, not when the limit lets the stream go on."""
+        if self._pool.refusal:
+            self._joint.leave(self._job.lease)
         await asyncio.gather(
             self._permits.done(self._context.scope, permits),
             self._recorder.store(self._job.lease, answers, self._pool.patience),

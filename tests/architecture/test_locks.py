@@ -21,6 +21,7 @@ ALLOWED = {
     "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of the job itself; what was learned meanwhile forbids the claim",
     "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
+    "campaigns/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence and status are of the row itself",
     # of other rows
     "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",

@@ -49,6 +49,22 @@ def test_more_than_is_free_is_asked_for_and_what_is_free_is_granted(vendor: Virt
     assert isinstance(grant, Grant) and grant.units == 2 and len(grant.places()) == 2
 
 
+def test_who_is_granted_less_than_is_wanted_is_told_when_there_can_be_more(vendor: VirtualVendor) -> None:
+    """At the earliest: by all windows, and as if what is in flight ended at once."""
+    scope = vendor.scope((4, 60), (9, 50), credential=((5, 30),))
+    vendor.throttle.done(scope, vendor.get(scope, 3))
+    vendor.clock.advance(20)
+    grant = vendor.ask(scope, want=3)
+    assert isinstance(grant, Grant) and (grant.units, grant.more_after) == (1, 40)
+    assert vendor.ask(scope) == Wait(40)
+    vendor.clock.advance(40)
+    grant = vendor.ask(scope, want=3, least=2)
+    assert isinstance(grant, Grant) and (grant.units, grant.more_after) == (3, 0)
+    vendor.clock.advance(60 + HOLD)
+    grant = vendor.ask(scope, want=9, least=3)
+    assert isinstance(grant, Grant) and (grant.units, grant.more_after) == (4, 60)
+
+
 def test_a_place_is_held_while_its_call_is_in_flight_and_a_window_longer(vendor: VirtualVendor) -> None:
     scope = vendor.scope((1, 60))
     places = vendor.get(scope)

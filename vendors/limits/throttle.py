@@ -28,9 +28,9 @@ from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
-from redis.exceptions import NoScriptError
 
 from vendors.limits.values import AcquireResult, Grant, Granted, Limit, Lost, Never, Paused, Scope, Skewed, Trail, Wait
+from vendors.redis_clients import AsyncScript
 
 NOISE = 0.01  # seconds; two clocks are never read at exactly the same moment
 
@@ -227,29 +227,15 @@ class Throttle(_Script):
 
 
 class AsyncThrottle(_Script):
-    """The same throttle for the sender's event loop. It keeps the connections that it takes from the client's pool."""
+    """The same throttle for the sender's event loop."""
 
     def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
         super().__init__(**clocks)
-        self._script, self._pool = redis.register_script(SCRIPT), redis.connection_pool
-        self._kept: list[Any] = []
+        self._script = AsyncScript(redis, SCRIPT)
 
     async def _run(self, ask: Ask) -> Any:
-        """Runs the script without the client, whose way to a connection and back takes as long as the command."""
-        keys, args = ask
         try:
-            connection = self._kept.pop() if self._kept else await self._pool.get_connection()
-            try:
-                await self._pool.ensure_connection(connection)
-                await connection.send_command("EVALSHA", self._script.sha, len(keys), *keys, *args, check_health=False)
-                return await connection.read_response()
-            except NoScriptError:
-                return await self._script(keys, args)
-            except BaseException:  # an answer may be on its way
-                await connection.disconnect(nowait=True)
-                raise
-            finally:
-                self._kept.append(connection)
+            return await self._script.run(*ask)
         except RedisError as error:
             raise ThrottleUnreachable(str(error)) from error
 
@@ -308,7 +294,7 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
 def _answer(reply: list[Any], grant: Grant) -> AcquireResult:
     word, number = _parsed(reply)
     if word == "grant":
-        return Grant(grant.id, number, grant.deadline)
+        return Grant(grant.id, number, grant.deadline, int(reply[2]) / 1e6)
     if word == "wait":
         return Wait(number / 1e6)
     return Skewed(number / 1e6) if word == "skewed" else Lost()

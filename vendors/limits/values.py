@@ -49,12 +49,14 @@ class Scope:
 class Grant:
     """Places for `units` units of cost.
 
-    deadline: seconds of time.monotonic; no call may start or still run after it.
+    deadline: seconds of time.monotonic; no call may start or still run after it. more_after: if it is less than was
+    wanted, the seconds after which there can be more at the earliest.
     """
 
     id: str
     units: int
     deadline: float
+    more_after: float = 0.0
 
     def places(self) -> list[str]:
         """One name a unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""

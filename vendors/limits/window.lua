@@ -62,8 +62,19 @@ local function occupants(window)
   return '(' .. exact(math.max(early - window, 0)), '(+inf'
 end
 
+-- How many places of a window are taken, and how long it is until there is room for so many more.
+local function used_and_wait(key, units, window, more)
+  local from, to = occupants(window)
+  local used = redis.call('ZCOUNT', key, from, to)
+  local over = used + more - units
+  if over <= 0 then return used, 0 end
+  local leaver = redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', over - 1, 1)
+  -- what is in flight may complete at once: this is the earliest moment, never later than the true one
+  return used, math.min(tonumber(leaver[2]), early) + window - early
+end
+
 -- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, what for,
--- (units, window)...
+-- (units, window)... Answers how many were granted and, if that is less, after how long there can be `least` more.
 local function acquire()
   local mark, member, credential = seal(ARGV[4]), 'c' .. ARGV[5], KEYS[2]
   local want, least, hold, split = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -72,20 +83,14 @@ local function acquire()
   local known, reach = redis.call('ZSCORE', vendor, member), -tonumber(redis.call('ZSCORE', vendor, 'reach'))
   if known and not redis.call('ZSCORE', credential, mark) then return { 'lost' } end
 
-  local wait = 0
+  local asked, wait = want, 0
   for i = 12, #ARGV, 2 do
     local key = i < 12 + 2 * split and vendor or credential
     local units, window = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
     if window > reach then return { 'lost' } end  -- older places are gone: only the ledger knows them
     if known or key == vendor then
-      local used = redis.call('ZCOUNT', key, occupants(window))
-      local over = used + least - units
-      if over > 0 then
-        local from, to = occupants(window)
-        local leaver = redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', over - 1, 1)
-        -- what is in flight may complete at once: this is the earliest moment, never later than the true one
-        wait = math.max(wait, math.min(tonumber(leaver[2]), early) + window - early)
-      end
+      local used, longer = used_and_wait(key, units, window, least)
+      wait = math.max(wait, longer)
       want = math.min(want, units - used)
     else
       want = math.min(want, units)
@@ -105,7 +110,12 @@ local function acquire()
     each(key, 'ZADD', {}, names, score)
   end
   follow(ARGV[6] .. ' ' .. want .. ' ' .. ARGV[11])
-  return { 'grant', want }
+  for i = 12, want < asked and #ARGV or 0, 2 do  -- who wants more need not ask before it can be granted
+    local key = i < 12 + 2 * split and vendor or credential
+    local _, longer = used_and_wait(key, tonumber(ARGV[i]), tonumber(ARGV[i + 1]), least)
+    wait = math.max(wait, longer)
+  end
+  return { 'grant', want, exact(wait) }
 end
 
 -- done: places. With a clock far off the stamp is a guess: then a place keeps the end of its hold if that is sooner.

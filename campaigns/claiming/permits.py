@@ -1,0 +1,60 @@
+"""Permits of vendors: asked for, and returned."""
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from campaigns import failpoints
+from campaigns.claiming import limits
+from campaigns.claiming.limits import Need
+from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
+from vendors.limits.values import AcquireResult, Grant, Scope, Wait
+
+log = logging.getLogger(__name__)
+
+
+class Permits:
+    """Asks for the permits of vendors, and returns them. rows: executes as a connection to the database does."""
+
+    def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
+        self._throttle, self._rows = throttle, rows
+
+    async def acquire(self, scope: Scope, need: Need, hold: float, note: str) -> tuple[AcquireResult, datetime | None]:
+        """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
+
+        hold: seconds within which a call has surely ended; note: Redis remembers it. Raises ThrottleUnreachable.
+        """
+        answer = await self._ask(scope, need, hold, note)
+        if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
+            return answer, None
+        opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
+        # A sender that cancels permits clears that row, but may have done so just before it was written.
+        answer = await self._ask(scope, need, hold, note)
+        if isinstance(answer, Grant):
+            await limits.undo_full(self._rows, scope.vendor_id)
+        return answer, opens_at
+
+    async def _ask(self, scope: Scope, need: Need, hold: float, note: str) -> AcquireResult:
+        if not need.least:
+            return Grant("", 0, time.monotonic() + hold)
+        return await self._throttle.acquire(scope, need.want, hold, need.least, note)
+
+    async def done(self, scope: Scope, permits: Sequence[str]) -> None:
+        """Returns the permits of calls that are over."""
+        failpoints.here("before_done")
+        try:
+            await self._throttle.done(scope, permits)
+        except ThrottleUnreachable:  # they expire by themselves
+            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+        failpoints.here("after_done")
+
+    async def cancel(self, scope: Scope, permits: Sequence[str]) -> None:
+        """Returns permits for which no call was started: they can be granted again at once."""
+        try:
+            await self._throttle.cancel(scope, permits)
+        except ThrottleUnreachable:
+            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+        else:
+            await limits.undo_full(self._rows, scope.vendor_id)

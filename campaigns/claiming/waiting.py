@@ -1,0 +1,129 @@
+"""Streams that wait for permits and a claim in one queue, and until when nothing can be granted to them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from campaigns.claiming.claims import Claimed, Claimer, ToClaim
+from campaigns.claiming.contexts import FIND_OUT
+from campaigns.claiming.letters import Lease
+from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
+
+# Other processes wait for the same opening: none of them shall always be the first one, nor all of them ask just before
+# a call in flight has ended, which is when it may open at the earliest.
+SPREAD = 0.01  # of the time until then
+BLIND = 2 * FIND_OUT  # seconds after which all are asked for anyway: another process may have given permits back
+
+
+@dataclass(frozen=True, slots=True)
+class WantedClaim:
+    """What a stream asks for. served: when it was last given permits, in seconds of time.monotonic.
+
+    most: how many messages it can call; it is called when its round begins. allowed: called just before the claim;
+    False: nothing is claimed for it. The others are those of claims.ToClaim.
+    """
+
+    lease: Lease
+    cursor: int
+    end: int
+    closes: datetime | None
+    claimer: Claimer
+    served: float
+    most: Callable[[], int]
+    allowed: Callable[[], bool]
+
+    def asked(self, permits: int) -> ToClaim:
+        most, units = self.claimer.fitting(permits)
+        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units)
+
+
+class Permitted(NamedTuple):
+    """What was claimed, and a permit for each unit of it. deadline: of the grant."""
+
+    lease: Lease
+    claimed: Claimed
+    permits: Sequence[str]
+    deadline: float
+
+
+class NotGranted(NamedTuple):
+    """Why there are no permits. until: a stream that does not want to wait may be taken again then."""
+
+    why: Wait | Paused | Never | Lost | Skewed
+    until: datetime | None = None
+
+
+Answer = Permitted | NotGranted
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A stream in the queue. until: in seconds of time.monotonic; then it looks again whether it is to go on."""
+
+    ask: WantedClaim
+    answer: "asyncio.Future[Answer]"
+    until: float
+
+    def tell(self, came: Answer | Exception) -> None:
+        if self.answer.cancelled():
+            return
+        if isinstance(came, Exception):
+            self.answer.set_exception(came)
+        else:
+            self.answer.set_result(came)
+
+
+@dataclass(slots=True)
+class Group:
+    """Streams for which the same must hold when the claim commits: `terms`, as claims.CLAIM names them.
+
+    rounds: how many are on their way; gathering: one of them is about to take those that wait. opens: before that
+    nothing is granted, in seconds of time.monotonic; sooner: it has changed.
+    """
+
+    scope: Scope
+    hold: float
+    terms: dict[str, Any]
+    waiting: list[Waiting] = field(default_factory=list)
+    rounds: int = 0
+    gathering: bool = False
+    opens: float = 0.0
+    sooner: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def closed_for(self, seconds: float) -> None:
+        """The throttle grants nothing for so long."""
+        self.opens = time.monotonic() + min(seconds, BLIND) * random.uniform(1, 1 + SPREAD)
+
+    def open(self) -> None:
+        """Something may be granted now."""
+        self.opens = 0.0
+        self.sooner.set()
+
+    async def opening(self) -> None:
+        while (left := self.opens - time.monotonic()) > 0:
+            self.sooner.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.sooner.wait(), max(left, 0.001))
+
+    def queue_again(self, waiting: Waiting) -> None:
+        """It was given nothing: it stays in the queue unless it is to look after itself."""
+        try:
+            stays = time.monotonic() < waiting.until and waiting.ask.allowed()
+        except Exception as error:
+            waiting.tell(error)
+        else:
+            if not stays:
+                waiting.tell(NotGranted(Wait(0.0)))
+            elif not waiting.answer.cancelled():
+                self.waiting.append(waiting)
+
+    def let_go(self, waiting: Waiting) -> None:
+        """Ends its waiting, unless a round is on its way for it."""
+        if waiting in self.waiting:
+            self.waiting.remove(waiting)
+            waiting.tell(NotGranted(Wait(0.0)))
