@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Q
 from django.utils import formats
 from django.utils.translation import gettext as said
+from django.utils.translation import gettext_lazy as said_later
 from django.utils.translation import gettext_noop as _
 
 from campaigns.merging import OWN_ENDS
@@ -85,6 +86,11 @@ def of_sum(sums: Progress) -> str:
 def number(value: int) -> str:
     """1,200, or as the language of the page has it."""
     return str(formats.number_format(value, force_grouping=True))
+
+
+def choices(of: Any) -> list[tuple[str, Any]]:
+    """Of TextChoices for a form, in the language of the page."""
+    return [(value, said_later(label)) for value, label in of.choices]
 
 
 def reported(sums: Progress) -> str:

@@ -16,6 +16,7 @@ from django.urls import path
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
 
 from vendors import adapters, configuration, health, history, prices, restarts
 from vendors.adapters.base import InvalidSettings, NoSecret
@@ -38,7 +39,7 @@ class VendorForm(forms.ModelForm):
     adapter = forms.ChoiceField(choices=lambda: [(name, name) for name in adapters.names()])
     description = forms.FileField(
         required=False,
-        help_text="A description of the vendor, in TOML, for the adapter described. Stored in its settings.",
+        help_text=_("A description of the vendor, in TOML, for the adapter described. Stored in its settings."),
     )
 
     @cached_property
@@ -50,7 +51,7 @@ class VendorForm(forms.ModelForm):
         model = Vendor
         fields = "__all__"
         help_texts = {
-            "settings": "Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."
+            "settings": _("Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."),
         }
 
     def clean(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class CredentialForm(forms.ModelForm):
     secret = forms.JSONField(
         required=False,
         widget=WriteOnly,
-        help_text='A JSON object, as {"Authorization": "..."}. Never shown; empty keeps what is stored.',
+        help_text=_('A JSON object, as {"Authorization": "..."}. Never shown; empty keeps what is stored.'),
     )
 
     class Meta:

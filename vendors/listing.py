@@ -16,7 +16,8 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy
 
 COUNTED = 10_000  # rows; those after them are found by filters
 
@@ -84,8 +85,17 @@ class PlainForms(admin.options.BaseModelAdmin):
         return field
 
 
+TABLE = "admin/inline_rows.html"
+
+
 class OfOthers(PlainForms, admin.ModelAdmin):
     """An admin class of another app: its forms need no scripts, and its lists have no crosses and ticks."""
+
+    def get_inline_instances(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        found = super().get_inline_instances(request, obj)
+        for one in found:
+            one.template = TABLE if isinstance(one, admin.TabularInline) else one.template
+        return found
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return [self._shown(one) for one in super().get_list_display(request)]
@@ -102,10 +112,26 @@ def make_plain(site: admin.AdminSite) -> None:
             site.register(model, type(type(theirs).__name__, (OfOthers, type(theirs)), {}))
 
 
+class NamedFields(forms.BaseInlineFormSet):
+    """Rows of a table whose boxes have names: nothing but the head of the column says what they are for."""
+
+    @classmethod
+    def get_deletion_widget(cls) -> Any:
+        return forms.CheckboxInput({"aria-label": gettext_lazy("Delete?")})
+
+
 class Rows(PlainForms, admin.TabularInline):
     """Rows beside the one that is edited, with an empty one to add another."""
 
     extra = 1
+    formset = NamedFields
+    template = TABLE
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field:
+            field.widget.attrs["aria-label"] = capfirst(db_field.verbose_name)
+        return field
 
 
 class OwnLookups(PlainForms, admin.ModelAdmin):

@@ -128,7 +128,7 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description="recipients")
     def recipients(self, campaign: Campaign) -> str:
-        return f"{campaign.size:,}"
+        return labels.number(campaign.size)
 
     @admin.display(description="state")
     def badge(self, campaign: Any) -> SafeString:

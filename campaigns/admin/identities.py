@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from campaigns import entitlements, labels
 from campaigns.admin.base import Scoped
@@ -41,8 +42,10 @@ class IdentityForm(forms.ModelForm):
     secret = forms.CharField(
         required=False,
         widget=WriteOnly,
-        label="DKIM private key",
-        help_text="An RSA key in PEM. Never shown; empty keeps what is stored. `manage.py identity dkim` makes one.",
+        label=gettext_lazy("DKIM private key"),
+        help_text=gettext_lazy(
+            "An RSA key in PEM. Never shown; empty keeps what is stored. `manage.py identity dkim` makes one."
+        ),
     )
 
     class Meta:

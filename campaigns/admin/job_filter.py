@@ -176,7 +176,7 @@ class Pages(CappedPaginator):
 
 
 def _capped(count: int) -> str:
-    return f"{TAB_COUNTED:,}+" if count > TAB_COUNTED else f"{count:,}"
+    return f"{labels.number(min(count, TAB_COUNTED))}{'+' if count > TAB_COUNTED else ''}"
 
 
 def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:

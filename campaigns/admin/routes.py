@@ -12,11 +12,11 @@ from campaigns.admin.identities import OfTheirSponsors
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from campaigns.routes.entries import why_not
-from vendors.listing import Rows
+from vendors.listing import NamedFields, Rows
 from vendors.models import Credential
 
 
-class EntriesForm(forms.BaseInlineFormSet):
+class EntriesForm(NamedFields):
     def clean(self) -> None:
         """All of the route's channel, and never a sandbox beside a vendor that delivers."""
         super().clean()

@@ -8,8 +8,9 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
+from campaigns import labels
 from campaigns.intake import BadInput
 from campaigns.intake.suppression_file import SuppressionFile
 from campaigns.models import Sponsor, Suppression, Topic
@@ -23,19 +24,28 @@ UNPACKED = 100_000_000  # bytes of a spreadsheet: a thousand for each of them
 
 
 class ImportForm(forms.Form):
-    sponsor = forms.ModelChoiceField(Sponsor.objects.none())
-    channel = forms.ChoiceField(choices=Vendor.Channel.choices)
-    reason = forms.ChoiceField(choices=Suppression.Reason.choices, help_text="Where the file has none")
-    source = forms.CharField(max_length=MOST_TEXT, required=False, help_text="Where the file has none; empty: its name")
-    file = forms.FileField(
-        max_length=255, help_text=f"CSV or XLSX, up to 5 MB and {MOST:,} addresses; larger ones: suppression import"
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"))
+    channel = forms.ChoiceField(choices=labels.choices(Vendor.Channel), label=gettext_lazy("Channel"))
+    reason = forms.ChoiceField(
+        choices=labels.choices(Suppression.Reason),
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Where the file has none"),
     )
+    source = forms.CharField(
+        max_length=MOST_TEXT,
+        required=False,
+        label=gettext_lazy("Source"),
+        help_text=gettext_lazy("Where the file has none; empty: its name"),
+    )
+    file = forms.FileField(max_length=255, label=gettext_lazy("File"))
 
     def __init__(self, *args: Any, sponsors: Any, for_all: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field: Any = self.fields["sponsor"]
         field.queryset, field.required = sponsors, not for_all
-        field.help_text = "Empty: of all sponsors" if for_all else ""
+        field.help_text = gettext("Empty: of all sponsors") if for_all else ""
+        most = gettext("CSV or XLSX, up to 5 MB and %(most)s addresses; larger ones: suppression import")
+        self.fields["file"].help_text = most % {"most": labels.number(MOST)}
         self.rows: SuppressionFile | None = None
 
     def clean_file(self) -> Any:
@@ -55,6 +65,13 @@ class ImportForm(forms.Form):
         return file
 
 
+def said(added: int, rest: int) -> str:
+    """What came of an import."""
+    first = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
+    more = gettext(" %(rest)s were so already, were given twice, or have ended.") if rest else ""
+    return first % {"number": labels.number(added)} + more % {"rest": labels.number(rest)}
+
+
 def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, for_all: bool, by: Actor) -> HttpResponse:
     """sponsors: whose suppressions the user may add; for_all: those for all sponsors, too."""
     posted = (request.POST, request.FILES) if request.method == "POST" else ()
@@ -65,5 +82,5 @@ def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, fo
     whose = form.cleaned_data["sponsor"]
     added = suppressing.add(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)
     rest = len(form.rows) - added
-    messages.success(request, f"{added:,} suppressed; {rest:,} were so already, were given twice, or have ended.")
+    messages.success(request, said(added, rest))
     return redirect("admin:campaigns_suppression_changelist")

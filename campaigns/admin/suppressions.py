@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from campaigns import labels
 from campaigns.admin.base import Scoped
@@ -115,17 +116,20 @@ class SuppressionAdmin(Scoped):
     @admin.action(description="Lift: they may be written to again", permissions=["change"])
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.lift(_changeable(request, rows), _actor(request))
-        text = f"{number:,} lifted. What they have kept back is sent if you retry its job."
+        text = gettext("%(number)s lifted. What they have kept back is sent if you retry its job.")
+        text %= {"number": labels.number(number)}
         self.message_user(request, text, messages.SUCCESS)
 
     @admin.action(description="Erase the addresses: they stay suppressed", permissions=["change"])
     def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.erase(_changeable(request, rows), _actor(request))
-        self.message_user(request, f"{number:,} addresses erased.", messages.SUCCESS)
+        self.message_user(
+            request, gettext("%(number)s addresses erased.") % {"number": labels.number(number)}, messages.SUCCESS
+        )
 
     @admin.display(description="address")
     def recipient(self, row: Suppression) -> str:
-        return row.address or "erased"
+        return row.address or gettext("erased")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         seen = labels.sees_recipients(request.user)

@@ -10,11 +10,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from campaigns import labels
-from campaigns.admin.suppression_import import ImportForm
+from campaigns.admin.suppression_import import ImportForm, said
 from campaigns.intake import AddressReader
 from campaigns.intake.suppression_file import lines
 from campaigns.models import Sponsor, Suppression
@@ -35,10 +35,10 @@ class AddForm(forms.Form):
     """An address that gets nothing more of a sponsor."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
-    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=Vendor.Channel.choices, initial="email")
+    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=labels.choices(Vendor.Channel), initial="email")
     address = forms.CharField(label=gettext_lazy("Address or phone number"), max_length=2000)
     reason = forms.ChoiceField(
-        label=gettext_lazy("Reason"), choices=Suppression.Reason.choices, initial=Suppression.Reason.BY_HAND
+        label=gettext_lazy("Reason"), choices=labels.choices(Suppression.Reason), initial=Suppression.Reason.BY_HAND
     )
     source = forms.CharField(
         label=gettext_lazy("Where it comes from"),
@@ -142,10 +142,7 @@ def import_file(request: HttpRequest) -> HttpResponse:
         return render(request, "owners/suppressions/import.html", {"form": form}, status=status)
     given = form.cleaned_data
     added = suppressing.add(given["sponsor"].pk, given["channel"], form.rows, actor(request))
-    said = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
-    rest = len(form.rows) - added
-    more = _(" %(rest)s were so already, were given twice, or have ended.") % {"rest": f"{rest:,}"} if rest else ""
-    messages.success(request, said % {"number": f"{added:,}"} + more)
+    messages.success(request, said(added, len(form.rows) - added))
     return redirect("suppressions")
 
 
@@ -179,4 +176,6 @@ def _encoded(some: Iterator[str]) -> Iterator[bytes]:
 def choose_export(request: HttpRequest) -> HttpResponse:
     """Of which sponsor and channel."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:500]
-    return render(request, "owners/suppressions/export.html", {"sponsors": mine, "channels": Vendor.Channel.choices})
+    return render(
+        request, "owners/suppressions/export.html", {"sponsors": mine, "channels": labels.choices(Vendor.Channel)}
+    )

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
+from campaigns import labels
 from campaigns.content.parts import parse_header
 from campaigns.content.templates import TemplateError
 from campaigns.models import Sponsor, Template, TemplateVersion
@@ -74,7 +75,7 @@ class NewTemplateForm(ContentForm):
     field_order = ("sponsor", "name", "channel")
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
-    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=Vendor.Channel.choices, initial="email")
+    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=labels.choices(Vendor.Channel), initial="email")
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -44,6 +44,14 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
     ]
 
 
+@register.filter
+def for_everybody(table: str) -> SafeString:
+    """Django's table of rows beside a row: its first column has a name, and the keys scroll it."""
+    name = format_html('<th class="original"><span class="visually-hidden">{}</span></th>', gettext("Row"))
+    found = table.replace('<th class="original"></th>', name).replace("<th></th>", "<td></td>")
+    return SafeString(found.replace('<div class="tabular', '<div tabindex="0" class="tabular'))
+
+
 @register.simple_tag
 def badge(word: str, chosen: str = "") -> SafeString:
     """A state as text on a colour, never as a colour alone."""

@@ -114,6 +114,8 @@ def test_a_campaign_is_made_once_whoever_sends_it_how_often(client, login):
         press(client, draft, "send", **SOON | {"seen": seen})
     assert sending.finish(draft.pk) is None
     assert Campaign.objects.count() == 1
+    asked_again = client.get(reverse("draft_sent", args=[draft.pk]), headers={"HX-Request": "true"})
+    assert asked_again.status_code == 204 and asked_again.headers["HX-Refresh"] == "true"
     assert client.get(reverse("draft_message", args=[draft.pk])).headers["Location"] == reverse(
         "draft_sent", args=[draft.pk]
     )

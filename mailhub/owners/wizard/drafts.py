@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 
+from campaigns import labels
 from campaigns.drafts import checking, copying, keeping, sending
 from campaigns.intake import BadInput
 from campaigns.models import Draft
@@ -188,6 +189,8 @@ def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
 def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     """What became of a draft: how far its storing is, then its campaign."""
     draft = find(request, draft_id)
+    if "HX-Request" in request.headers and (draft.campaign or draft.busy != Draft.SENDING):
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     if draft.campaign is None:
         if draft.busy != Draft.SENDING:
             return redirect("draft_check", draft.pk)
@@ -196,7 +199,7 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     text = ngettext(
         "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
     )
-    messages.success(request, text % {"name": campaign.name, "size": f"{size:,}"})
+    messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})
     if campaign.paused_reason:
         messages.warning(request, _("It waits: %(reason)s") % {"reason": campaign.paused_reason})
     try:
