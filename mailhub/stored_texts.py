@@ -140,6 +140,8 @@ FORMS = (
     gettext_noop("it is not as it was when its approval was asked for: %(what)s"),
     gettext_noop("campaign %(campaign)s was %(verdict)s at %(when)s already"),
     gettext_noop("waits for approval: %(name)s has asked for it, and somebody else decides (approve_campaign)"),
+    gettext_noop("waits for approval, asked for by %(name)s; then it stays paused: %(why)s"),
+    gettext_noop("waits for approval, asked for by %(name)s"),
     gettext_noop("refused by %(name)s; it never goes out"),
     gettext_noop("its first %(count)s of %(size)s are called; %(sums)s"),
     gettext_noop("job %(job)s is stopped already"),

@@ -39,7 +39,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     if queue.halted:
         return Obstacle(queue.halted)
     if job.paused_at:
-        by = {"who": job.campaign.paused_by or _("somebody"), "why": job.campaign.paused_reason}
+        by = {"who": job.campaign.paused_by or _("somebody"), "why": job.campaign.why_paused}
         return Obstacle(_("paused by %(who)s: %(why)s") % by)
     if job.status == S.P_ASSIGNING and job.is_kept_back:
         return Obstacle(

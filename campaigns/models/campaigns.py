@@ -223,6 +223,14 @@ class Campaign(models.Model):
     paused_at = models.DateTimeField(null=True, editable=False, help_text="No new call is allowed until it is resumed.")
     paused_by = models.CharField(max_length=150, blank=True, default="", db_default="", editable=False)
     paused_reason = models.CharField(max_length=255, blank=True, default="", db_default="", editable=False)
+    stays_paused = models.CharField(
+        max_length=255,
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="While it waits for approval: why somebody has it stay paused after that; empty: nobody has",
+    )
     bounce_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
     complaint_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
     judged = models.JSONField(null=True, editable=False, help_text="What campaigns/pausing/rates.py remembers of it")
@@ -252,6 +260,15 @@ class Campaign(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def why_paused(self) -> str:
+        """Why nothing of it is called, and nothing will be once it is approved."""
+        return (
+            f"{self.paused_reason}; then it stays paused: {self.stays_paused}"
+            if self.stays_paused
+            else self.paused_reason
+        )
 
     def headers_for(self, recipient: str, params: Mapping[str, Any], budget: Budget | None = None) -> Headers:
         """The further headers of one letter. Raises TemplateError, and OverBudget if there is a budget."""

@@ -123,12 +123,12 @@ def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
 
 def _let_go(found: Approval, by: str) -> str:
     campaign = Campaign.objects.get(pk=found.campaign_id)
-    if why := pauses.paused_beyond_approval(campaign):
-        Campaign.objects.filter(pk=campaign.pk).update(paused_reason=why)
+    if why := campaign.stays_paused:
+        pauses.stay_paused(campaign.pk, why)
         return f"it stays paused, as {campaign.paused_by or 'somebody'} has paused it: {why}"
     live = dict(decisions.called_next(campaign.pk).values_list("pk", "vendor"))
     if held := entitlements.held(live):
-        Campaign.objects.filter(pk=campaign.pk).update(paused_reason=f"approved by {by}; {held}"[:255])
+        pauses.stay_paused(campaign.pk, f"approved by {by}; {held}")
         return f"it stays paused, {held}"
     pauses.resume(campaign.pk, rates.seen(campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
@@ -138,6 +138,5 @@ def _let_go(found: Approval, by: str) -> str:
 def _stop(found: Approval, actor: Actor, remark: str) -> str:
     whole = Job.objects.filter(campaign=found.campaign_id, parent=None).values_list("pk", flat=True)
     actions.stop(list(whole), actor, remark)
-    reason = f"refused by {actor.name}: {remark}"[:255]
-    Campaign.objects.filter(pk=found.campaign_id).update(paused_reason=reason)
+    pauses.stay_paused(found.campaign_id, f"refused by {actor.name}: {remark}")
     return "it never goes out"

@@ -34,9 +34,9 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
     job = _held(job_id)
     if job is None:
         return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    waits = job.paused_at and approvals.waits(job.campaign) and not pauses.paused_beyond_approval(job.campaign)
+    waits = job.paused_at and approvals.waits(job.campaign) and not job.campaign.stays_paused
     if job.paused_at and not waits:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is paused already: {job.campaign.paused_reason}")
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is paused already: {job.campaign.why_paused}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     if not pauses.anything_to_pause(job.campaign_id):

@@ -11,7 +11,6 @@ from campaigns.doubts.resolve import versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job, Resolution
 from campaigns.operators import actions, pausing
-from campaigns.pausing import pauses
 from campaigns.progress import Progress
 from vendors.history import Actor
 
@@ -38,7 +37,7 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     if job.paused_at and verb == "retry":
         return False
     if job.paused_at and verb == "pause":
-        waits = approvals.waits(job.campaign) and not pauses.paused_beyond_approval(job.campaign)
+        waits = approvals.waits(job.campaign) and not job.campaign.stays_paused
         return waits and job.status in LEGAL[verb]
     if verb == "resume":
         return job.paused_at is not None and not approvals.is_barred(job.campaign)

@@ -23,7 +23,6 @@ from vendors.history import Actor
 
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # who paused a campaign that paused itself
-LONGER = "; then it stays paused: "  # before a person's reason, while the campaign waits for its approval
 WAITS = "paused: "  # how a sender says why it put such a job back
 
 
@@ -47,17 +46,16 @@ def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
     False: it waits for none, or somebody has paused it already.
     """
     campaign = Campaign.objects.select_related("approval").get(pk=campaign_id)
-    if not approvals.waits(campaign) or paused_beyond_approval(campaign):
+    if not approvals.waits(campaign) or campaign.stays_paused:
         return False
-    both = f"{campaign.paused_reason}{LONGER}{reason}"[:255]
-    Campaign.objects.filter(pk=campaign_id).update(paused_by=by[:150], paused_reason=both)
+    Campaign.objects.filter(pk=campaign_id).update(paused_by=by[:150], stays_paused=reason[:255])
     Job.objects.filter(campaign=campaign_id).update(revision=F("revision") + 1)
     return True
 
 
-def paused_beyond_approval(campaign: Campaign) -> str:
-    """Why a campaign that waits for its approval stays paused after it; empty: nobody has paused it."""
-    return campaign.paused_reason.partition(LONGER)[2]
+def stay_paused(campaign_id: int, reason: str) -> None:
+    """Why a campaign stays paused that another person has decided about, as the caller holds it."""
+    Campaign.objects.filter(pk=campaign_id).update(paused_reason=reason[:255], stays_paused="")
 
 
 def pause_itself(campaign_id: int, reason: str) -> bool:
@@ -84,7 +82,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     resumes. judged: what the person has seen (rates.seen).
     """
     mine = Campaign.objects.filter(approvals.may_go_on(), pk=campaign_id, paused_at__isnull=False)
-    if not mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged):
+    if not mine.update(paused_at=None, paused_by="", paused_reason="", stays_paused="", judged=judged):
         return False
     jobs = Job.objects.filter(campaign=campaign_id)
     first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]

@@ -63,7 +63,7 @@ class SessionView:
     @property
     def paused(self) -> str | None:
         """Why nothing is called until somebody resumes it."""
-        return self.job.campaign.paused_reason if self.job.paused_at and not self.finished else None
+        return self.job.campaign.why_paused if self.job.paused_at and not self.finished else None
 
     @property
     def approval(self) -> dict[str, Any] | None:

@@ -17,7 +17,6 @@ from campaigns.models import Approval, Message
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import approving
 from campaigns.operators.approving import CannotDecide
-from campaigns.pausing import pauses
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import framed, guarded
 from vendors.adapters.base import Letter
@@ -59,7 +58,7 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "may": approving.may_decide(user),
         "why_not": approving.why_not(found, user),
         "live": found.verdict is None,
-        "paused": found.verdict is None and pauses.paused_beyond_approval(campaign),
+        "paused": found.verdict is None and campaign.stays_paused,
         "row": row,
         "before": row - 1 if row > 1 else None,
         "after": row + 1 if row < rows else None,

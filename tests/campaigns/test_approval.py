@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -327,12 +328,43 @@ def test_who_pauses_what_waits_for_approval_has_it_stay_paused_when_it_is_approv
     assert not Job.objects.get(pk=job.pk).paused_at
 
 
+def test_a_name_that_reads_like_a_pause_is_none_and_a_long_reason_is_kept() -> None:
+    of = demanding()
+    job = stored(of, Actor("ann; then it stays paused: by ann", 0))
+    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    assert not Job.objects.get(pk=job.pk).paused_at
+    other, why = stored(of, Actor("a" * 150, 0)), "w" * 255
+    pausing.pause([other.pk], Actor("olga"), why)
+    assert Campaign.objects.get(pk=other.campaign_id).why_paused.endswith(f"then it stays paused: {why}")
+    approving.decide(other.campaign_id, APPROVED, User.objects.get(username="bob"))
+    assert Campaign.objects.get(pk=other.campaign_id).why_paused == why
+
+
+def test_what_was_paused_longer_before_the_column_is_so_after_the_migration() -> None:
+    of = demanding()
+    together = "waits for approval, asked for by ann; then it stays paused: a wrong link; then it stays paused: too"
+    waits, decided = (stored(of, Actor("ann", 0)).campaign_id for _ in range(2))
+    approving.decide(decided, REFUSED, approver("bob", of), "no")
+    Campaign.objects.update(paused_reason=together)
+    migration = import_module("campaigns.migrations.0043_campaign_stays_paused")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.APART)
+        apart = Campaign.objects.get(pk=waits)
+        assert apart.paused_reason == "waits for approval, asked for by ann"
+        assert apart.stays_paused == "a wrong link; then it stays paused: too" and apart.why_paused == together
+        assert Campaign.objects.get(pk=decided).paused_reason == together
+        cursor.execute(migration.APART)
+        assert Campaign.objects.get(pk=waits).stays_paused == apart.stays_paused, "a second time changes nothing"
+        cursor.execute(migration.TOGETHER)
+        assert Campaign.objects.get(pk=waits).paused_reason == together
+
+
 def test_the_command_pauses_what_waits_too_and_a_refusal_ends_the_wish() -> None:
     of = demanding()
     job = stored(of, Actor("ann", 0))
     assert "stays paused after it" in manage("pause_job", str(job.pk), "--reason", "wait for Velma")
     approving.decide(job.campaign_id, REFUSED, approver("bob", of), "no")
-    assert Campaign.objects.get().paused_reason == "refused by bob: no" and statuses(job) == ["STOPPED"]
+    assert Campaign.objects.get().why_paused == "refused by bob: no" and statuses(job) == ["STOPPED"]
 
 
 def test_a_jobs_page_offers_to_pause_what_waits_for_approval_once_and_never_to_resume_it(operator: Client) -> None:

@@ -145,7 +145,7 @@ class Command(BaseCommand):
             facts["approval"] = "waiting" if approval else None
             self.stdout.write(json.dumps(facts))
         elif sums:
-            paused = f"; paused: {job.campaign.paused_reason}" if job.paused_at else ""
+            paused = f"; paused: {job.campaign.why_paused}" if job.paused_at else ""
             self.stdout.write(f"{job.status}: {following.ending(sums)}{paused}")
         if sums and (code := following.code(sums)):
             raise SystemExit(code)

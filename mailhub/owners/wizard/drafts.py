@@ -200,8 +200,8 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
         "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
     )
     messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})
-    if campaign.paused_reason:
-        messages.warning(request, _("It waits: %(reason)s") % {"reason": campaign.paused_reason})
+    if campaign.why_paused:
+        messages.warning(request, _("It waits: %(reason)s") % {"reason": campaign.why_paused})
     try:
         return redirect(reverse("campaign", args=[campaign.pk]))
     except NoReverseMatch:
