@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,21 @@ def _field(form: Any, name: str) -> str:
         return f"{label} replaced"
     before, after = brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, ""))
     return f"{label} {before!s} → {after!s}"
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Old and new values of these fields as one sentence; of secrets only that they were replaced."""
+    return "; ".join(
+        f"{name.replace('_', ' ')} {'replaced' if name in SILENT else f'{_said(before[name])} → {_said(value)}'}"
+        for name, value in after.items()
+    )
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(brief(value))
+    return shown or "none"
 
 
 SYSTEM = "command line"

@@ -28,26 +28,26 @@ def version(row: Identity) -> str:
 
 
 @transaction.atomic
-def change_identity(pk: int, values: Mapping[str, Any], seen: str, by: Actor) -> bool:
-    """Stores these of the FIELDS of its channel; False: it is so already. seen: the `version` that was shown.
+def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | None = None) -> bool:
+    """Stores these values of its fields; False: it is so already. seen: the `version` that a page has shown.
 
-    Raises ValidationError; then nothing is stored.
+    A new default one takes the place of the one before it. Raises ValidationError; then nothing is stored.
     """
     entitlements.one_change()
     row = Identity.objects.select_related("sponsor").get(pk=pk)
-    before = {name: getattr(row, name) for name in FIELDS[row.channel]}
-    was = version(row)
-    for name in before:
-        setattr(row, name, values[name])
+    before, was = {name: getattr(row, name) for name in values}, version(row)
+    for name, value in values.items():
+        setattr(row, name, value)
     row.full_clean(validate_unique=False, validate_constraints=False)
-    changed = [name for name in before if getattr(row, name) != before[name]]
+    changed = {name: getattr(row, name) for name in values if getattr(row, name) != before[name]}
     if not changed:
         return False
-    if seen != was:
+    if seen not in (None, was):
         raise ValidationError(_("Somebody else has changed it since this page was made. Look at it and do it again."))
-    row.save(update_fields=changed)
-    said = ", ".join(f"{name} {before[name] or '–'} → {getattr(row, name) or '–'}" for name in changed)
-    history.record(by, Identity, [(row.pk, said)])
+    if changed.get("default"):
+        entitlements.free_default(row.sponsor, row.channel)
+    row.save(update_fields=list(changed))
+    history.record(by, Identity, [(row.pk, history.changes(before, changed))])
     return True
 
 

@@ -84,7 +84,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             seen = request.POST.get("seen", "")
-            changed = senders.change_identity(row.pk, form.cleaned_data, seen, actor(request))
+            changed = senders.change_identity(row.pk, form.cleaned_data, actor(request), seen)
             messages.success(request, _("It is changed.") if changed else _("It was so already."))
             return redirect("identity", pk)
         except ValidationError as error:

@@ -8,15 +8,19 @@ from typing import Any
 import dkim as judge
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
 from campaigns.claiming import claims, letters
 from campaigns.models import Identity
+from campaigns.operators import senders
 from tests import factories as make
+from vendors import history
 from vendors.adapters import dkim, mime
 from vendors.adapters.base import Letter, Origin
+from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
 
@@ -116,6 +120,28 @@ def test_the_key_is_encrypted_printed_nowhere_and_signs_what_the_dns_record_veri
         command("dkim", "Velma", "main", "--selector", "m3", "--key-file", str(tmp_path / "key.pem"))
     assert "s3cret" not in str(caught.value)
     assert facts("dkim", "Velma", "main", "--off")["dkim"] is None and Identity.objects.get().secret == {}
+
+
+def test_a_change_by_the_command_is_stored_checked_and_recorded_as_one_by_a_page() -> None:
+    make.sponsor("Velma")
+    command("add", "Velma", "main", "--from", "post@velma.example")
+    page_made, row = senders.version(Identity.objects.get()), Identity.objects.get()
+    command("set", "Velma", "main", "--reply-to", "help@velma.example", "--verp")
+    command("dkim", "Velma", "main", "--selector", "m1")
+    command("disable", "Velma", "main")
+    said = [one.change_message for one in history.latest(Identity, [row.pk], 9)]
+    assert [one.partition(" by ")[0] for one in said] == [
+        "enabled yes → no",
+        "dkim domain none → velma.example; dkim selector none → m1; secret replaced",
+        "reply to none → help@velma.example; verp no → yes",
+        "added",
+    ]
+    with pytest.raises(ValidationError, match="Somebody else has changed it"):
+        senders.change_identity(row.pk, {"reply_to": "old@velma.example"}, Actor("ida"), page_made)
+    with pytest.raises(CommandError, match=r"^dkim_domain: it must be velma\.example or a domain above it"):
+        command("dkim", "Velma", "main", "--selector", "m1", "--domain", "other.example")
+    assert Identity.objects.get().dkim_domain == "velma.example"
+    assert "changed" in command("dkim", "Velma", "main", "--off") and not Identity.objects.get().secret
 
 
 def test_an_identity_with_campaigns_stays() -> None:

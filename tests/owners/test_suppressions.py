@@ -160,7 +160,7 @@ def test_whoever_may_changes_an_identity_that_is_as_it_was_shown(client, sponsor
         assert client.post(page, given | {"seen": seen}).status_code == 302
     row.refresh_from_db()
     assert row.shown == "News <hello@one.invalid>"
-    assert "from_address news@one.invalid → hello@one.invalid" in LogEntry.objects.get().change_message
+    assert "from address news@one.invalid → hello@one.invalid" in LogEntry.objects.get().change_message
     assert client.post(page, given | {"seen": seen, "from_name": "Old"}).status_code == 422
     theirs = Identity(sponsor=factories.sponsor(), name="news", channel="email", from_address="news@one.invalid")
     theirs.save()

@@ -154,8 +154,13 @@ def check(row: Model) -> None:
     try:
         row.full_clean(validate_unique=False, validate_constraints=False)
     except ValidationError as error:
-        faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
-        raise CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults)) from None
+        raise refused(error) from None
+
+
+def refused(error: ValidationError) -> CommandError:
+    """What a model says of a row, a line for each field."""
+    faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
+    return CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults))
 
 
 def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
@@ -12,8 +13,10 @@ from campaigns import entitlements
 from campaigns.management.sponsors import identity_facts, named_identity, named_sponsor
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
+from campaigns.operators import senders
 from campaigns.phone_numbers import e164
 from vendors.adapters import dkim
+from vendors.history import Actor
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
@@ -120,21 +123,18 @@ class Command(BaseCommand):
         wanted = _typed(options, row.sponsor) | ({"default": True} if options["default"] else {})
         if not wanted:
             raise CommandError("say what is to be changed: --from, --number and the like", returncode=2)
-        changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
-        self._change(row, changed, options)
+        self._change(row, wanted, options)
 
     def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         if options["off"]:
-            self._change(
-                row, {"dkim_domain": "", "dkim_selector": "", "secret": {}} if row.dkim_selector else {}, options
-            )
+            self._change(row, {"dkim_domain": "", "dkim_selector": "", "secret": {}}, options)
             return
         if options["selector"]:
             domain = options["domain"] or row.from_address.rpartition("@")[2]
             key = _read(options["key_file"]) if options["key_file"] else dkim.new_private_key()
             wanted = {"dkim_domain": domain, "dkim_selector": options["selector"], "secret": {"private_key": key}}
-            self._store(row, wanted)
+            row, _ = _stored(row, wanted)
         known = row.dkim
         if known is None:
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
@@ -144,11 +144,11 @@ class Command(BaseCommand):
 
     def do_enable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {} if row.enabled else {"enabled": True}, options)
+        self._change(row, {"enabled": True}, options)
 
     def do_disable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {"enabled": False} if row.enabled else {}, options)
+        self._change(row, {"enabled": False}, options)
 
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
@@ -165,23 +165,21 @@ class Command(BaseCommand):
             options["json"],
         )
 
-    def _change(self, row: Identity, changed: dict[str, Any], options: dict[str, Any]) -> None:
-        if changed:
-            self._store(row, changed)
+    def _change(self, row: Identity, wanted: dict[str, Any], options: dict[str, Any]) -> None:
+        row, changed = _stored(row, wanted)
         self._tell(row, "changed" if changed else "already so", options)
-
-    def _store(self, row: Identity, changed: dict[str, Any]) -> None:
-        for field, value in changed.items():
-            setattr(row, field, value)
-        with transaction.atomic(), facts.kept(row, identity_facts):
-            entitlements.one_change()
-            arguments.check(row)
-            if row.default:
-                entitlements.free_default(row.sponsor, row.channel)
-            row.save(update_fields=[*changed, "default"])
 
     def _tell(self, row: Identity, sentence: str, options: dict[str, Any]) -> None:
         tell(self.stdout, f"{row}: {sentence}", identity_facts(row), options["json"])
+
+
+def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
+    """The identity with these values, and whether one is new."""
+    try:
+        changed = senders.change_identity(row.pk, wanted, Actor(arguments.person()))
+    except ValidationError as error:
+        raise arguments.refused(error) from None
+    return Identity.objects.select_related("sponsor").get(pk=row.pk), changed
 
 
 def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
