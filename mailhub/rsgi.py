@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO
+from types import SimpleNamespace
+from typing import Any, BinaryIO, cast
 
 from mailhub.wsgi import application  # first: it sets Django up
 
@@ -26,6 +27,8 @@ from mailhub.wsgi import application  # first: it sets Django up
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
+from django.middleware.clickjacking import XFrameOptionsMiddleware
+from django.middleware.security import SecurityMiddleware
 from django.shortcuts import resolve_url
 
 from mailhub.front import receipts
@@ -71,7 +74,8 @@ class ApiHandler(WSGIHandler):
             settings.MIDDLEWARE = every
 
     def get_response(self, request: HttpRequest) -> Any:
-        return receipts.answer(request) or super().get_response(request)
+        short = receipts.answer(request)
+        return super().get_response(request) if short is None else _guarded(short, request.is_secure())
 
 
 class FewAtATime:
@@ -261,7 +265,25 @@ async def _send(protocol: Any, large: LargeAnswer) -> None:
         large.response.close()
 
 
+@lru_cache(maxsize=2)
+def _guards(secure: bool) -> list[tuple[str, str]]:
+    """The headers that Django's middleware gives every answer, made by it: of a secure request or another one."""
+    answer, request = HttpResponse(), cast(Any, SimpleNamespace(is_secure=lambda: secure))
+    del answer.headers["Content-Type"]
+    SecurityMiddleware(lambda _: answer).process_response(request, answer)
+    XFrameOptionsMiddleware(lambda _: answer).process_response(request, answer)
+    return list(answer.items())
+
+
+def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
+    """An answer past the middleware, with these headers."""
+    for name, value in _guards(secure):
+        response.headers.setdefault(name, value)
+    return response
+
+
 def _tell(protocol: Any, response: HttpResponse) -> None:
+    _guarded(response)
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 
