@@ -1,11 +1,14 @@
 """The pages of campaign owners in a real browser."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message
 from tests import factories
-from tests.browser.conftest import Browsing
+from tests.browser.conftest import PASSWORD, Browsing, LoggedIn
 from tests.campaigns.rows import refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,3 +45,41 @@ def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
     page.get_by_text("There is no mailbox at this address.").click()
     expect(page.locator("tbody tr")).to_have_count(3)
     window.fits("owners-recipients")
+    assert finalizer.finalise(job.pk)  # as the sweep does
+    window.open(f"/campaigns/{job.campaign_id}/")
+    page.get_by_role("link", name="Send to those who were not reached").click()
+    page.get_by_label("Why? It is kept with the decision.").fill("it was the right date")
+    page.get_by_role("button", name="Send to those who were not reached").click()
+    expect(page.get_by_text("Reason: it was the right date")).to_have_count(1)
+    assert Job.objects.get().status in ("DISPATCHED", "P_QUEUED")
+
+
+def test_a_session_ends_while_a_campaign_is_followed(logged_in: LoggedIn) -> None:
+    """The page is frozen and says since when; who logs in again in a new tab finds it going on by itself."""
+    vendor = factories.at_work(factories.vendor("amazingmail"))
+    sponsor = factories.sponsor("Velma")
+    job = factories.campaign_with_job(400, of=factories.credential(vendor), by=sponsor, status="DISPATCHED")
+    ann = logged_in("ann", "campaign owner", of=sponsor, page=f"/campaigns/{job.campaign_id}/")
+    page, bar = ann.page, ann.page.locator("#live .bar")
+    expect(bar).to_have_attribute("title", "nothing sent yet of 400")
+    page.context.clear_cookies(name="sessionid")
+    Job.objects.filter(pk=job.pk).update(accepted=100)
+    layer = page.locator("#cut-off")
+    expect(layer).to_contain_text("You are logged out")
+    expect(layer).to_contain_text(re.compile(r"of \d\d:\d\d:\d\d UTC"))
+    expect(bar).to_have_attribute("title", "nothing sent yet of 400")
+    for width in (390, 1280):
+        ann.resize(width)
+        ann.fits("owners-logged-out")
+    with page.context.expect_page() as opened:
+        layer.get_by_role("link", name="Log in again").click()
+    again = opened.value
+    again.get_by_label("User name").fill("ann")
+    again.get_by_label("Password").fill(PASSWORD)
+    again.get_by_role("button", name="Log in").click()
+    expect(again.locator("#live .bar")).to_have_attribute("title", "100 sent of 400")
+    again.close()
+    expect(layer).to_have_count(0)
+    expect(bar).to_have_attribute("title", "100 sent of 400")
+    noted = ("Failed to load resource", "Response Status Error Code", "htmx:")
+    ann.console[:] = [one for one in ann.console if not one.startswith(noted)]  # the browser's, of polls that failed
