@@ -12,6 +12,7 @@ from django.utils import formats
 from django.utils.translation import gettext as said
 from django.utils.translation import gettext_lazy as said_later
 from django.utils.translation import gettext_noop as _
+from django.utils.translation import ngettext
 
 from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
@@ -88,6 +89,11 @@ def number(value: int) -> str:
     return str(formats.number_format(value, force_grouping=True))
 
 
+def units(number_: int) -> str:
+    """3,150 units, as the language of the page has it."""
+    return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": number(number_)}
+
+
 def choices(of: Any) -> list[tuple[str, Any]]:
     """Of TextChoices for a form, in the language of the page."""
     return [(value, said_later(label)) for value, label in of.choices]
@@ -101,7 +107,7 @@ def reported(sums: Progress) -> str:
 
 def cost(sums: Progress) -> str:
     """What the calls cost, to be appended; empty if each call costs one unit."""
-    return f", {sums.units:,} units" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
+    return f", {units(sums.units)}" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
 
 
 def sees_recipients(user: Any) -> bool:

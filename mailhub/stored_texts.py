@@ -113,8 +113,62 @@ FIXED = (
     gettext_noop("The store was recovered in the meantime: nothing was done."),
     gettext_noop("The numbers have changed since they were shown: nothing was done. Look at the new ones."),
     gettext_noop("none of these is in doubt any more"),
+    gettext_noop("reply to"),
+    gettext_noop("return path"),
+    gettext_noop("signed by"),
+    gettext_noop("route entries"),
+    gettext_noop("not an address that SMTP can take"),
+    gettext_noop("An email address must have an @-sign."),
+    gettext_noop("There must be something before the @-sign."),
+    gettext_noop("There must be something after the @-sign."),
+    gettext_noop("The part after the @-sign is not valid. It should have a period."),
+    gettext_noop("The part after the @-sign is a special-use or reserved name that cannot be used with email."),
+    gettext_noop("An email address cannot end with a period."),
+    gettext_noop("An email address cannot have two periods in a row."),
+    gettext_noop("An email address cannot start with a period."),
+    gettext_noop("An email address cannot have a period immediately before the @-sign."),
+    gettext_noop("An email address cannot have a period immediately after the @-sign."),
+    gettext_noop("no message is in two claims of one sender"),
+    gettext_noop("no message waits for a call that a lost sender may have made"),
+    gettext_noop("no message belongs to two jobs"),
+    gettext_noop("each time that a person sent again has a reference of its own"),
+    gettext_noop("no reference has changed but by a decision to send again"),
+    gettext_noop("no two messages have one letter of the vendor"),
+    gettext_noop("the rows are in the PostgreSQL that wrote them (else: recover_store)"),
+    gettext_noop("no message was called before it went to another vendor"),
+    gettext_noop("each campaign has as many messages as recipients"),
+    gettext_noop("the jobs of a campaign add up to its recipients"),
+    gettext_noop("the children of a parent and what is not cut yet add up to its size"),
+    gettext_noop("no job counts more messages than it has"),
+    gettext_noop("each claimed message belongs to its job"),
+    gettext_noop("each answer is merged into its message"),
+    gettext_noop("no job ends without some of its messages"),
+    gettext_noop("what went to another vendor is in jobs of that vendor"),
+    gettext_noop("what is accepted has evidence"),
+    gettext_noop("what was recorded as accepted still is"),
+    gettext_noop("the accounts of what vendors charge are the messages that were accepted"),
+    gettext_noop("the accounts of today have the units of all messages that were called today and accepted"),
+    gettext_noop("what is reported as delivered or bounced is accepted, by a sending that there was"),
+    gettext_noop("the database still refuses rows that contradict themselves"),
+    gettext_noop("no window holds more calls than its limit"),
+    gettext_noop("each call is in the ledger"),
+    gettext_noop("no call was allowed after a stop or in a pause"),
+    gettext_noop("no message of a campaign was called before somebody had approved it"),
+    gettext_noop("no parent that is over hides a child that is not"),
+    gettext_noop("each vendor has at most one dispatch run a night"),
+    gettext_noop("each run counted the jobs that it dispatched, all of its own vendor"),
+    gettext_noop("a logged job has no claims"),
+    gettext_noop("the counters of a logged job are those of its messages"),
+    gettext_noop("the counters of a finished parent are those of its children"),
+    gettext_noop("no exclusive credential serves two campaigns"),
+    gettext_noop("no mailcaster has two jobs"),
+    gettext_noop("every job that is not final has been moved within its deadline"),
+    gettext_noop("each doubt that the vendor can settle waits for its turn"),
 )
 FORMS = (
+    gettext_noop("waits for approval, asked for by %(name)s"),
+    gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
+    gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
     gettext_noop("%(name)s is empty, and the template shows it"),
     gettext_noop("%(count)s rows of the list are bad: correct them, or leave them out."),
     gettext_noop("there is no recipient %(number)s"),
@@ -159,6 +213,9 @@ FORMS = (
 )
 
 
+SENTENCES = {"why"}  # what is filled in, and is a text of its own
+
+
 def in_language(text: str) -> str:
     """The text in the language of the page; as it is if it is English, or not known."""
     if not text or get_language() == settings.LANGUAGE_CODE:
@@ -167,7 +224,8 @@ def in_language(text: str) -> str:
         return known
     for form, pattern in _patterns():
         if found := pattern.fullmatch(text):
-            return gettext(form) % found.groupdict()
+            given = found.groupdict()
+            return gettext(form) % (given | {name: in_language(given[name]) for name in SENTENCES & given.keys()})
     return text
 
 

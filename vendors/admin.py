@@ -16,6 +16,7 @@ from django.urls import path
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from vendors import adapters, configuration, health, history, prices, restarts
@@ -62,7 +63,7 @@ class VendorForm(forms.ModelForm):
                 text = cleaned["description"].read(reading.LONGEST + 1).decode()
             except UnicodeDecodeError:
                 text = ""
-                self.add_error("description", "This is no text.")
+                self.add_error("description", _("This is no text."))
             cleaned["settings"] = {**cleaned["settings"], "description": text}
         if cleaned.get("adapter") and isinstance(cleaned.get("settings"), dict):
             try:
@@ -211,7 +212,7 @@ class VendorAdmin(OnlyWhatChanged):
         vendor = get_object_or_404(Vendor, pk=vendor_id)
         if request.method != "POST" or not self.has_change_permission(request, vendor):
             raise PermissionDenied
-        title = f"{'Resume' if vendor.paused else 'Pause'} {vendor}"
+        title = (gettext("Resume %s") if vendor.paused else gettext("Pause %s")) % vendor
         if "confirmed" not in request.POST:
             context = {**self.admin_site.each_context(request), "title": title, "vendor": vendor}
             return TemplateResponse(request, "admin/vendors/vendor/pause.html", context)
@@ -219,11 +220,9 @@ class VendorAdmin(OnlyWhatChanged):
         rows = Vendor.objects.filter(pk=vendor_id, paused=was)
         if rows.update(paused=not was, paused_reason="" if was else reason[:255]):
             self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
-            messages.success(request, f"{vendor} {'goes on' if was else 'is paused'}.")
+            messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % vendor)
         else:
-            messages.error(
-                request, f"Nothing was changed: {vendor} {'was resumed' if was else 'was paused'} by somebody else."
-            )
+            messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % vendor)
         return redirect("admin:vendors_vendor_change", vendor_id)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

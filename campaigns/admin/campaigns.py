@@ -11,6 +11,7 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from campaigns import estimates, labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
@@ -146,19 +147,21 @@ class CampaignAdmin(Scoped):
         """What it has cost; before its first call what it will."""
         sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         if sums.units or not sums.open:
-            return f"{sums.units:,} units so far" if sums.open else f"{sums.units:,} units"
+            shown = labels.units(sums.units)
+            return _("%(units)s so far") % {"units": shown} if sums.open else shown
         return estimates.of_campaign(campaign)
 
     @admin.display(description="files")
     def files_carried(self, campaign: Campaign) -> str:
         """Those of each letter with their sizes, and how many are of single recipients."""
         if not campaign.has_files:
-            return "none"
+            return _("none")
         to_all = campaign.files.filter(to_all=True).order_by("id").values_list("name", "file__size")
         carried = [f"{name} ({filesizeformat(size)})" for name, size in to_all]
         own = campaign.files.filter(to_all=False).count()
         if own:
-            carried.append(f"{own:,} of single recipients, by {', '.join(campaign.file_fields or [])}")
+            facts = {"number": labels.number(own), "fields": ", ".join(campaign.file_fields or [])}
+            carried.append(_("%(number)s of single recipients, by %(fields)s") % facts)
         return ", ".join(carried)
 
     @admin.display(description="look at")
@@ -166,8 +169,8 @@ class CampaignAdmin(Scoped):
         jobs = reverse("admin:campaigns_job_changelist")
         messages = reverse("admin:campaigns_message_changelist")
         return format_html(
-            '<a href="{}?campaign={}">jobs</a> · <a href="{}?campaign={}">messages</a>',
-            *(jobs, campaign.pk, messages, campaign.pk),
+            '<a href="{}?campaign={}">{}</a> · <a href="{}?campaign={}">{}</a>',
+            *(jobs, campaign.pk, _("jobs"), messages, campaign.pk, _("messages")),
         )
 
 

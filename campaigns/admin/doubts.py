@@ -58,7 +58,7 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         messages.warning(request, _("Choose what needs attention, and what is to be done."))
     elif decision == "ask":
         asked = actions.ask_again_about(chosen) + actions.ask_again(row.pk for row in rows)
-        messages.success(request, _("The vendors are asked about %s; look again in a moment.") % f"{asked:,}")
+        messages.success(request, _("The vendors are asked about %s; look again in a moment.") % labels.number(asked))
     elif "confirmed" not in request.POST:
         return _ask(request, site, decision, chosen, rows)
     else:
@@ -188,9 +188,12 @@ def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[
     except CannotResolve as error:
         messages.error(request, str(error))
         return
-    messages.success(request, f"{done.messages:,} settled: {TITLES[decision]}.")
+    facts = {"number": labels.number(done.messages), "title": TITLES[decision]}
+    messages.success(request, _("%(number)s settled: %(title)s.") % facts)
     if done.held:
-        messages.info(request, f"Stopped half-way, so they wait for a retry: jobs {', '.join(map(str, done.held))}.")
+        messages.info(
+            request, _("Stopped half-way, so they wait for a retry: jobs %s.") % ", ".join(map(str, done.held))
+        )
 
 
 def _facts(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.urls import path
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from campaigns import labels
 from campaigns.admin import doubts, printed
@@ -184,7 +185,7 @@ class MessageAdmin(Scoped):
         within = request.GET.get("campaign") or request.GET.get("job")
         if within and labels.sees_recipients(request.user):
             return queryset.filter(recipient__icontains=search_term), False
-        self.message_user(request, "Choose a campaign first: recipients are found within one.", messages.WARNING)
+        self.message_user(request, _("Choose a campaign first: recipients are found within one."), messages.WARNING)
         return queryset.none(), False
 
     def get_urls(self) -> list[Any]:
@@ -273,7 +274,9 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="sent again")
     def again(self, row: Message) -> str:
-        return {0: "-", 1: "once"}.get(row.resend_no, f"{row.resend_no} times")
+        if row.resend_no < 2:
+            return _("once") if row.resend_no else "-"
+        return _("%(number)s times") % {"number": row.resend_no}
 
     @admin.display(description="vendor's id")
     def vendors_id(self, row: Message) -> str:
@@ -281,7 +284,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="cost")
     def cost(self, row: Message) -> str:
-        return f"{row.units:,} units" if row.units else "1 unit"
+        return labels.units(row.units or 1)
 
 
 @admin.register(Claim)

@@ -106,6 +106,7 @@ class Rows:
     identity: Identity
     job: Job
     vendor: Vendor
+    copied: Draft
 
     def of(self, route: str) -> dict[str, Any]:
         """The parameters of a pattern."""
@@ -150,7 +151,9 @@ def owners(rows: Rows) -> dict[str, str]:
     found |= {
         "campaign-waiting": reverse("campaign", args=[rows.waiting.pk]),
         "campaign-recipients-failed": f"{campaign}recipients/?state=failed",
-        "campaigns-failed": "/?q=nothing",
+        "draft_message-copied": reverse("draft_message", args=[rows.copied.pk]),
+        "suppressions-second": "/suppressions/?page=2",
+        "campaigns-nothing": "/?q=nothing",
         "nothing": "/campaigns/1000000000/",
     }
     return found
@@ -221,6 +224,10 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
             {"body": "Hello {{ name", "subject": "{{"},
         ),
         "new_campaign-mistake": ("/campaigns/new/", {"sponsor": rows.job.sponsor_id, "name": "", "text": "{{ name"}),
+        "draft_message-two-windows-mistake": (
+            reverse("draft_message", args=[rows.draft.pk]),
+            {"seen": "1-1-1", "name": "Other hours", "text": "Good day", "by": f"credential:{rows.job.credential_id}"},
+        ),
         "suppression-add-mistake": ("/suppressions/add/", {"address": "nowhere"}),
         "suppression-import-mistake": ("/suppressions/import/", {}),
         "identity-edit-mistake": (reverse("identity-edit", args=[rows.identity.pk]), {"from_address": "nowhere"}),
@@ -294,13 +301,6 @@ def rows(client: Client) -> Rows:
     recount(job)
     _admin_rows(job, vendor)
     _charts(vendor)
-    waiting = _waiting(sponsor, login)
-    keys.create(sponsor, "live", ["send", "read"], timezone.now() + timedelta(days=30))
-    lists.add(
-        sponsor.pk,
-        "email",
-        [NewSuppression("bob@example.org", "stop"), NewSuppression("eve@example.org", "complained")],
-    )
     identity = Identity.objects.create(
         sponsor=sponsor,
         name="news",
@@ -309,17 +309,28 @@ def rows(client: Client) -> Rows:
         from_address="news@one.invalid",
         default=True,
     )
+    waiting = _waiting(sponsor, login)
+    Identity.objects.filter(pk=identity.pk).update(from_name="City Library, Main Street")  # since it was asked for
+    keys.create(sponsor, "live", ["send", "read"], timezone.now() + timedelta(days=30))
+    lists.add(
+        sponsor.pk,
+        "email",
+        [NewSuppression("bob@example.org", "stop"), NewSuppression("eve@example.org", "complained")],
+    )
+    lists.add(sponsor.pk, "email", [NewSuppression(f"n{n}@example.org", "unsubscribed") for n in range(120)])
     Topic.objects.create(sponsor=sponsor, name="offers", title="Weekly offers")
     for number, body in enumerate((HTML, HTML.replace("nine", "ten")), start=1):
         content = TemplateContent("Hello, {{ first_name }}", body, html=True)
         template = versions.add(sponsor.pk, "Opening hours", "email", content, Actor("bob"), f"draft {number}").version
+    client.post(reverse("campaign-copy", args=[job.campaign_id]))
+    copied = Draft.objects.latest("pk")
     hook = WebhookCall.objects.filter(kind="message.sent").latest("pk").webhook
     draft = _draft(client, sponsor, login, LIST)
     sent = _draft(client, sponsor, login, LIST.partition("no address")[0])
     Draft.objects.filter(pk=sent.pk).update(busy=Draft.SENDING, percent=40)
     return Rows(
         job.campaign, waiting, draft, sent, template.template_id, hook, ApiKey.objects.latest("pk").pk,
-        _newest("Suppression"), identity, job, vendor,
+        _newest("Suppression"), identity, job, vendor, copied,
     )  # fmt: skip
 
 

@@ -183,7 +183,7 @@ class TestVendorPage:
         admin_client.post(pause, decided)
         assert Vendor.objects.get().paused_reason == "their office burns"
         page = admin_client.post(pause, decided, follow=True).content.decode()  # an old page
-        assert "was paused by somebody else" in page and "paused. Reason: their office burns" in page
+        assert "somebody else has paused or resumed" in page and "paused. Reason: their office burns" in page
         assert Vendor.objects.get().paused
 
     def test_the_history_tells_old_and_new(self, admin_client: Client) -> None:

@@ -6,14 +6,18 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import email_validator
 import pytest
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po
 from django.apps import apps
-from django.contrib.auth.models import Group
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
+from django.test import RequestFactory
 from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
+from campaigns.audit.questions import QUESTIONS
 from campaigns.models import Webhook
 from mailhub import languages, stored_texts
 from tests import factories
@@ -90,10 +94,23 @@ def test_each_choice_of_a_field_has_a_german_name(catalogue):
 
 def test_what_is_listed_as_stored_stands_where_it_is_made():
     files = [path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")]
+    files += Path(email_validator.__file__).parent.glob("*.py")  # what is wrong with an address is said in its words
     code = "".join(path.read_text() for path in files if path.name != "stored_texts.py")
     for form in stored_texts.FORMS:
         parts = re.split(r"%\(\w+\)s|, ", form)
         assert [part for part in parts if len(part) >= 7 and part.strip() in code], form
+
+
+def test_each_question_of_the_audit_and_each_text_below_a_field_of_a_form_is_named_for_the_catalogue(catalogue):
+    assert {question.text for question in QUESTIONS} <= set(catalogue)
+    request = RequestFactory().get("/")
+    request.user = User(is_superuser=True)
+    ours = ("campaigns", "vendors", "mailhub", "waiter")
+    models = [one for model, one in admin.site._registry.items() if model._meta.app_label in ours]
+    assert len(models) > 20
+    with translation.override("en"):
+        fields = [field for one in models for field in one.get_form(request).base_fields.values()]
+    assert {str(field.help_text) for field in fields} - {""} <= set(catalogue)
 
 
 def test_a_stored_sentence_is_put_into_the_language_of_the_page():
@@ -101,6 +118,8 @@ def test_a_stored_sentence_is_put_into_the_language_of_the_page():
     with translation.override("de"):
         assert stored_texts.in_language(stored) == "Es gibt keine Spalte 'first name'"
         assert stored_texts.in_language("The list is being checked.") == "Die Liste wird geprüft."
+        wrong = "'ann' is not an e-mail address: An email address must have an @-sign."
+        assert stored_texts.in_language(wrong).endswith(": In einer E-Mail-Adresse muss ein @ stehen.")
         assert stored_texts.in_language("what somebody typed") == "what somebody typed"
     assert stored_texts.in_language(stored) == stored
 
