@@ -131,7 +131,10 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
 
 
 def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Topic | None:
-    """The sponsor's topic of that name, for a campaign that may be transactional if it has none. Raises NotEntitled."""
+    """The sponsor's topic of that name, for a campaign that may be transactional if it has none.
+
+    One that is archived is for campaigns that name it already. Raises NotEntitled.
+    """
     if transactional and topic:
         raise NotEntitled("a transactional campaign has no topic: nobody can unsubscribe from it")
     if transactional and not sponsor.may_be_transactional:
@@ -141,8 +144,10 @@ def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Top
         return None
     found = sponsor.topics.filter(name=topic).first() if sponsor.pk else None
     if found is None:
-        known = ", ".join(sponsor.topics.values_list("name", flat=True)) if sponsor.pk else ""
+        known = ", ".join(sponsor.topics.filter(archived_at=None).values_list("name", flat=True)) if sponsor.pk else ""
         raise NotEntitled(f"{sponsor.name} has no topic {topic!r}; there are: {known or 'none'}")
+    if found.archived_at:
+        raise NotEntitled(f"the topic {found.title!r} is archived: choose another one, or have it restored")
     return found
 
 

@@ -189,6 +189,7 @@ FORMS = (
     gettext_noop("the spreadsheet is damaged: %(why)s"),
     gettext_noop("the spreadsheet cannot be read: %(why)s"),
     gettext_noop("%(sponsor)s may not use %(credential)s; to allow it: %(command)s"),
+    gettext_noop("the topic %(title)s is archived: choose another one, or have it restored"),
     gettext_noop("%(name)s has not the permission to approve campaigns"),
     gettext_noop("%(name)s has asked for it: another person approves it"),
     gettext_noop("it is not as it was when its approval was asked for: %(what)s"),

@@ -119,7 +119,7 @@ class IdentityAdmin(OfTheirSponsors):
 @admin.register(Topic)
 class TopicAdmin(OfTheirSponsors):
     fields = ["sponsor", "name", "title"]
-    list_display = ["name", "sponsor", "title", "created_at"]
+    list_display = ["name", "sponsor", "title", "created_at", "archived_at"]
     list_filter = [SponsorFilter]
     search_fields = ["name", "title", "sponsor__name"]
 

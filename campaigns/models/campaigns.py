@@ -163,6 +163,7 @@ class Topic(models.Model):
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="topics", db_index=False)
     name = models.SlugField(max_length=50, db_index=False, help_text="By which campaigns and programs name it")
     title = models.CharField(max_length=200, help_text="As recipients read it, like Weekly offers")
+    archived_at = models.DateTimeField(null=True, editable=False, help_text="No new campaign may name it since then")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     objects = OfSponsors.as_manager()

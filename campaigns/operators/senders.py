@@ -5,9 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from campaigns import entitlements
@@ -64,11 +66,21 @@ def rename_topic(pk: int, title: str, by: Actor) -> bool:
     return True
 
 
+@transaction.atomic
+def archive_topic(pk: int, archived: bool, by: Actor) -> bool:
+    """No new campaign may name it, or one may again; those that do stay as they are. False: it is so already."""
+    at = timezone.now() if archived else None
+    if not Topic.objects.filter(pk=pk, archived_at__isnull=archived).update(archived_at=at):
+        return False
+    history.record(by, Topic, [(pk, "archived" if archived else "restored")])
+    return True
+
+
 def remove_topic(row: Topic, by: Actor) -> bool:
     """Removes a topic that nothing names; False: campaigns do, or somebody has unsubscribed from it."""
     try:
         with transaction.atomic():
-            history.record(by, Topic, [(row.pk, f"removed: {row}")])
+            history.record(by, Topic, [(row.pk, f"removed: {row}")], flag=DELETION)
             row.delete()
     except ProtectedError:
         return False

@@ -18,6 +18,7 @@ from mailhub.front import (
     sessions,
     suppressions,
     templates,
+    topics,
     vendors,
     webhooks,
 )
@@ -83,5 +84,6 @@ for part in (
     webhooks,
     costs,
     finds,
+    topics,
 ):  # what is asked most comes first: a path is looked for in this order
     api.add_router("", part.router)

@@ -118,7 +118,21 @@ def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
     if senders.remove_topic(row, actor(request)):
         messages.success(request, _("The topic is removed."))
     else:
-        messages.error(request, _("It stays: campaigns name it, or recipients have unsubscribed from it."))
+        text = _("It stays: campaigns name it, or recipients have unsubscribed from it. Archive it instead.")
+        messages.error(request, text)
+    return redirect("topics")
+
+
+@page(LOOK_TOPICS, "campaigns.change_topic")
+@require_POST
+def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
+    """No new campaign may name it; or one may again."""
+    row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
+    archived = request.POST.get("archived") == "yes"
+    if senders.archive_topic(row.pk, archived, actor(request)):
+        done = _("No new campaign can name “%(title)s”; recipients can still unsubscribe from it.")
+        text = done if archived else _("Campaigns can name “%(title)s” again.")
+        messages.success(request, text % {"title": row.title})
     return redirect("topics")
 
 

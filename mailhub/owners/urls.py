@@ -90,5 +90,6 @@ def _suppressions_and_senders() -> list[URLPattern]:
         path("senders/<int:pk>/edit/", identities.edit, name="identity-edit"),
         path("senders/topics/", identities.topics, name="topics"),
         path("senders/topics/<int:pk>/rename/", identities.rename_topic, name="topic-rename"),
+        path("senders/topics/<int:pk>/archive/", identities.archive_topic, name="topic-archive"),
         path("senders/topics/<int:pk>/remove/", identities.remove_topic, name="topic-remove"),
     ]

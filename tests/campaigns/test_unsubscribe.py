@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import entitlements, return_paths, tasks, token_keys
+from campaigns import entitlements, intake, return_paths, tasks, token_keys
 from campaigns.claiming import letters
 from campaigns.claiming.letters import ClaimedMessage, Lease
-from campaigns.models import Campaign, Job, Message, Sponsor, Suppression, Topic
+from campaigns.models import Campaign, Identity, Job, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import digests, links, lists, unsubscribing
 from campaigns.suppression.comparing import end_suppressed
 from campaigns.suppression.lists import NewSuppression
@@ -280,6 +280,33 @@ class TestDoors:
         assert found and found.title == "Weekly offers"
         with pytest.raises(entitlements.NotEntitled, match="a transactional campaign has no topic"):
             entitlements.about(other, "offers", transactional=True)
+
+    def test_no_new_campaign_names_an_archived_topic_and_older_ones_still_do(self, tmp_path: Any) -> None:
+        older = job()
+        offers, of, login = topic(older.sponsor), older.sponsor, older.credential
+        Campaign.objects.update(topic=offers)
+        older.refresh_from_db()
+        said = StringIO()
+        for verb in ("archive", "archive", "list"):
+            call_command("topic", verb, of.name, *(["offers"] if verb == "archive" else ["--json"]), stdout=said)
+        assert "archived\n" in said.getvalue() and "already so" in said.getvalue()
+        assert '"archived":true' in said.getvalue()
+        unsubscribing.unsubscribe(about(older), "link")
+        assert suppressed(older) == ["suppressed", None] and Suppression.objects.get().topic == offers
+        Identity.objects.create(sponsor=of, name="main", from_address="post@velma.example", default=True)
+        facts = {"name": "May", "subject": "x", "body": "y", "html": False, "recipients": [("a@b.example", {})]}
+        with pytest.raises(entitlements.NotEntitled, match="is archived: choose another one"):
+            intake.accept(sponsor=of, credential=login, topic="offers", **facts)
+        for name, text in (("list.csv", "email\na@b.example\n"), ("body.txt", "Hello")):
+            (tmp_path / name).write_text(text)
+        send = [str(tmp_path / "list.csv"), "--sponsor", of.name, "--vendor", login.vendor.slug, "--subject", "x"]
+        send += ["--body", str(tmp_path / "body.txt"), "--topic", "offers"]
+        for more in ([], ["--preview", "1"], ["--test-to", "me@b.example"]):
+            with pytest.raises(CommandError, match="is archived"):
+                call_command("send_campaign", *send, *more, stdout=StringIO())
+        assert Campaign.objects.count() == 1
+        call_command("topic", "restore", of.name, "offers", stdout=said)
+        intake.accept(sponsor=of, credential=login, topic="offers", **facts)
 
     def test_the_command_about_topics(self) -> None:
         out, sponsor = StringIO(), factories.sponsor()

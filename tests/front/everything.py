@@ -6,7 +6,7 @@ An endpoint that is added is found here by itself. If it has a parameter that is
 import functools
 from dataclasses import dataclass
 
-from campaigns.models import Job, Session, WebhookCall
+from campaigns.models import Job, Session, Topic, WebhookCall
 from campaigns.results import writer
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
@@ -19,7 +19,7 @@ from vendors.history import Actor
 
 OF_VENDORS = "/api/v1/receipts/{vendor}"  # signed by a vendor; no API key opens it
 URL = "https://receiver.example/very-own-hook"
-REFERENCE, RUN, TEMPLATE = "very-own-reference", "very-own-run", "very-own-template"
+REFERENCE, RUN, TEMPLATE, TOPIC = "very-own-reference", "very-own-run", "very-own-template", "very-own-topic"
 
 
 @functools.cache
@@ -42,7 +42,7 @@ class Everything:
 
 
 def everything(program: Program, vendor) -> Everything:
-    """A finished session with a message, a webhook, an event that waits to be posted, and a template."""
+    """A finished session with a message, a webhook, an event that waits to be posted, a template and a topic."""
     hook, _ = events.create(program.sponsor, URL, [], test=False)
     recipients = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
     sent = program.send(letter(vendor, recipients=recipients, metadata={"run": RUN}), "very-own-key")
@@ -56,6 +56,7 @@ def everything(program: Program, vendor) -> Everything:
     return Everything(
         {
             "template": added.version.template.name,
+            "topic": Topic.objects.create(sponsor=program.sponsor, name=TOPIC, title=TOPIC).name,
             "file_id": file.json()["id"],
             "session_id": sent.json()["id"],
             "message_id": f"msg_{job.first_message}",

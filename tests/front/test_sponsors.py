@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from campaigns.models import Job, Message, Session, Template, TemplateVersion, Webhook, WebhookCall
+from campaigns.models import Job, Message, Session, Template, TemplateVersion, Topic, Webhook, WebhookCall
 from tests.front.everything import OF_VENDORS, everything, operations
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
@@ -28,8 +28,10 @@ NOTHING = {
     "file_id": "file_" + "0" * 64,
     "vendor": "nobody",
     "template": "nobody",
+    "topic": "nobody",
 }
-OF_BOTH_MODES = "/api/v1/templates"  # test keys use the sponsor's templates, and change none: test_templates.py
+# Test keys use the sponsor's templates and topics, and change none: test_templates.py, test_topics.py.
+OF_BOTH_MODES = ("/api/v1/templates", "/api/v1/topics")
 
 
 def ask(program, method, path, vendor):
@@ -51,6 +53,7 @@ def rows(sponsor):
         Webhook.objects.filter(sponsor=sponsor).defer("secret"),
         WebhookCall.objects.filter(webhook__sponsor=sponsor),
         Template.objects.filter(sponsor=sponsor),
+        Topic.objects.filter(sponsor=sponsor),
         TemplateVersion.objects.filter(template__sponsor=sponsor),
     ]
     return [sorted(map(str, query.values())) for query in found]

@@ -7,7 +7,8 @@ import pytest
 from campaigns.models import Campaign, Message, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from tests.front.program import Program, api_vendor, fresh, letter, pointers
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
+from vendors import history
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -27,6 +28,27 @@ def test_a_topic_is_one_of_the_sponsors_and_who_unsubscribed_from_it_gets_nothin
     assert pointers(program.send({**asked, "topic": "others"})) == {"/topic": "topic"}
     found = program.get("suppressions").json()["data"]
     assert [one["topic"] for one in found] == ["offers"]
+
+
+def test_a_program_lists_archives_and_restores_its_topics_and_none_names_an_archived_one() -> None:
+    program, vendor = Program(), api_vendor(channel="email")
+    Topic.objects.create(sponsor=program.sponsor, name="offers", title="Weekly offers")
+    asked = {**letter(vendor), "topic": "offers"}
+    accepted = program.send(asked, "one")
+    assert program.post("topics/offers/archive").json() == {"changed": True, "archived": True}
+    assert program.post("topics/offers/archive").json() == {"changed": False, "archived": True}
+    assert program.get("topics").json()["data"] == [{"name": "offers", "title": "Weekly offers", "archived": True}]
+    refused = program.send(asked, "two")
+    assert pointers(refused) == {"/topic": "topic"} and "is archived: choose another one" in refused.json()["detail"]
+    assert pointers(program.send({**asked, "preview": 1}, "", path=DRY)) == {"/topic": "topic"}
+    assert "offers" not in program.send({**asked, "topic": "others"}).json()["detail"].partition("there are")[2]
+    assert program.send(asked, "one").json() == accepted.json(), "a repeat of what was accepted before"
+    problem(Program(program.sponsor, "test").post("topics/offers/restore"), "forbidden", 403)
+    problem(Program(program.sponsor, scopes=("read",)).post("topics/offers/restore"), "forbidden", 403)
+    assert program.post("topics/offers/restore").json() == {"changed": True, "archived": False}
+    assert program.send(asked, "two").status_code == 202
+    said = [one.change_message for one in history.latest(Topic, Topic.objects.values_list("pk", flat=True), 9)]
+    assert said == [f"restored by {program.key.prefix}", f"archived by {program.key.prefix}"]
 
 
 def test_a_sponsor_may_mark_nothing_as_transactional_unless_it_is_allowed_to(settings: Any) -> None:

@@ -191,7 +191,9 @@ def test_a_topic_is_renamed_and_one_that_nothing_names_removed(client, sponsor):
     kept = Topic.objects.create(sponsor=sponsor, name="news", title="News")
     lists.add(sponsor.pk, "email", [NewSuppression("a@example.com", "unsubscribed", topic_id=kept.pk)])
     rename, remove = f"/senders/topics/{row.pk}/rename/", f"/senders/topics/{row.pk}/remove/"
+    archive = f"/senders/topics/{kept.pk}/archive/"
     assert client.post(rename, {"title": "x"}).status_code == client.post(remove).status_code == 403
+    assert client.post(archive, {"archived": "yes"}).status_code == 403
     client.force_login(user("tom", sponsor, "viewer", may=["change_topic", "delete_topic"]))
     for _ in range(2):
         client.post(rename, {"title": "Weekly offers"})
@@ -199,9 +201,15 @@ def test_a_topic_is_renamed_and_one_that_nothing_names_removed(client, sponsor):
     assert row.title == "Weekly offers" and LogEntry.objects.get().change_message == "title Offers → Weekly offers"
     for _ in range(2):
         assert client.post(remove).status_code == 302
-    client.post(f"/senders/topics/{kept.pk}/remove/")
+    assert "Archive it instead" in client.post(f"/senders/topics/{kept.pk}/remove/", follow=True).content.decode()
     assert list(Topic.objects.all()) == [kept]
+    for given, said in (("yes", "recipients can still unsubscribe"), ("no", "Campaigns can name “News” again")):
+        assert said in client.post(archive, {"archived": given}, follow=True).content.decode()
+        assert said not in client.post(archive, {"archived": given}, follow=True).content.decode(), "once"
+        kept.refresh_from_db()
+        assert (kept.archived_at is not None) == (given == "yes")
     theirs = Topic.objects.create(sponsor=factories.sponsor(), name="news", title="News")
     assert client.post(f"/senders/topics/{theirs.pk}/rename/", {"title": "x"}).status_code == 404
+    assert client.post(f"/senders/topics/{theirs.pk}/archive/", {"archived": "yes"}).status_code == 404
     client.post(f"/senders/topics/{theirs.pk}/remove/")
     assert Topic.objects.filter(pk=theirs.pk).exists()

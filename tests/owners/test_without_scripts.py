@@ -201,6 +201,10 @@ def suppressions_and_topics(browser: PlainBrowser) -> None:
     browser.open("/senders/topics/")
     browser.submit("Add", title="News", name="news")
     browser.submit("Rename", title="What is new")
-    assert Topic.objects.get().title == "What is new"
+    assert Topic.objects.get(name="news").title == "What is new"
+    browser.submit("Archive")
+    assert Topic.objects.get(name="news").archived_at
+    browser.submit("Restore")
+    assert not Topic.objects.get(name="news").archived_at
     browser.submit("Remove")
-    assert not Topic.objects.exists()
+    assert not Topic.objects.filter(name="news").exists()

@@ -14,8 +14,9 @@ from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.drafts import blocks, checking, keeping, sending
-from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, StoredFile
+from campaigns.drafts import blocks, checking, copying, keeping, sending
+from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, StoredFile, Topic
+from campaigns.operators import senders
 from campaigns.reports import xlsx_writer
 from campaigns.suppression import lists
 from campaigns.template_versions import versions
@@ -611,6 +612,34 @@ def test_a_copy_as_new_has_the_message_and_neither_list_nor_time_and_is_made_onc
     assert client.post(address, {"key": "b"}).status_code == 404 and client.get(address).status_code == 405
     bob.groups.clear()
     assert client.post(address, {"key": "b"}).status_code == 403
+
+
+def test_a_draft_or_a_copy_with_an_archived_topic_is_not_sent_until_another_one_is_chosen(client, login):
+    sponsor = login.vendor.entitlements.get().sponsor
+    news, offers = (Topic.objects.create(sponsor=sponsor, name=one, title=one) for one in ("news", "offers"))
+    draft = make(client, login, topic=news.pk)
+    put(client, draft, "email,first_name\nann@example.com,Ann\n")
+    senders.archive_topic(news.pk, True, Actor("tom"))
+    again = make(client, login)
+    page = client.get(reverse("draft_message", args=[draft.pk])).content.decode()
+    assert "news (archived)" in page
+    assert "news" not in client.get(reverse("draft_message", args=[again.pk])).content.decode()
+    assert "is archived: choose another one" in press(client, draft, "test", number=1, tests=0, address="a@b.example",
+        follow=True).wsgi_request._messages._queued_messages[0].message  # fmt: skip
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    assert draft.campaign is None and not Campaign.objects.exists()
+    given = {**HELLO, "by": f"credential:{login.pk}", "topic": news.pk}
+    refused = press(client, draft, "message", **given)
+    assert "This topic is archived" in refused.content.decode()
+    press(client, draft, "message", **given | {"topic": offers.pk})
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    assert draft.campaign.topic == offers
+    senders.archive_topic(offers.pk, True, Actor("tom"))
+    copy = copying.copy(draft.campaign, "a", None, "Again")
+    assert "offers (archived)" in client.get(reverse("draft_message", args=[copy.pk])).content.decode()
+    senders.archive_topic(news.pk, False, Actor("tom"))
 
 
 def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, login):

@@ -3,22 +3,25 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
 
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor, Topic
+from campaigns.operators import senders
+from vendors.history import Actor
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "name", "title")
+SHOWN = ("sponsor", "name", "title", "archived")
 
 
 class Command(BaseCommand):
     help = (
-        "Topics of sponsors: add, list, set, remove. Recipients of a campaign that names one can unsubscribe from it "
-        "alone, or from everything of the sponsor. Exit codes: 0 done (or it was so already), 1 unknown name or bad "
+        "Topics of sponsors: add, list, set, archive, restore, remove. Recipients of a campaign that names one can "
+        "unsubscribe from it alone, or from everything of the sponsor. No new campaign can name one that is archived. "
+        "Exit codes: 0 done (or it was so already), 1 unknown name or bad "
         "value, 2 usage."
     )
     requires_system_checks = ()
@@ -26,12 +29,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         verbs.add_parser("list", help="all, or those of a sponsor").add_argument("sponsor", nargs="?")
-        abouts = {"add": "a new one", "set": "change its title", "remove": "one that nothing names"}
+        abouts = {
+            "add": "a new one",
+            "set": "change its title",
+            "archive": "no new campaign can name it; recipients can still unsubscribe from it",
+            "restore": "campaigns can name it again",
+            "remove": "one that nothing names",
+        }
         for verb, about in abouts.items():
             one = verbs.add_parser(verb, help=about)
             one.add_argument("sponsor")
             one.add_argument("name")
-            if verb != "remove":
+            if verb in ("add", "set"):
                 one.add_argument("title", help="as recipients read it")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a topic")
@@ -60,21 +69,30 @@ class Command(BaseCommand):
 
     def do_set(self, sponsor: str, name: str, title: str, **options: Any) -> None:
         row = _named(named_sponsor(sponsor), name)
-        if row.title != title:
-            row.title = title
-            arguments.check(row)
-            with facts.kept(row, topic_facts):
-                row.save(update_fields=["title"])
+        try:
+            senders.rename_topic(row.pk, title, Actor(arguments.person()))
+        except ValidationError as error:
+            raise arguments.refused(error) from None
+        row.refresh_from_db()
         tell(self.stdout, f"{row}: {row.title}", topic_facts(row), options["json"])
+
+    def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
+        self._archive(_named(named_sponsor(sponsor), name), True, options)
+
+    def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
+        self._archive(_named(named_sponsor(sponsor), name), False, options)
+
+    def _archive(self, row: Topic, archived: bool, options: dict[str, Any]) -> None:
+        changed = senders.archive_topic(row.pk, archived, Actor(arguments.person()))
+        row.refresh_from_db()
+        sentence = "archived" if archived else "restored"
+        tell(self.stdout, f"{row}: {sentence if changed else 'already so'}", topic_facts(row), options["json"])
 
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = _named(named_sponsor(sponsor), name)
-        try:
-            with transaction.atomic():
-                facts.removed(row)
-                row.delete()
-        except ProtectedError:
-            raise CommandError(f"{row} stays: campaigns name it, or recipients unsubscribed from it") from None
+        if not senders.remove_topic(row, Actor(arguments.person())):
+            why = "campaigns name it, or recipients unsubscribed from it"
+            raise CommandError(f"{row} stays: {why}; archive it instead")
         removal = {"sponsor": sponsor, "name": name, "removed": True}
         tell(self.stdout, f"{sponsor}/{name}: removed", removal, options["json"])
 
@@ -89,4 +107,5 @@ def _named(of: Sponsor, name: str) -> Topic:
 
 
 def topic_facts(row: Topic) -> dict[str, Any]:
-    return {"sponsor": row.sponsor.name, "name": row.name, "title": row.title}
+    archived = row.archived_at is not None
+    return {"sponsor": row.sponsor.name, "name": row.name, "title": row.title, "archived": archived}

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.db import transaction
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -18,7 +19,7 @@ from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
-from campaigns.models import Draft, Sponsor, TemplateVersion
+from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.wizard.drafts import LABELS, MAKE, check_soon, conflict, show, step
@@ -63,13 +64,15 @@ class MessageForm(forms.Form):
         fields["identity"].queryset = sponsor.identities.filter(enabled=True).defer("secret")
         fields["identity"].label_from_instance = lambda one: f"{one.shown} ({one.name})"
         fields["identity"].empty_label = _("as usual")
-        fields["topic"].queryset = sponsor.topics.all()
-        fields["topic"].label_from_instance = lambda one: one.title
+        kept = (kwargs.get("initial") or {}).get("topic")  # shown until another one is chosen
+        fields["topic"].queryset = sponsor.topics.filter(Q(archived_at=None) | Q(pk=kept))
+        fields["topic"].label_from_instance = _title
+        fields["topic"].error_messages["invalid_choice"] = _("This topic is archived: choose another one.")
         fields["topic"].empty_label = _("none")
         if not sponsor.may_be_transactional:
             del fields["transactional"]
         for name in ("identity", "topic"):
-            if not fields[name].queryset.exists():
+            if not (self.data.get(name) or fields[name].queryset.exists()):
                 del fields[name]
         self.nobody = not by
 
@@ -88,6 +91,10 @@ class MessageForm(forms.Form):
             "transactional": data.get("transactional", False),
             **texts,
         }
+
+
+def _title(topic: Topic) -> str:
+    return _("%(title)s (archived)") % {"title": topic.title} if topic.archived_at else topic.title
 
 
 def _by(login: Any, several: bool) -> str:
