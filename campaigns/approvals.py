@@ -1,25 +1,22 @@
-"""Which campaigns need the approval of a second person, what exactly is frozen for it, and what bars a campaign.
+"""Which campaigns need the approval of a second person, who asks for it, and what bars a campaign.
 
 A sponsor may demand it above so many recipients. Whatever stores a campaign asks here, in the transaction that stores
 it: the campaign begins paused, and pausing/pauses.py lets nothing go on that is undecided or refused. Whether it is
 needed is decided once, when it is stored; a change of the sponsor's rule holds for what is stored afterwards.
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 
+from campaigns.frozen_parts import FROZEN
 from campaigns.models import Approval, Campaign
 from vendors.history import Actor
 
 Kind, Verdict = Approval.Kind, Approval.Verdict
 WAITS = "waits for approval"
-BLOCK = 10_000  # messages whose digests make one digest: any number of them is read in bounded memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +33,6 @@ class Party:
         return cls(Kind.SHELL if actor.id is None else Kind.USER, actor.name, actor.id)
 
 
-# What is approved: texts, headers, who sends, by what, when, the files and each message in its order. Times are UTC.
-# Limits at which it pauses itself are no part of it: they may be changed while it is sent.
-_PARTS = """
-    'sponsor', s.name, 'name', c.name, 'subject', c.subject, 'html', c.html, 'transactional', c.transactional,
-    'body', encode(sha256(convert_to(c.body, 'UTF8')), 'hex'),
-    'text', encode(sha256(convert_to(c.text, 'UTF8')), 'hex'), 'headers', c.headers,
-    'topic', t.name, 'identity', i.name, 'reply to', i.reply_to, 'return path', nullif(i.return_path, ''),
-    'signed by', nullif(concat_ws('._domainkey.', nullif(i.dkim_selector, ''), nullif(i.dkim_domain, '')), ''),
-    'from', concat_ws(' ', i.from_name, i.from_address, i.sender_id, array_to_string(i.numbers, ' ')),
-    'vendor', v.slug, 'credential', l.name, 'route', r.name, 'route entries', (
-        SELECT string_agg(ev.slug || '/' || el.name || '=' || e.weight, ', ' ORDER BY e.position)
-        FROM campaigns_routeentry e JOIN vendors_credential el ON el.id = e.credential_id
-            JOIN vendors_vendor ev ON ev.id = el.vendor_id WHERE e.route_id = c.route_id), 'recipients', c.size,
-    'first message', c.first_message, 'first', j.wait_after, 'when', CASE WHEN j.status = 'RENDERED' THEN 'nightly'
-        ELSE coalesce(to_char(c.send_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'at once') END,
-    'hours', to_char(c.hours_from, 'HH24:MI') || '-' || to_char(c.hours_to, 'HH24:MI'), 'time zone', c.time_zone,
-    'deadline', to_char(c.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'file fields', c.file_fields"""
-_LARGE_PARTS = f"""
-    'files', (
-        SELECT encode(sha256(string_agg(f.file_id || sha256(convert_to(jsonb_build_array(
-            f.name, f.content_type, f.cid, f.to_all)::text, 'UTF8')), ''::bytea ORDER BY f.id)), 'hex')
-        FROM campaigns_campaignfile f WHERE f.campaign_id = c.id),
-    'messages', (
-        SELECT encode(sha256(string_agg(b.digest, ''::bytea ORDER BY b.block)), 'hex') FROM (
-            SELECT (m.id - c.first_message) / {BLOCK} AS block, sha256(string_agg(
-                sha256(convert_to(m.recipient || E'\\n' || m.params::text, 'UTF8')), ''::bytea ORDER BY m.id)) AS digest
-            FROM campaigns_message m WHERE m.id >= c.first_message AND m.id < c.first_message + c.size GROUP BY 1
-        ) b)"""
-_OF = """
-FROM campaigns_campaign c JOIN campaigns_sponsor s ON s.id = c.sponsor_id
-JOIN campaigns_job j ON j.campaign_id = c.id AND j.parent_id IS NULL
-JOIN vendors_credential l ON l.id = c.credential_id JOIN vendors_vendor v ON v.id = l.vendor_id
-LEFT JOIN campaigns_identity i ON i.id = c.identity_id LEFT JOIN campaigns_topic t ON t.id = c.topic_id
-LEFT JOIN campaigns_route r ON r.id = c.route_id
-WHERE c.id = ANY(%(campaigns)s)
-"""
-FROZEN = f"SELECT c.id, jsonb_build_object({_PARTS}, {_LARGE_PARTS}) AS frozen {_OF}"
-SMALL = f"SELECT c.id, jsonb_build_object({_PARTS}) AS frozen {_OF}"
-# Parts that belong to others than the campaign, so that somebody may change them by a page while it waits.
-SHARED = ("from", "identity", "reply to", "return path", "route", "route entries", "signed by", "sponsor", "topic")
 HOLD_BACK = f"""
 WITH asked AS (
     SELECT j.campaign_id, a.name FROM unnest(%(jobs)s::bigint[], %(names)s::text[]) AS a (job, name)
@@ -95,23 +52,6 @@ SELECT f.id, a.kind, a.name, a.number, clock_timestamp(), c.size, f.frozen,
 FROM unnest(%(jobs)s::bigint[], %(kinds)s::text[], %(names)s::text[], %(users)s::int[]) AS a (job, kind, name, number)
 JOIN campaigns_job j ON j.id = a.job JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN frozen f ON f.id = c.id
 """
-DIFFERENT = """
-SELECT n.key, a.frozen -> n.key, n.value FROM ({frozen}) c CROSS JOIN LATERAL jsonb_each(c.frozen) n
-JOIN campaigns_approval a ON a.campaign_id = c.id
-WHERE jsonb_exists(a.frozen, n.key) AND a.frozen -> n.key IS DISTINCT FROM n.value ORDER BY 1
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A part of a campaign that is not as it was when its approval was asked for."""
-
-    part: str
-    was: Any
-    now: Any
-
-    def __str__(self) -> str:
-        return f"{self.part} was {self.was or 'nothing'} and is {self.now or 'nothing'}"
 
 
 def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
@@ -125,25 +65,6 @@ def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
     asked = {"jobs": list(askers), "kinds": [str(one.kind) for one in who], "names": names}
     campaigns = [campaign for (campaign,) in cursor.fetchall()]
     cursor.execute(ASK, {**asked, "users": [one.user for one in who], "campaigns": campaigns})
-
-
-def changes(approval: Approval, *, whole: bool = True) -> list[Change]:
-    """What of the campaign is not as it was frozen; empty: all is. whole: also its files and every message of it."""
-    with connection.cursor() as cursor:
-        frozen = FROZEN if whole else SMALL
-        cursor.execute(DIFFERENT.format(frozen=frozen), {"campaigns": [approval.campaign_id]})
-        return [Change(part, _read(was), _read(now)) for part, was, now in cursor.fetchall()]
-
-
-def _read(value: str) -> Any:
-    found = json.loads(value)
-    return found.strip() if isinstance(found, str) else found
-
-
-def token(changed: Iterable[Change]) -> str:
-    """Names these changes, so that what is approved is what somebody has seen; empty: there are none."""
-    found = [[one.part, one.now] for one in changed]
-    return hashlib.blake2b(json.dumps(found).encode(), digest_size=6).hexdigest() if found else ""
 
 
 def bars(campaign_id: int) -> str:

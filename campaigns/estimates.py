@@ -123,7 +123,8 @@ def of_recipients(
     chosen = islice(recipients, 0, None, _step(total))
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:
-        return _estimate(login, campaign, content, links, letters, total, budget, share)
+        weight = _weight(login, campaign, content, links, letters, total, budget, share)
+        return _priced(login, weight, total, campaign.has_files)
     except (InvalidSettings, LookupError):
         return None
 
@@ -181,7 +182,8 @@ def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | 
     letters = (ClaimedMessage(pk, "estimate", recipient, params) for pk, recipient, params in rows.iterator())
     try:
         links = links_of(campaign, login.vendor.channel, _carries(login), link_keys())
-        return _estimate(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
+        weight = _weight(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
+        return _priced(login, weight, campaign.size, campaign.has_files)
     except (InvalidSettings, LookupError):
         return None
 
@@ -212,20 +214,6 @@ def chosen(total: int) -> Callable[[int], bool]:
 
 def _step(total: int) -> int:
     return max(1, -(-total // MOST_MADE))
-
-
-def _estimate(
-    login: Any,
-    campaign: Campaign,
-    content: Content,
-    links: LetterLinks | None,
-    messages: Iterable[ClaimedMessage],
-    total: int,
-    budget: Budget | None,
-    share: int,
-) -> Estimate:
-    weight = _weight(login, campaign, content, links, messages, total, budget, share)
-    return _priced(login, weight, total, campaign.has_files)
 
 
 def _weight(

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import approvals, decisions, entitlements, lifecycle
+from campaigns import decisions, entitlements, frozen_parts, lifecycle
 from campaigns.approvals import Kind
 from campaigns.dispatch import dispatcher
 from campaigns.models import Approval, Campaign, Job
@@ -67,7 +67,7 @@ def decide(
     """Approves a campaign, so that it goes on, or refuses it, so that it is stopped for good.
 
     Once decided it stays so: a second decision changes nothing and tells the first. It is approved exactly as it was
-    frozen; where its sender, route or topic has been changed since, as `seen` (approvals.token) names it.
+    frozen; where its sender, route or topic has been changed since, as `seen` (frozen_parts.token) names it.
     shell: the user of the shell at which `user` was named. Raises CannotDecide; then nothing is changed.
     """
     remark = remark.strip()
@@ -111,11 +111,11 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
 
 def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
     """What of it is otherwise by now, and was seen so. Raises CannotDecide."""
-    changed = approvals.changes(found)
-    if any(one.part not in approvals.SHARED for one in changed):
+    changed = frozen_parts.changes(found)
+    if any(one.part not in frozen_parts.SHARED for one in changed):
         parts = ", ".join(one.part for one in changed)
         raise CannotDecide(f"it is not as it was when its approval was asked for: {parts}")
-    if (token := approvals.token(changed)) != seen:
+    if (token := frozen_parts.token(changed)) != seen:
         what = "; ".join(map(str, changed)) or "all is again as it was asked for"
         raise CannotDecide(f"it has changed: {what}. Look at it and decide again (as {token or 'before'})")
     return {one.part: one.now for one in changed} or None

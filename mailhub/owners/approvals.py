@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from campaigns import approvals, estimates, labels, previews, progress
+from campaigns import estimates, frozen_parts, labels, previews, progress
 from campaigns.content.templates import TemplateError
 from campaigns.intake import BadInput
 from campaigns.models import Approval, Message
@@ -48,11 +48,11 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
     row = _row(request.GET.get("row", ""), rows)
     sees = labels.sees_recipients(user)
     letter, fault = _letter(found, row) if sees else (None, "")
-    changed = approvals.changes(found, whole=False) if found.verdict is None else []
+    changed = frozen_parts.changes(found, whole=False) if found.verdict is None else []
     context = {
         "approval": found,
         "changed": changed,
-        "seen": approvals.token(changed),
+        "seen": frozen_parts.token(changed),
         "campaign": campaign,
         "sums": progress.of_campaigns([campaign.pk])[campaign.pk],
         "may": approving.may_decide(user),

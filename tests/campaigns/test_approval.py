@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import approvals, audit, intake
+from campaigns import audit, frozen_parts, intake
 from campaigns.casting import mailcaster
 from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher, nightly
@@ -71,7 +71,7 @@ def stored(of: Sponsor, by: Actor | None = None, number: int = 3, **more: Any) -
 
 
 def different(row: Approval) -> list[str]:
-    return [one.part for one in approvals.changes(row)]
+    return [one.part for one in frozen_parts.changes(row)]
 
 
 def night(job: Job, days: int) -> datetime:
@@ -395,13 +395,13 @@ def test_who_changes_its_sender_or_its_route_meanwhile_has_it_looked_at_again() 
     Identity.objects.filter(pk=identity.pk).update(from_address="other@sandbox.example", dkim_selector="m1", name="n")
     RouteEntry.objects.create(route=route, position=2, credential=second)
     assert different(row) == ["from", "identity", "route entries", "signed by"]
-    seen = approvals.token(approvals.changes(row, whole=False))
+    seen = frozen_parts.token(frozen_parts.changes(row, whole=False))
     with pytest.raises(CannotDecide, match=f"from was news@sandbox.example and is .*decide again .as {seen}"):
         approving.decide(job.campaign_id, APPROVED, bob)
     Identity.objects.filter(pk=identity.pk).update(reply_to="boss@sandbox.example")
     with pytest.raises(CannotDecide, match="reply to was nothing and is boss@"):
         approving.decide(job.campaign_id, APPROVED, bob, seen=seen)
-    now = approvals.token(approvals.changes(row))
+    now = frozen_parts.token(frozen_parts.changes(row))
     assert approving.decide(job.campaign_id, APPROVED, bob, seen=now).message.endswith("approved: it goes on")
     row.refresh_from_db()
     assert row.frozen["from"].strip() == "news@sandbox.example" and row.changed["reply to"] == "boss@sandbox.example"
