@@ -8,8 +8,9 @@ in that folder, and measures in it again the next time. Each page is asked for o
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def ask(client: Any, address: str, query: Query, polled: bool, posted: bool, req
 def operators_pages() -> Iterator[tuple[str, str, Query]]:
     """(name, address, its asked); a poll's name ends with "poll"."""
     from campaigns.models import Campaign, Job, Sponsor
-    from vendors.models import Credential, Vendor
+    from vendors.models import Vendor
 
     jobs, messages = "/admin/campaigns/job/", "/admin/campaigns/message/"
     yield "operations", "/admin/", {}
@@ -135,21 +136,27 @@ def operators_pages() -> Iterator[tuple[str, str, Query]]:
     yield "campaigns", "/admin/campaigns/campaign/", {}
     yield "campaigns: search", "/admin/campaigns/campaign/", {"q": "campaign 4"}
     yield "campaign", f"/admin/campaigns/campaign/{large.pk}/change/", {}
-    for app, model in (
-        *(("campaigns", one) for one in ("sponsor", "approval", "suppression", "identity", "topic")),
-        *(("campaigns", one) for one in ("entitlement", "route", "inboundmessage", "costentry", "messageevent")),
-        *(("campaigns", one) for one in ("resolution", "claim", "dispatchrun")),
-        *(("vendors", one) for one in ("vendor", "credential", "mailcaster", "price", "ratelimit", "usage")),
-        *(("waiter", "parkedtask"), ("auth", "user")),
-    ):
-        yield f"list: {model}", f"/admin/{app}/{model}/", {}
-    yield "sponsor", f"/admin/campaigns/sponsor/{sponsor}/change/", {}
-    yield "credential", f"/admin/vendors/credential/{Credential.objects.earliest('pk').pk}/change/", {}
+    yield from every_table()
+    yield "operations: recover", "/admin/operations/recover/", {}
+
+
+def every_table() -> Iterator[tuple[str, str, Query]]:
+    """Of each table in the admin the list, a row and its history."""
+    from django.contrib import admin
+
+    for model in admin.site._registry:
+        name, of = model._meta.model_name, f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+        yield f"list: {name}", of, {}
+        row = model._default_manager.order_by("pk").first()
+        if row is not None:
+            yield f"row: {name}", f"{of}{row.pk}/change/", {}
+            yield f"history: {name}", f"{of}{row.pk}/history/", {}
 
 
 def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:
-    from campaigns.models import Approval, Campaign, Draft, Sponsor, Suppression, Template, Webhook
+    from campaigns.models import Approval, Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
     from campaigns.models.campaigns import sponsors_of
+    from mailhub.models import ApiKey
 
     mine = sponsors_of(user)
 
@@ -179,6 +186,8 @@ def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:
         yield f"campaign, {name}: failures", f"/campaigns/{pk}/failures/", {}
         yield f"campaign, {name}: parts", f"/campaigns/{pk}/parts/", {}
         yield f"campaign, {name}: report", f"/campaigns/{pk}/report/", {}
+        for verb in ("pause", "stop", "retry"):
+            yield f"campaign, {name}: {verb}, asked", f"/campaigns/{pk}/{verb}/", {}
     for name, asked in {"address": "person7919@example.org", "many letters": "again4@example.org"}.items():
         yield f"find: {name}, post", "/find/", {"what": asked}
     yield "find: nobody, post", "/find/", {"what": "nobody@example.org"}
@@ -186,9 +195,21 @@ def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:
     yield "approvals", "/approvals/", {}
     undecided = Approval.objects.get(pk=of(Approval, verdict=None, campaign__jobs__finished_at=None))
     yield "approval", f"/campaigns/{undecided.campaign_id}/approval/", {}
+    yield "approval: cost", f"/campaigns/{undecided.campaign_id}/approval/cost/", {}
     template, webhook = of(Template), of(Webhook)
     if mine is None or Sponsor.objects.earliest("pk").users.filter(pk=user.pk).exists():
         template, webhook = Template.objects.earliest("pk").pk, Webhook.objects.earliest("pk").pk
+    identity, topic, key = of(Identity), of(Topic), of(ApiKey)
+    yield "sender", f"/senders/{identity}/", {}
+    yield "sender: edit", f"/senders/{identity}/edit/", {}
+    yield "topic: rename", f"/senders/topics/{topic}/rename/", {}
+    yield "topic: remove", f"/senders/topics/{topic}/remove/", {}
+    yield "key: make", "/keys/make/", {}
+    yield "key: extend", f"/keys/{key}/extend/", {}
+    yield "key: revoke", f"/keys/{key}/revoke/", {}
+    yield "suppressions: import", "/suppressions/import/", {}
+    yield "template: version", f"/templates/{template}/versions/1/", {}
+    yield "webhook: remove", f"/webhooks/{webhook}/remove/", {}
     yield "templates", "/templates/", {}
     yield "template", f"/templates/{template}/", {}
     yield "template: differences", f"/templates/{template}/differences/", {}
@@ -212,6 +233,22 @@ def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:
     for step in ("message", "recipients", "check"):
         yield f"wizard: {step}", f"/drafts/{draft}/{step}/", {}
     yield "wizard: progress, poll", f"/drafts/{draft}/progress/", {}
+
+
+def not_asked(addresses: Iterable[str]) -> list[str]:
+    """The names of all pages that none of these addresses is of: what only takes a POST, files, and whatever else."""
+    from django.urls import URLPattern, get_resolver, resolve
+
+    asked = {resolve(address).view_name for address in addresses}
+
+    def names(patterns: Iterable[Any], within: str = "") -> Iterator[str]:
+        for one in patterns:
+            if not isinstance(one, URLPattern):
+                yield from names(one.url_patterns, f"{within}{one.namespace}:" if one.namespace else within)
+            elif one.name:
+                yield f"{within}{one.name}"
+
+    return sorted({name for name in names(get_resolver().url_patterns) if name not in asked})
 
 
 def users() -> dict[str, Any]:
@@ -246,6 +283,7 @@ def main(jobs: int, messages: int, requests: int) -> None:
     folder = os.environ.get("BENCH_KEEP")
     on: AbstractContextManager[None] = kept_stage(Path(folder)) if folder else stage()
     with on:
+        import_module("mailhub.wsgi")  # as the web server is: its files, and when it collects garbage
         from campaigns.models import Job
 
         if not Job.objects.exists():
@@ -256,6 +294,9 @@ def main(jobs: int, messages: int, requests: int) -> None:
         measured = dict(times(requests))
         late = [name for name, one in measured.items() if one.middle > (POLL if name.endswith("poll") else PAGE)]
         console.print(f"{len(measured)} pages and polls; {len(late)} later than {PAGE} ms (polls {POLL} ms)")
+        if "BENCH_ONLY" not in os.environ:
+            unasked = not_asked({address for _who, _client, _name, address, _asked in looks()})
+            console.print("not asked for:", ", ".join(unasked), soft_wrap=True)
         keep(f"Server times: {size}", "ms", {name: one.each for name, one in measured.items()})
         busy = {name: [one.own + one.database] for name, one in measured.items()}
         keep(f"Processor time of pages and their statements: {size}", "ms", busy)
@@ -269,7 +310,11 @@ def times(requests: int) -> Iterator[tuple[str, PageTimes]]:
         if only not in f"{who}: {name}":
             continue
         polled, posted = name.endswith("poll"), name.endswith("post")
-        seen = ask(client, address, asked, polled, posted, requests)
+        try:
+            seen = ask(client, address, asked, polled, posted, requests)
+        except LookupError as why:  # it shows nothing to this user, or nothing by a GET
+            console.print(f"{who}: {name}: {why}", highlight=False, soft_wrap=True)
+            continue
         yield f"{who}: {name}", seen
         over = seen.middle > (POLL if polled else PAGE)
         console.print(
