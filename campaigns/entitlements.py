@@ -201,6 +201,12 @@ def why_held() -> Case:
     )
 
 
+def each_held(job_ids: Iterable[int]) -> dict[int, str]:
+    """Why each of these jobs may not go, by its id; those that may are left out."""
+    found = Job.objects.filter(pk__in=list(job_ids)).order_by().values_list("pk", why_held())
+    return {job_id: why for job_id, why in found if why}
+
+
 def held(job_ids: Iterable[int]) -> str:
     """Why one of these jobs may not go; empty: they all may, or are past their deadline."""
     found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go()).annotate(held=why_held())

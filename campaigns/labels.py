@@ -86,6 +86,8 @@ def of_sum(sums: Progress) -> str:
 
 def number(value: int) -> str:
     """1,200, or as the language of the page has it."""
+    if 0 <= value < 1000:  # most, and the same in each
+        return str(value)
     return str(formats.number_format(value, force_grouping=True))
 
 

@@ -183,7 +183,14 @@ class ReadOnly(OwnLookups):
 
 
 class CappedPaginator(Paginator):
-    """Counts at most COUNTED rows, so that a table of millions is not counted for page numbers."""
+    """Counts at most COUNTED rows, so that a table of millions is not counted for page numbers.
+
+    known: how many there are, where something else has counted them.
+    """
+
+    def __init__(self, *args: Any, known: int | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.known = known
 
     @cached_property
     def count(self) -> int:
@@ -196,4 +203,6 @@ class CappedPaginator(Paginator):
     @cached_property
     def _counted(self) -> int:
         rows: Any = self.object_list
+        if self.known is not None:
+            return self.known
         return rows.order_by()[: COUNTED + 1].count()

@@ -21,6 +21,7 @@ from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_ver
 from campaigns.progress import Progress
 from vendors.history import Actor
 
+HEAVY = ("campaign__subject", "campaign__body", "campaign__text", "credential__secret")  # columns that it does not show
 AT_ONCE = 200  # jobs in one confirmation
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 TITLES = {
@@ -107,7 +108,8 @@ class Decisions(admin.ModelAdmin):
         return None
 
     def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
-        rows = list(jobs.select_related("campaign__approval", "sponsor", "vendor")[: AT_ONCE + 1])
+        whole = jobs.defer(None).defer(*HEAVY).select_related("campaign__approval", "sponsor", "vendor")
+        rows = list(whole[: AT_ONCE + 1])
         if len(rows) > AT_ONCE:
             self.message_user(
                 request, gettext("Choose at most %(count)s jobs at once.") % {"count": AT_ONCE}, messages.ERROR

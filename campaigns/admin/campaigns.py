@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import QuerySet
@@ -16,13 +16,14 @@ from django.utils.translation import gettext as _
 from campaigns import estimates, labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
 from campaigns.models import Approval, Campaign, Job, Sponsor
-from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
+from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing
-from campaigns.operators.filters import beginning_with
+from campaigns.reports import campaign_names
 from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, clamped
 
 MOST_CHOICES = 500
+MOST_FOUND = 1_000  # campaigns with a name that is searched for
 LIMITS = ("bounce_limit", "complaint_limit")
 
 
@@ -113,7 +114,12 @@ class CampaignAdmin(Scoped):
         term = search_term.strip()
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        return (queryset.filter(beginning_with(term)) if term else queryset), False
+        if not term:
+            return queryset, False
+        named = campaign_names.newest(term, sponsor_ids_of(request.user), MOST_FOUND)
+        if named.common:
+            self.message_user(request, _(campaign_names.COMMON), messages.WARNING)
+        return queryset.filter(pk__in=named.ids), False
 
     @admin.display(description="name")
     def named(self, campaign: Campaign) -> SafeString:

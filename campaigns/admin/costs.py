@@ -17,6 +17,7 @@ from vendors import prices
 from vendors.models import Vendor
 
 MOST_CHOICES = 500
+MOST_ROWS = 200  # that the page shows; the file has all, and the sums are of all
 ASKED = ("from", "to", "sponsor", "vendor")
 
 
@@ -42,7 +43,9 @@ class CostAdmin(Scoped):
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Costs"),
-            "rows": found,
+            "rows": found[:MOST_ROWS],
+            "all": len(found),
+            "more": len(found) > MOST_ROWS,
             "totals": [prices.amount(value, currency) for currency, value in accounts.totals(found).items()],
             "unpriced": sum(one.messages for one in found if one.amount is None),
             "asked": asked,

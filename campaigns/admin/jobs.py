@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, Value
@@ -19,16 +20,18 @@ from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.forecast import eta
-from campaigns.models import Campaign, DispatchRun, Job, Sponsor
-from campaigns.models.campaigns import sponsors_of
-from campaigns.operators.filters import DATES, beginning_with
+from campaigns.models import DispatchRun, Job, Sponsor
+from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.operators.filters import DATES
+from campaigns.reports import campaign_names
+from campaigns.reports.campaign_names import CampaignsNamed
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
 MOST_CAMPAIGNS = 100  # the youngest of those whose names begin with the search text
 MOST_PARTS = 500  # children under one parent
-WITH = ["campaign", "sponsor", "vendor", "credential"]
+OF = ["campaign", "vendor", "credential"]  # rows that are shown with a job
 
 
 class JobList(ChangeList):
@@ -36,6 +39,8 @@ class JobList(ChangeList):
 
     look: JobFilter
     choices: "Choices"
+    common: bool  # whether so many campaigns are named as is searched that older ones may be missing
+    pickable: bool  # whether the viewer may do something with the rows that are chosen
     states, spans = states(), [*SPANS.items(), ("any", "Any")]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
@@ -46,13 +51,15 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
         self.look, self.choices = look_of(request), choices(request)
         found = super().get_queryset(request, exclude_parameters)
-        return eta.with_holder(found if self.look.q.isdecimal() else self.look.jobs(found))
+        return eta.described(found if self.look.q.isdecimal() else self.look.jobs(found))
 
     def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
         return [f"-{DATES[self.look.by]}", "-id"]
 
-    def get_results(self, request: HttpRequest) -> None:
+    def get_results(self, request: Any) -> None:
         super().get_results(request)
+        self.common = hasattr(request, "named") and request.named.common
+        self.pickable = self.show_admin_actions and bool(self.model_admin.get_actions(request))
         self.result_list = with_progress(list(self.result_list))
 
 
@@ -98,27 +105,40 @@ def with_progress(rows: list[Any]) -> list[Any]:
     return rows
 
 
+def _named(request: Any, term: str) -> CampaignsNamed:
+    """The campaigns that are searched for, read once for each request."""
+    if not hasattr(request, "named"):
+        mine, sponsor = sponsor_ids_of(request.user), look_of(request).sponsor
+        if sponsor.isdecimal():
+            chosen = int(sponsor[:18])
+            mine = [chosen] if mine is None or chosen in mine else []
+        request.named = campaign_names.newest(term, mine, MOST_CAMPAIGNS)
+    return request.named
+
+
 @admin.register(Job)
 class JobAdmin(Decisions, Scoped):
-    list_select_related = WITH
+    list_select_related = OF
     list_per_page = 50
     search_fields = ["id"]
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
     actions_selection_counter = False
 
-    def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
-        return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return JobList
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The page; to a poll only what can change."""
-        answer = super().changelist_view(request, extra_context)
-        if request.method == "GET" and "HX-Request" in request.headers and hasattr(answer, "template_name"):
-            answer.template_name = "admin/campaigns/job/poll.html"
-        return answer
+        if request.method != "GET" or "HX-Request" not in request.headers:
+            return super().changelist_view(request, extra_context)
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        try:
+            listed = self.get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            return super().changelist_view(request, extra_context)
+        return render(request, "admin/campaigns/job/poll.html", {"cl": listed})
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Pages:
         look, everything = look_of(request), self.get_queryset(request)
@@ -136,11 +156,7 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        mine = Campaign.objects.of_sponsors(sponsors_of(request.user)).filter(beginning_with(term))
-        if (sponsor := look_of(request).sponsor).isdecimal():
-            mine = mine.filter(sponsor=int(sponsor[:18]))
-        campaigns = mine.order_by("-id").values_list("pk", flat=True)
-        return queryset.filter(campaign_id__in=list(campaigns[:MOST_CAMPAIGNS])), False
+        return queryset.filter(campaign_id__in=_named(request, term).ids), False
 
     def get_urls(self) -> list[Any]:
         parts = path("<int:job_id>/parts/", self.admin_site.admin_view(self.parts), name="campaigns_job_parts")
@@ -152,13 +168,8 @@ class JobAdmin(Decisions, Scoped):
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        of = ("campaign", "mailcaster", "vendor", "credential")
-        children = eta.with_holder(parent.children.select_related(*of))
-        shown = with_progress(
-            list(
-                children.defer("credential__secret", "campaign__subject", "campaign__body").order_by("id")[:MOST_PARTS]
-            )
-        )
+        children = eta.described(parent.children.select_related("mailcaster")).order_by("id")
+        shown = with_progress(list(children[:MOST_PARTS]))
         for child in shown:  # its slice, counted from the parent's first message
             child.from_message = child.first_message - parent.first_message + 1
             child.to_message = child.end - parent.first_message
@@ -190,6 +201,6 @@ class DispatchRunAdmin(ReadOnly):
 
 def seen(job: Job) -> Any:
     """The job with its progress and forecast."""
-    rows: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related(*WITH, "mailcaster", "campaign__route")
-    (row,) = with_progress(list(rows.defer("credential__secret", "campaign__subject", "campaign__body")))
+    rows: Any = eta.described(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
+    (row,) = with_progress(list(rows))
     return row

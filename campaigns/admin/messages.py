@@ -1,11 +1,9 @@
 """The pages about messages, campaign by campaign; with millions of rows, nothing counts or searches all of them."""
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -17,122 +15,16 @@ from django.utils.translation import gettext as _
 from campaigns import labels
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
-from campaigns.models import Campaign, Claim, Job, Message, MessageEvent, ReportKind, Resolution
-from campaigns.models.campaigns import sponsors_of
+from campaigns.admin.message_list import CampaignFilter, MessageList, OfJobFilter, ReasonFilter, ShapeFilter
+from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reports import message_rows, reasons
-from vendors.listing import badge, clamped
+from vendors.listing import CappedPaginator, badge, clamped
 
 FIELDS = (
     *("state", "why", "campaign", "recipient", "of_list", "called", "answered", "delivered", "bounced", "note"),
     *("lost", "next_look_up", "put_off", "code", "seen", "vendors_id", "reference", "again", "cost", "as_printed"),
 )
 SHOWS = {"of_list": "params", "seen": "error_sub_type", "note": "report_note"}  # what of a message it shows
-
-
-class CampaignFilter(admin.ListFilter):
-    """?campaign=7: one campaign's block of ids. It offers no choices: the campaigns' page links here."""
-
-    title = "campaign"
-    template = "admin/campaigns/one_campaign.html"
-    names = ("campaign",)
-
-    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
-        super().__init__(request, params, model, model_admin)
-        value = params.pop(self.title, [""])
-        self.typed = str(value[-1] if isinstance(value, list) else value)
-        self.used_parameters[self.title] = self.typed
-        self.block: Any = self.find(request.user)
-
-    def find(self, viewer: Any) -> Any:
-        """What has first_message and size; None: the user may see no such thing."""
-        return chosen(self.typed, viewer)
-
-    def has_output(self) -> bool:
-        return True
-
-    def expected_parameters(self) -> list[str | None]:
-        return list(self.names)
-
-    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        yield {"of": self.block, "all": changelist.get_query_string({}, [self.title])}
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        if block := self.block:
-            return queryset.filter(id__gte=block.first_message, id__lt=block.first_message + block.size)
-        if self.typed:
-            raise IncorrectLookupParameters(f"there is no {self.title} {self.typed}")
-        return queryset
-
-
-def chosen(typed: str, viewer: Any) -> Campaign | None:
-    mine = Campaign.objects.of_sponsors(sponsors_of(viewer))
-    return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
-
-
-class OfJobFilter(CampaignFilter):
-    """?job=31: the messages of one job; its page links here."""
-
-    title = "job"
-    names = ("job",)
-
-    def find(self, viewer: Any) -> Any:
-        if not self.typed.isdecimal() or len(self.typed) > 18:
-            return None
-        return Job.objects.of_sponsors(sponsors_of(viewer)).filter(pk=self.typed).first()
-
-
-class ReasonFilter(admin.ListFilter):
-    """?reason=unknown: those that failed for one reason, of a job or a campaign; their pages link here."""
-
-    title = "reason"
-    template = "admin/campaigns/one_campaign.html"
-
-    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
-        super().__init__(request, params, model, model_admin)
-        value = params.pop(self.title, [""])
-        self.key = str(value[-1] if isinstance(value, list) else value)
-        self.used_parameters[self.title] = self.key
-        self.within = request.GET.get("job") or request.GET.get("campaign")
-
-    names = ("reason",)
-
-    def has_output(self) -> bool:
-        return True
-
-    def expected_parameters(self) -> list[str | None]:
-        return list(self.names)
-
-    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        yield {"of": self.key, "all": changelist.get_query_string({}, [self.title])}
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        if not self.key:
-            return queryset
-        if not self.within:
-            raise IncorrectLookupParameters("a reason is looked for within a job or a campaign")
-        return reasons.having(queryset, self.key)
-
-
-class ShapeFilter(admin.SimpleListFilter):
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(word, word) for word in labels.SHAPES]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        shape = labels.SHAPES.get(self.value() or "")
-        return queryset.filter(shape) if shape else queryset
-
-
-class MessageList(ChangeList):
-    """A page of messages with their labels."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows = list(self.result_list)
-        message_rows.with_labels(rows)
-        self.result_list = rows
 
 
 def _at(moment: datetime | None) -> str:
@@ -174,6 +66,9 @@ class MessageAdmin(Scoped):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return MessageList
+
+    def get_paginator(self, request: Any, *args: Any, **options: Any) -> CappedPaginator:
+        return CappedPaginator(*args, **options, known=getattr(request, "known", None))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Message], search_term: str

@@ -59,7 +59,7 @@ class SuppressionAdmin(Scoped):
     list_display = ["id", "recipient", "channel", "whose", "topic", "reason", "source", "since", "until", "holds"]
     list_filter = ["reason", "channel", SponsorFilter]
     list_select_related = ["sponsor", "topic__sponsor"]
-    list_per_page = 100
+    list_per_page = 50
     ordering = ["-id"]
     sortable_by = ()
     search_fields = ["address"]

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, IntegerField, OuterRef, QuerySet, Subquery, When
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
@@ -56,6 +56,26 @@ def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, laten
     return first + rounds * (limit.seconds + latency)
 
 
+# What forecasts, lists and verbs read of a job and of the rows around it; of a hundred more columns senders read some.
+READ = (
+    *(field.name for field in Job._meta.concrete_fields),
+    *(f"campaign__{one}" for one in (
+        "name", "send_at", "hours_from", "hours_to", "time_zone", "deadline", "transactional", "routed", "route",
+        "paused_at", "paused_by", "paused_reason", "stays_paused", "sponsor__name", "sponsor__quiet_from",
+        "sponsor__quiet_to",
+    )),
+    *(f"vendor__{one}" for one in (
+        "slug", "channel", "small_audience_threshold", "dispatch_at", "time_zone", "weekdays", "catch_up", "created_at",
+    )),
+    "credential__name", "credential__exclusive", "credential__rate_limited_until",
+)  # fmt: skip
+# In the order of the index of holders; by id the planner would walk through all jobs.
+HOLDER = Subquery(
+    Job.objects.filter(HOLDING, credential=OuterRef("credential"))
+    .exclude(campaign=OuterRef("campaign"))
+    .order_by("campaign_id")
+    .values("id")[:1]
+)
 PATIENCE = 1.0  # seconds; a page does not wait longer for Redis
 MOST_PERMITS = 10_000  # of a window that are read
 FOREVER = timedelta(days=3650).total_seconds()  # ends later than this are not shown
@@ -78,23 +98,30 @@ class JobForecast:
     ends: str = ""
 
 
-def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """Annotates each job with what keeps it besides its vendor.
+def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
+    """With the rows besides them that `of_jobs`, lists and verbs read. more: further columns of them."""
+    return jobs.select_related("campaign__sponsor", "vendor", "credential").only(*READ, *more)
+
+
+def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
+    """By job id, in at most three statements and a word with Redis for each vendor. jobs: as `described` reads them."""
+    seen = queues.of_jobs(jobs, now)
+    _say_what_holds(jobs)
+    return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+
+
+def _say_what_holds(jobs: Sequence[Any]) -> None:
+    """Adds to each job what keeps it besides its vendor, where that could be.
 
     holder: another campaign's job that uses its exclusive credential (document 001); held: why its sponsor may not send
     it any more, or "".
     """
-    others = Job.objects.filter(HOLDING, credential=OuterRef("credential")).exclude(campaign=OuterRef("campaign"))
-    # In the order of the index of holders; by id the planner would walk through all jobs.
-    holder = Subquery(others.order_by("campaign_id").values("id")[:1])
-    exclusive = Case(When(credential__exclusive=True, then=holder), output_field=IntegerField())
-    return jobs.select_related("campaign__sponsor").annotate(holder=exclusive, held=entitlements.why_held())
-
-
-def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
-    """By job id, in one statement and a word with Redis for each vendor. See obstacles.of_job for what a job needs."""
-    seen = queues.of_jobs(jobs, now)
-    return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+    may_be_held = [job.pk for job in jobs if job.status in obstacles.MAY_BE_HELD]
+    wait = [job.pk for job in jobs if job.credential.exclusive and job.status in queues.QUEUED]
+    held = entitlements.each_held(may_be_held) if may_be_held else {}
+    holders = dict(Job.objects.filter(pk__in=wait).order_by().values_list("pk", HOLDER)) if wait else {}
+    for job in jobs:
+        job.held, job.holder = held.get(job.pk, ""), holders.get(job.pk)
 
 
 def of_queue(queue: VendorQueue, now: datetime) -> Eta:

@@ -17,6 +17,7 @@ from campaigns.labels import number
 from campaigns.lifecycle import PARENTS, RUNNING, S
 from vendors.models import Vendor
 
+MAY_BE_HELD = (S.RENDERED, S.READY)
 # Jobs in these states are with a sender, or end without one.
 WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 
@@ -32,7 +33,7 @@ class Obstacle:
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     """The first obstacle to a job's calls; None: there is none but rate limits.
 
-    The job comes with its vendor, credential, campaign, holder and held (eta.with_holder).
+    The job comes with its vendor, credential, campaign, holder and held (eta.of_jobs).
     """
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
@@ -45,7 +46,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
         return Obstacle(
             _("waits after its first %(count)s for somebody to let the rest go") % {"count": number(job.wait_after)}
         )
-    if job.status in (S.RENDERED, S.READY) and job.held:
+    if job.status in MAY_BE_HELD and job.held:
         return Obstacle(_(job.held))
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)

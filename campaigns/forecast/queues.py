@@ -167,7 +167,7 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
 
 
 def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:
-    zones = _zones(int(now.timestamp() // 900))
+    zones, shifts = _zones(int(now.timestamp() // 900))
     return more | {
         "vendors": vendors,
         "now": now,
@@ -175,8 +175,8 @@ def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str,
         "parents": list(PARENTS),
         "running": [S.ENQUEUED, S.SENDING],
         "few": FEW,
-        "zones": list(zones),
-        "shifts": list(zones.values()),
+        "zones": zones,
+        "shifts": shifts,
     }
 
 
@@ -187,11 +187,15 @@ def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
 
 
 @lru_cache(maxsize=2)
-def _zones(quarter: int) -> dict[str, int]:
-    """Seconds ahead of UTC of each zone in that quarter of an hour; clocks change between two of them."""
+def _zones(quarter: int) -> tuple[str, str]:
+    """Zones, and the seconds that each is ahead of UTC in that quarter of an hour; clocks change between two of them.
+
+    As PostgreSQL writes arrays, so that they are made once and not for each statement.
+    """
     at = datetime.fromtimestamp(quarter * 900, UTC)
     shifts = ((name, at.astimezone(ZoneInfo(name)).utcoffset()) for name in available_timezones())
-    return {name: int(shift.total_seconds()) for name, shift in shifts if shift}
+    ahead = {name: int(shift.total_seconds()) for name, shift in shifts if shift}
+    return f"{{{','.join(ahead)}}}", f"{{{','.join(map(str, ahead.values()))}}}"
 
 
 def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:

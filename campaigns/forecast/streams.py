@@ -19,6 +19,7 @@ from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues
 
 LATE = 5.0  # seconds
+STILL_CALLED = "1 hour"  # after a stop: by then the calls that it found in flight have long ended
 NEAR = 200  # oldest jobs of a vendor in each rank that are looked at
 
 # Of a job that an idle mailcaster would take. Jobs outside their sending hours count until one has looked at them; of
@@ -53,7 +54,8 @@ def _takeable() -> str:
 READ = f"""
 WITH busy AS MATERIALIZED (
     SELECT vendor_id, mailcaster_id, status, heartbeat_at, coalesce(status_at, heartbeat_at) AS since
-    FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED')
+    FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT')
+        OR status = 'STOPPED' AND stopped_at > statement_timestamp() - interval '{STILL_CALLED}'
 ), idle AS MATERIALIZED (
     SELECT DISTINCT m.vendor_id, m.kind FROM vendors_mailcaster m
     JOIN vendors_vendor v ON v.id = m.vendor_id AND NOT v.paused

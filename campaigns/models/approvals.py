@@ -3,10 +3,14 @@
 from django.db import models
 from django.db.models import F, Index, Q
 
-from campaigns.models.campaigns import Campaign, OfSponsors
+from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 
 APPROVE = "campaigns.approve_campaign"
 UNDECIDED = Index(fields=["id"], condition=Q(verdict=None), name="approval_undecided")
+DECIDED = (
+    Index(fields=["decided_at"], condition=Q(verdict__isnull=False), name="approval_decided_at"),
+    Index(fields=["sponsor", "decided_at"], condition=Q(verdict__isnull=False), name="approval_decided_of"),
+)
 
 
 class Approval(models.Model):
@@ -27,8 +31,11 @@ class Approval(models.Model):
         APPROVED = "approved", "Approved"
         REFUSED = "refused", "Refused"
 
-    SPONSOR = "campaign__sponsor"
+    SPONSOR = "sponsor"
     campaign = models.OneToOneField(Campaign, on_delete=models.PROTECT, related_name="approval")
+    sponsor = models.ForeignKey(  # the campaign's, which the database writes; the newest of one are found by an index
+        Sponsor, on_delete=models.PROTECT, related_name="approvals", db_index=False, editable=False
+    )
     asked_kind = models.CharField(max_length=5, choices=Kind.choices)
     asked_by = models.CharField(max_length=150)
     asked_user = models.IntegerField(null=True)
@@ -49,7 +56,7 @@ class Approval(models.Model):
     class Meta:
         ordering = ["-id"]
         permissions = [("approve_campaign", "Can approve campaigns of others, and refuse them")]
-        indexes = [UNDECIDED]
+        indexes = [UNDECIDED, *DECIDED]
         constraints = [
             models.CheckConstraint(
                 condition=Q(verdict=None, decided_at=None)

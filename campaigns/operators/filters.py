@@ -3,12 +3,10 @@
 The admin's list and the commands share them.
 """
 
-import re
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from django.db.models import BooleanField, Func, Q, QuerySet, Value
-from django.db.models.functions import Lower
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
@@ -71,20 +69,6 @@ def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None
     if since:
         jobs = jobs.filter(**{f"{column}__gte": since})
     return jobs.filter(**{f"{column}__lt": until}) if until else jobs
-
-
-def beginning_with(text: str) -> Q:
-    """Campaigns whose names begin so, in capitals or not; found by the index campaign_name."""
-    pattern = re.sub(r"([\\%_])", r"\\\1", text.lower()) + "%"
-    return Q(LikeText(Lower("name"), Value(pattern)))
-
-
-class LikeText(Func):
-    """LIKE, whose pattern is made from a text: an index on lower(name) serves it."""
-
-    template = "%(expressions)s"
-    arg_joiner = " LIKE "
-    output_field: Any = BooleanField()
 
 
 def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:

@@ -12,9 +12,11 @@ from django.db.models import Q
 
 from campaigns.lifecycle import S
 from campaigns.models import Campaign
+from campaigns.reports import campaign_names
 
 ON_A_PAGE = 20
-MOST_NAMED = 5_000  # campaigns whose names begin so, that are sorted
+# What a list shows of a campaign.
+SHOWN = ("name", "sponsor__name", "created_at", "paused_at", "paused_by", "paused_reason", "stays_paused")
 NEWEST = 500  # jobs of one status that are looked at
 UNDER_WAY = (
     S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
@@ -23,20 +25,18 @@ OF_STATES = {"going": UNDER_WAY, "night": (S.RENDERED,), "stopped": (S.STOPPED, 
 STATES = (*OF_STATES, "paused", "attention")
 
 MINE = "(%(sponsors)s::bigint[] IS NULL OR {row}.sponsor_id = ANY(%(sponsors)s::bigint[]))"
-NAMED = "lower(c.name) LIKE %(like)s"
 # By the sponsor's own index, so that it does not matter how many campaigns others have.
 NEWEST_OF_SPONSORS = """
 SELECT one.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
     SELECT c.id FROM campaigns_campaign c
-    WHERE c.sponsor_id = s.id AND (%(before)s::bigint IS NULL OR c.id < %(before)s::bigint) AND {named}
+    WHERE c.sponsor_id = s.id AND (%(before)s::bigint IS NULL OR c.id < %(before)s::bigint)
     ORDER BY c.id DESC LIMIT %(most)s
 ) one ORDER BY one.id DESC LIMIT %(most)s
 """
 NEWEST_OF_ALL = """
 SELECT c.id FROM campaigns_campaign c
-WHERE (%(before)s::bigint IS NULL OR c.id < %(before)s::bigint) AND {named} ORDER BY c.id DESC LIMIT %(most)s
+WHERE %(before)s::bigint IS NULL OR c.id < %(before)s::bigint ORDER BY c.id DESC LIMIT %(most)s
 """
-BY_NAME = f"SELECT c.id FROM campaigns_campaign c WHERE {NAMED} AND {MINE.format(row='c')} LIMIT %(named)s"
 # The newest jobs of a status, by the index that includes their sponsors; no other has the order with the status. It is
 # a literal: of one that comes from a row the planner would expect few jobs, and sort all of them.
 OF_STATUS = f"""(
@@ -55,6 +55,7 @@ SELECT DISTINCT j.campaign_id FROM (
     SELECT campaign_id FROM campaigns_job j WHERE j.in_doubt > 0 AND {MINE.format(row="j")}
     ORDER BY j.created_at DESC, j.id DESC LIMIT %(newest)s
 ) j
+ORDER BY 1 DESC
 """
 
 
@@ -74,10 +75,11 @@ class CampaignQuery:
 
 @dataclass(frozen=True, slots=True)
 class CampaignsPage:
-    """rows: the newest first; before: where the next page begins; None: there is none."""
+    """rows: the newest first; before: where the next page begins; None: there is none. common: as CampaignsNamed."""
 
     rows: Sequence[Campaign]
     before: int | None
+    common: bool = False
 
 
 def page(sponsors: list[int] | None, asked: CampaignQuery) -> CampaignsPage:
@@ -85,36 +87,27 @@ def page(sponsors: list[int] | None, asked: CampaignQuery) -> CampaignsPage:
     mine = sponsors
     if asked.sponsor is not None:
         mine = [asked.sponsor] if sponsors is None or asked.sponsor in sponsors else []
-    pattern = asked.q.lower().replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%"
-    params: dict[str, Any] = {
-        "sponsors": mine, "before": asked.before, "like": pattern, "most": ON_A_PAGE + 1,
-        "named": MOST_NAMED + 1, "newest": NEWEST,
-    }  # fmt: skip
-    ids = _of_state(asked.state, params) if asked.state else _ids(_newest(asked, mine, params), params)
+    params = {"sponsors": mine, "before": asked.before, "most": ON_A_PAGE + 1, "newest": NEWEST}
+    common = False
+    if asked.state:
+        ids = _of_state(asked.state, params)
+    elif asked.q:
+        named = campaign_names.newest(asked.q, mine, ON_A_PAGE + 1, asked.before)
+        ids, common = named.ids, named.common
+    else:
+        ids = _ids(NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS, params)
     rows = Campaign.objects.filter(pk__in=ids)
     if asked.state:
         rows = rows.filter(Q(name__istartswith=asked.q), Q(pk__lt=asked.before) if asked.before else Q())
     found = list(_light(rows)[: ON_A_PAGE + 1])
-    return CampaignsPage(found[:ON_A_PAGE], found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None)
+    return CampaignsPage(found[:ON_A_PAGE], found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None, common)
 
 
 def waiting_for_a_person(sponsors: list[int] | None, most: int) -> list[Campaign]:
     """The newest campaigns that are paused, and those with messages in doubt; so many of each."""
     params = {"sponsors": sponsors, "newest": NEWEST}
-    ids = sorted(_ids(PAUSED, params))[-most:] + sorted(_ids(IN_DOUBT, params))[-most:]
+    ids = _ids(PAUSED, params)[:most] + _ids(f"{IN_DOUBT} LIMIT {most}", params)
     return list(_light(Campaign.objects.filter(pk__in=ids)))
-
-
-def _newest(asked: CampaignQuery, mine: list[int] | None, params: dict[str, Any]) -> str:
-    """The statement for the newest ones: of few with such a name by the index of names, else by their age."""
-    if asked.q:
-        named = _ids(BY_NAME, params)
-        if len(named) <= MOST_NAMED:
-            older = [pk for pk in named if asked.before is None or pk < asked.before]
-            params["ids"] = sorted(older, reverse=True)[: ON_A_PAGE + 1]
-            return "SELECT unnest(%(ids)s::bigint[])"
-    statement = NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS
-    return statement.format(named=NAMED if asked.q else "true")
 
 
 def _of_state(state: str, params: dict[str, Any]) -> list[int]:
@@ -128,4 +121,4 @@ def _ids(statement: str, params: dict[str, Any]) -> list[int]:
 
 
 def _light(rows: Any) -> Any:
-    return rows.select_related("sponsor").defer("subject", "body", "text", "headers").order_by("-id")
+    return rows.select_related("sponsor").only(*SHOWN).order_by("-id")

@@ -23,7 +23,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.lifecycle import PARENTS
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
-from mailhub.operations import dashboard
+from mailhub.operations import outcomes
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 
@@ -179,7 +179,7 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
 
 def _outcomes(by: _ByVendor) -> Metric:
     family = CounterMetricFamily("mailhub_outcomes", "Outcomes of calls since midnight.", labels=["vendor", "outcome"])
-    today, _ = dashboard.outcomes_today(timezone.now(), None)
+    today, _ = outcomes.of_today(timezone.now(), None)
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, counts in today.items():
         for outcome in ("accepted", "refused", "in_doubt"):

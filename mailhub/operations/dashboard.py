@@ -4,13 +4,12 @@
 about a second.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Q, Sum
+from django.db.models import Count
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -25,10 +24,11 @@ from campaigns.ground_truth import AWAITED
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from mailhub import worker_queues
+from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, limits_of, meters
 from vendors import health, redis_clients, report_counts, restarts
 from vendors.limits.values import Limit
-from vendors.models import Minute, Vendor
+from vendors.models import Vendor
 from waiter.models import ParkedTask
 
 SECONDS = 1.0
@@ -69,7 +69,7 @@ def to_restart() -> list[str]:
 
 
 COUNTED = 10_000
-TODAY = ("accepted", "refused", "in_doubt", "units")  # as Minute has them
+RUNNING_SHOWN = ("status", "parent", "mailcaster__name", "vendor__slug")
 MOST_RUNNING = 200  # jobs on the map of casters
 
 
@@ -187,9 +187,9 @@ def read(sponsors: Sponsors = None, *, recent: bool = False) -> Dashboard:
     recent: what waits may have been counted some seconds ago, if that is much.
     """
     now = timezone.now()
-    today, last_minute = outcomes_today(now, sponsors)
+    today, last_minute = outcomes.of_today(now, sponsors)
     vendors = _vendors(now, today, sponsors, recent)
-    total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
+    total = {name: sum(counts[name] for counts in today.values()) for name in outcomes.COUNTS}
     found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
@@ -224,9 +224,9 @@ def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors
 
 
 def of_vendor(vendor: Vendor) -> VendorRow:
-    """The row of one vendor, with the mail of all sponsors."""
+    """The row of one vendor, with the mail of all sponsors; what waits may be some seconds old, if that is much."""
     now = timezone.now()
-    row = _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
+    row = _vendor(vendor, queues.of_vendors([vendor.pk], now, recent=True)[vendor.pk], {}, now)
     row.reports = report_counts.of_today([vendor.pk])[vendor.pk]
     return row
 
@@ -275,26 +275,12 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
     return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""
 
 
-def outcomes_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
-    """Counts by vendor since midnight in the current time zone; and how many were accepted in the last whole minute."""
-    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
-    minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
-    counted: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(TODAY, 0))
-    minutes = Minute.objects.filter(at__gte=midnight)
-    rows = (minutes if sponsors is None else minutes.filter(sponsor__in=sponsors)).values_list("vendor_id")
-    recent = Sum("accepted", filter=Q(at=minute), default=0)
-    last = 0
-    for vendor_id, *counts, now_accepted in rows.annotate(*map(Sum, TODAY), recent=recent):
-        counted[vendor_id] = dict(zip(TODAY, counts, strict=True))
-        last += now_accepted
-    return counted, last
-
-
 def _running(sponsors: Sponsors) -> list[Any]:
     jobs: list[Any] = list(
         Job.objects.of_sponsors(sponsors)
         .filter(status__in=RUNNING)
         .select_related("mailcaster", "vendor")
+        .only(*RUNNING_SHOWN)
         .order_by("vendor", "mailcaster")[:MOST_RUNNING]
     )
     sums = progress.of_jobs(jobs)

@@ -79,6 +79,7 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
     context |= {
         "rows": rows,
+        "common": found.common,
         "needs": [one for one in needs if one.paused_at or one.state.sums.in_doubt],
         "older": urlencode(older) if found.before else "",
     }

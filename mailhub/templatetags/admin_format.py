@@ -22,6 +22,7 @@ from vendors import listing
 
 register = template.Library()
 LABEL = '<td data-label="{}" '
+BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
 
 
 @register.filter
@@ -117,14 +118,17 @@ def approvals_waiting(context: dict[str, Any]) -> int:
     return approvals.waiting_for(context["user"])
 
 
-@register.inclusion_tag("admin/campaigns/bar.html")
-def bar(sums: Progress) -> dict[str, Any]:
+@register.simple_tag
+def bar(sums: Progress) -> SafeString:
     """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits or is suppressed.
 
-    Below it stands what the vendor has reported of those that it accepted.
+    Below it stands what the vendor has reported of those that it accepted. Lists have one in each row.
     """
     failed = sums.refused + sums.expired
-    parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
+    parts = (("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed))
+    shown = "".join([f'<i class="{look}" style="flex:{count} 0 0"></i>' for look, count in parts if count])
+    if sums.waiting:
+        shown += f'<i style="flex:{sums.waiting} 0 0"></i>'
     counts = {
         gettext("sent"): sums.accepted,
         gettext("in flight"): sums.in_flight,
@@ -132,13 +136,16 @@ def bar(sums: Progress) -> dict[str, Any]:
         gettext("failed"): failed,
         gettext("suppressed"): sums.suppressed,
     }
-    title = _counted(counts) or gettext("nothing sent yet")
-    reported = _counted({gettext("delivered"): sums.delivered, gettext("bounced"): sums.bounced})
-    done = sums.size - sums.open
-    title = gettext("%(what)s of %(all)s") % {"what": title, "all": number(sums.size)}
-    return {
-        "parts": parts, "rest": sums.waiting, "title": title, "reported": reported, "done": done, "size": sums.size
-    }  # fmt: skip
+    what, size = _counted(counts) or gettext("nothing sent yet"), number(sums.size)
+    said = gettext("%(what)s of %(all)s") % {"what": what, "all": size}
+    done = gettext("%(done)s of %(size)s") % {"done": number(sums.size - sums.open), "size": size}
+    found = format_html(BAR, said, SafeString(shown), done, said)
+    if sums.delivered or sums.bounced:
+        found += format_html(
+            '<br><small class="muted">{}</small>',
+            _counted({gettext("delivered"): sums.delivered, gettext("bounced"): sums.bounced}),
+        )
+    return found
 
 
 def _counted(counts: dict[str, int]) -> str:

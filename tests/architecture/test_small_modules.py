@@ -20,6 +20,7 @@ CONVENTIONS = {
     "*/wsgi.py": "servers are given the module of the application",
 }
 NAMED = {
+    "mailhub/operations/outcomes.py": "the day's sums are read by the dashboard, `status` and the metrics",
     "mailhub/celery.py": "celery -A mailhub, and all that imports the package has it",
     "campaigns/suppression/digests.py": "lists, links, claims and imports need it, and none of them may import another",
     "campaigns/admin/printed.py": "a view of its own; the page of messages is about lists",

@@ -124,7 +124,7 @@ def withdraw(job: Job) -> None:
 
 
 def obstacle(job: Job) -> str:
-    jobs = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("vendor", "credential", "campaign")
+    jobs = eta.described(Job.objects.filter(pk=job.pk))
     seen = list(jobs)
     return eta.of_jobs(seen, of_jobs(seen), timezone.now())[job.pk].next
 

@@ -80,7 +80,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
 
 
 def described(job: Job) -> Any:
-    return eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential").get()
+    return eta.described(Job.objects.filter(pk=job.pk)).get()
 
 
 def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_is_repeated() -> None:

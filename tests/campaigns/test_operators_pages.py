@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.models import Campaign, Job, ReportKind
-from campaigns.operators.filters import beginning_with
+from campaigns.reports import campaign_names
 from mailhub.models import SavedLook
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused
@@ -177,7 +177,7 @@ class TestSearch:
 
     @pytest.mark.parametrize("typed", ["summer 100%%", "_ummer", "summer\\\\"])
     def test_signs_of_patterns_mean_themselves(self, summer: Job, typed: str) -> None:
-        assert not Campaign.objects.filter(beginning_with(typed)).exists()
+        assert campaign_names.newest(typed, None, 10).ids == []
 
     def test_tabs_count_within_the_search_and_keep_it(self, admin_client: Client, summer: Job) -> None:
         page = admin_client.get(JOBS, {"q": "summer"})
@@ -190,9 +190,30 @@ class TestSearch:
         assert {tab.name: tab.count for tab in number}["All"] == "1"
 
     def test_the_index_serves_it(self, summer: Job) -> None:
+        asked = {"sponsors": None, "like": "summer%", "named": 5001}
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL enable_seqscan = off")
-        assert "campaign_lower_name" in Campaign.objects.filter(beginning_with("summer")).order_by().explain()
+            cursor.execute(f"EXPLAIN {campaign_names.BY_NAME}", asked)
+            assert "campaign_lower_name" in str(cursor.fetchall())
+
+    def test_of_a_common_beginning_the_newest_are_looked_through(
+        self, admin_client: Client, summer: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(campaign_names, "MOST_NAMED", 1)
+        monkeypatch.setattr(campaign_names, "LOOKED_THROUGH", 2)
+        monkeypatch.setattr(campaign_names, "OF_SPONSORS", 4)
+        third, second = (factories.campaign(1, name=f"summer {number}").pk for number in (3, 2))
+        sponsors = [*Campaign.objects.values_list("sponsor_id", flat=True)]
+        found = [campaign_names.newest("summer", mine, 2) for mine in (None, sponsors)]
+        assert [one.ids for one in found] == [[second, third]] * 2 and [one.common for one in found] == [False, True]
+        assert campaign_names.newest("summer", None, 3).common
+        assert campaign_names.newest("summer", [], 3).ids == []
+        assert [one.ids[0] for one in (campaign_names.newest("summer", None, 2, second),)] == [third]
+        said = str(campaign_names.COMMON)
+        assert said in admin_client.get(JOBS, {"q": "sum"}).content.decode()
+        monkeypatch.setattr("campaigns.admin.campaigns.MOST_FOUND", 5)
+        assert said in admin_client.get(CAMPAIGNS, {"q": "sum"}).content.decode()
+        assert said in admin_client.get("/", {"q": "sum"}).content.decode()
 
     def test_a_reversed_range_says_so(self, admin_client: Client, summer: Job) -> None:
         page = admin_client.get(JOBS, {"from": "2026-11-05", "to": "2026-11-01"}).content.decode()

@@ -5,9 +5,9 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import labels, progress
-from campaigns.models import Message, MessageEvent
+from campaigns.models import Job, Message, MessageEvent
 from campaigns.reports import message_rows, reasons
-from tests.campaigns.rows import accepted, expired, in_doubt, logged, recount, refused, suppressed
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused, suppressed
 
 pytestmark = pytest.mark.django_db
 
@@ -104,3 +104,33 @@ def test_a_list_that_finds_nothing_in_time_says_where_to_go_on(job, monkeypatch)
     monkeypatch.setattr(message_rows, "SECONDS", 0)
     page = message_rows.page(job.campaign, "email", labels.BOUNCED)
     assert (page.rows, page.after) == ([], job.first_message)
+
+
+def test_only_those_parts_are_read_that_have_such_messages(admin_client, django_assert_max_num_queries):
+    parent, parts = family(parent="P_ASSIGNING", remaining=10, children=["LOGGED"] * 4, each=5)
+    first, end, campaign = parent.first_message, parent.end, parent.campaign
+    shapes = [[accepted()] * 5, [back(), accepted()], [suppressed()], [back()]]
+    for part, some in zip(parts, shapes, strict=True):
+        for number, shape in enumerate(some):
+            Message.objects.filter(pk=part.first_message + number).update(dequeued_at=timezone.now(), **shape)
+        recount(part)
+    Job.objects.filter(pk=parent.pk).update(remaining_suppressed=2)
+
+    def found(state):
+        return [(one.first - first, one.end - first, one.messages) for one in stretches(campaign.pk, first, end, state)]
+
+    stretches = message_rows.stretches
+    assert found(labels.BOUNCED) == [(5, 10, 1), (15, 20, 1)] and found(labels.SENT) == [(0, 5, 5), (5, 10, 1)]
+    assert found(labels.SUPPRESSED) == [(10, 15, 1), (20, 30, 2)] and found(labels.FAILED) == []
+    assert stretches(campaign.pk, first, end, labels.OPEN) is None
+    for state in labels.SHAPES:
+        whole = [*Message.objects.filter(labels.SHAPES[state], pk__range=(first, end - 1)).values_list("pk", flat=True)]
+        page = message_rows.page(campaign, "email", state)
+        assert [row.pk for row in page.rows] == sorted(whole) and page.after is None
+        for of in (f"job={parent.pk}", f"campaign={campaign.pk}"):
+            listed = admin_client.get(f"/admin/campaigns/message/?{of}&state={state}").context["cl"]
+            assert [row.pk for row in listed.result_list] == sorted(whole, reverse=True)
+            known = 3 if state == labels.SUPPRESSED else len(whole)  # two of what is not cut have no mark here
+            assert listed.result_count == known
+    with django_assert_max_num_queries(1):
+        assert message_rows.page(campaign, "email", labels.FAILED).rows == []

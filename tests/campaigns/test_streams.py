@@ -146,8 +146,8 @@ def test_a_stream_is_a_job_whose_sender_lives() -> None:
     login = factories.credential()
     factories.campaign_with_job(1, of=login, status="SENDING")
     factories.campaign_with_job(1, of=login, status="SENDING", heartbeat_at=an_hour_ago())
-    factories.campaign_with_job(1, of=login, status="STOPPED", heartbeat_at=timezone.now())
-    factories.campaign_with_job(1, of=login, status="STOPPED")
+    factories.campaign_with_job(1, of=login, status="STOPPED", stopped_at=timezone.now(), heartbeat_at=timezone.now())
+    factories.campaign_with_job(1, of=login, status="STOPPED", stopped_at=timezone.now())
     assert of(login.vendor).running == 2
 
 

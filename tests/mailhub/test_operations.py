@@ -14,7 +14,7 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.forecast import kept_totals, queues
 from campaigns.models import Job
-from mailhub.operations import charts, dashboard
+from mailhub.operations import charts, dashboard, outcomes
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
 from tests.terminal import Terminal
@@ -113,7 +113,7 @@ class TestPulse:
         client.force_login(bob)
         seen = client.get("/admin/").context["pulse"]
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])
-        today, _ = dashboard.outcomes_today(minute, [velma.pk])
+        today, _ = outcomes.of_today(minute, [velma.pk])
         assert today[vendor.pk]["accepted"] == 7
         (row,) = [row for row in seen.vendors if row.vendor == vendor]
         assert "(3 h " in row.ends, "the line is as long as it is"
@@ -266,7 +266,7 @@ class TestKeptTotals:
             factories.campaign_with_job(5, of=login, status="DISPATCHED", messages=False)
             assert self.waiting(recent=True) == (number, False)
 
-    def test_many_are_kept_for_twenty_times_as_long_as_they_took(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_are_kept_for_many_times_as_long_as_they_took(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_totals, "MANY", 0)
         monkeypatch.setattr(kept_totals, "SHARE", 1e9)  # so that it is LONGEST
         login = factories.credential()

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from campaigns.models import Campaign, DayCount, Job
-from campaigns.reports import campaign_rows
+from campaigns.reports import campaign_names, campaign_rows
 from mailhub.owners import polling
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
@@ -91,7 +91,7 @@ def test_page_after_page(client, owner, monkeypatch, query):
 
 
 def test_of_many_with_such_a_name_the_newest(client, mine, monkeypatch):
-    monkeypatch.setattr(campaign_rows, "MOST_NAMED", 1)
+    monkeypatch.setattr(campaign_names, "MOST_NAMED", 1)
     assert names(client, "q=spring") == ["spring news", "Spring sale"]
 
 

@@ -9,9 +9,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns.models import Approval, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
+from campaigns.forecast import streams
+from campaigns.models import Approval, Draft, Identity, Job, Sponsor, Suppression, Template, Topic, Webhook
 from mailhub import installation
 from mailhub.front import keys
+from mailhub.operations import outcomes
+from mailhub.templatetags import list_rows
 from tests import factories
 from vendors.models import Minute
 
@@ -38,7 +41,7 @@ def more(sponsor: Sponsor, rounds: int) -> None:
     for number in range(rounds):
         ended = {"finished_at": timezone.now(), "in_doubt": 1, "started_at": timezone.now()}
         for status in STATES:
-            fields = ended if status == "LOGGED" else {}
+            fields = ended if status == "LOGGED" else {"stopped_at": timezone.now()} if status == "STOPPED" else {}
             job = factories.campaign_with_job(1, status=status, of=login, by=sponsor, **fields)
         asked = {"asked_kind": "key", "asked_by": "mh", "asked_at": timezone.now(), "recipients": 1, "frozen": {}}
         Approval.objects.create(campaign=job.campaign, **asked)
@@ -77,7 +80,10 @@ def owner_of(sponsor: Sponsor) -> Client:
     return client
 
 
-def test_no_page_and_no_poll_takes_more_statements_for_more_rows(admin_client: Client) -> None:
+def test_no_page_and_no_poll_takes_more_statements_for_more_rows(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LATE", 600.0)  # an alarm takes one more
     sponsor = factories.sponsor()
     owner = owner_of(sponsor)
 
@@ -94,6 +100,77 @@ def test_no_page_and_no_poll_takes_more_statements_for_more_rows(admin_client: C
     few = counted()
     more(sponsor, 2)
     assert counted() == few
+
+
+MOST = {  # statements of a poll, with those for the session and its user
+    "/campaigns/live/": 12, "/campaigns/live/?state=going": 10, "/campaigns/{campaign}/live/": 7,
+    "/admin/operations/pulse/": 16, "/admin/operations/halt/": 3, "/admin/campaigns/job/?status=Dispatched&date=any": 8,
+    "/admin/campaigns/job/{job}/live/": 7, "/admin/operations/vendors/{vendor}/": 8,
+}  # fmt: skip
+
+
+def test_polls_take_few_statements_and_nothing_of_the_page_around_them(admin_client: Client) -> None:
+    more(factories.sponsor(), 1)
+    job = Job.objects.get(status="DISPATCHED")
+    of = {"campaign": job.campaign_id, "job": job.pk, "vendor": job.vendor_id}
+    for address, most in MOST.items():
+        page = address.format(**of)
+        admin_client.get(page, headers={"HX-Request": "true"})  # what is read once for each process
+        with CaptureQueriesContext(connection) as seen:
+            answer = admin_client.get(page, headers={"HX-Request": "true"}).content.decode()
+        assert len(seen) <= most, (page, [one["sql"][:90] for one in seen])
+        assert "<html" not in answer and "nav-sidebar" not in answer and "<header" not in answer
+
+
+def test_a_row_that_says_the_same_is_not_rendered_again_and_any_change_of_it_is(admin_client: Client) -> None:
+    sponsor = factories.sponsor("Northwind")
+    factories.campaign_with_job(3, status="LOGGED", by=sponsor, accepted=1, finished_at=timezone.now())
+
+    def rows(**headers: str) -> tuple[str, str]:
+        polls = ("/admin/campaigns/job/?date=any", "/campaigns/live/")
+        asked = {"HX-Request": "true", **headers}
+        first, second = (admin_client.get(poll, headers=asked).content.decode() for poll in polls)
+        return first, second
+
+    rows()
+    kept = list_rows._rendered.cache_info()
+    before = rows()
+    after = list_rows._rendered.cache_info()
+    assert (after.hits, after.misses) == (kept.hits + 2, kept.misses)
+    Job.objects.update(accepted=2)
+    Sponsor.objects.update(name="Southwind")
+    changed = rows()
+    for one, other in zip(before, changed, strict=True):
+        assert "Northwind" in one and "1 sent of 3" in one and "Southwind" not in one
+        assert "Southwind" in other and "2 sent of 3" in other and "Northwind" not in other
+    assert all("2 versandt von 3" in one for one in rows(**{"Accept-Language": "de"}))
+
+
+def test_outcomes_of_minutes_that_are_over_are_summed_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "MANY", 0)
+    login = factories.credential()
+    now = timezone.now().replace(hour=15, minute=7)
+
+    def count(at: datetime.datetime, share: int = 0) -> None:
+        at = at.replace(second=0, microsecond=0)
+        Minute.objects.create(vendor=login.vendor, at=at, sponsor=1, share=share, accepted=1, units=2)
+
+    def seen(at: datetime.datetime, sponsors: list[int] | None = None) -> tuple[int, int]:
+        today, last = outcomes.of_today(at, sponsors)
+        return today[login.vendor_id]["accepted"], last
+
+    minute = datetime.timedelta(minutes=1)
+    for back in (0, 1, 14, 15, 16, 30, 60, 15 * 60 + 8):
+        count(now - back * minute)
+    assert seen(now) == seen(now) == (7, 1)  # the last one was yesterday
+    with CaptureQueriesContext(connection) as late:
+        assert seen(now) == (7, 1)
+    assert len(late) == 1
+    count(now - 2 * minute)
+    assert seen(now) == (8, 1)
+    assert seen(now, [1]) == (8, 1) and seen(now, [2]) == (0, 0)
+    assert seen(now + 20 * minute) == (8, 0)
+    assert seen(now.replace(hour=0, minute=5)) == (8, 0)  # all that has been stored since midnight
 
 
 @pytest.mark.parametrize("page", ["/webhooks/", "/senders/", "/senders/topics/"])

@@ -54,8 +54,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
-        jobs = jobs.select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
-        return eta.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
+        return eta.described(jobs).order_by("-id")
 
 
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from campaigns.failover import guard
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
-from mailhub.operations import charts, dashboard
+from mailhub.operations import charts, dashboard, outcomes
 from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
@@ -168,5 +168,5 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "good": row.good,
         "bad": row.bad,
         "reports_today": row.reports,
-        **{f"{name}_today": row.today.get(name, 0) for name in dashboard.TODAY},
+        **{f"{name}_today": row.today.get(name, 0) for name in outcomes.COUNTS},
     }

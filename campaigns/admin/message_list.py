@@ -1,0 +1,147 @@
+"""The operators' list of messages: of a campaign or a job, by state and reason."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+
+from campaigns import labels
+from campaigns.models import Campaign, Job, Message
+from campaigns.models.campaigns import sponsors_of
+from campaigns.reports import message_rows, reasons
+
+
+class CampaignFilter(admin.ListFilter):
+    """?campaign=7: one campaign's block of ids. It offers no choices: the campaigns' page links here."""
+
+    title = "campaign"
+    template = "admin/campaigns/one_campaign.html"
+    names = ("campaign",)
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        value = params.pop(self.title, [""])
+        self.typed = str(value[-1] if isinstance(value, list) else value)
+        self.used_parameters[self.title] = self.typed
+        self.block: Any = self.find(request.user)
+
+    def find(self, viewer: Any) -> Any:
+        """What has first_message and size; None: the user may see no such thing."""
+        return chosen(self.typed, viewer)
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.names)
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        yield {"of": self.block, "all": changelist.get_query_string({}, [self.title])}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        if block := self.block:
+            return queryset.filter(id__gte=block.first_message, id__lt=block.first_message + block.size)
+        if self.typed:
+            raise IncorrectLookupParameters(f"there is no {self.title} {self.typed}")
+        return queryset
+
+
+def chosen(typed: str, viewer: Any) -> Campaign | None:
+    mine = Campaign.objects.of_sponsors(sponsors_of(viewer))
+    return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
+
+
+class OfJobFilter(CampaignFilter):
+    """?job=31: the messages of one job; its page links here."""
+
+    title = "job"
+    names = ("job",)
+
+    def find(self, viewer: Any) -> Any:
+        if not self.typed.isdecimal() or len(self.typed) > 18:
+            return None
+        return Job.objects.of_sponsors(sponsors_of(viewer)).filter(pk=self.typed).first()
+
+
+class ReasonFilter(admin.ListFilter):
+    """?reason=unknown: those that failed for one reason, of a job or a campaign; their pages link here."""
+
+    title = "reason"
+    template = "admin/campaigns/one_campaign.html"
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        value = params.pop(self.title, [""])
+        self.key = str(value[-1] if isinstance(value, list) else value)
+        self.used_parameters[self.title] = self.key
+        self.within = request.GET.get("job") or request.GET.get("campaign")
+
+    names = ("reason",)
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.names)
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        yield {"of": self.key, "all": changelist.get_query_string({}, [self.title])}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        if not self.key:
+            return queryset
+        if not self.within:
+            raise IncorrectLookupParameters("a reason is looked for within a job or a campaign")
+        return reasons.having(queryset, self.key)
+
+
+class ShapeFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [(word, word) for word in labels.SHAPES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        shape = labels.SHAPES.get(self.value() or "")
+        return queryset.filter(shape) if shape else queryset
+
+
+class MessageList(ChangeList):
+    """A page of messages with their labels.
+
+    known: how many there are, of those of a job or a campaign in a state that its jobs count: then only those of its
+    parts are read that have the messages of this page. None: nothing tells.
+    """
+
+    known: int | None = None
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Message]:
+        rows = super().get_queryset(request, exclude_parameters)
+        block = next((one.block for one in self.filter_specs if isinstance(one, CampaignFilter) and one.block), None)
+        if block is None or self.query or request.GET.get("reason"):
+            return rows
+        campaign = block.pk if isinstance(block, Campaign) else block.campaign_id
+        end = block.first_message + block.size
+        found = message_rows.stretches(campaign, block.first_message, end, request.GET.get("state", ""))
+        if found is None:
+            return rows
+        self.known = sum(one.messages for one in found)
+        last, within = (self.page_num * self.list_per_page), Q(pk__in=[])
+        for one in reversed(found):  # the newest first, as they are listed
+            if last <= 0:
+                break
+            within |= Q(id__gte=one.first, id__lt=one.end)
+            last -= one.messages
+        return rows.filter(within)
+
+    def get_results(self, request: Any) -> None:
+        request.known = self.known
+        super().get_results(request)
+        rows = list(self.result_list)
+        message_rows.with_labels(rows)
+        self.result_list = rows

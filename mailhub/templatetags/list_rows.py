@@ -1,0 +1,114 @@
+"""Rows of lists that pages ask for every few seconds: one that says what it said is not rendered again.
+
+A row is made from the facts of its tuple, the language and the time zone, and from nothing else, so that those rendered
+are kept by them.
+"""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django import template
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import get_language
+
+from campaigns.progress import Progress
+
+register = template.Library()
+KEPT = 2_000  # rows, of about a kilobyte
+
+
+class JobRow(NamedTuple):
+    """A job in the operators' list."""
+
+    pk: int
+    parent: int | None
+    sponsor: str
+    campaign: str
+    vendor: str
+    channel: str
+    size: int
+    sums: Progress
+    word: str
+    status: str
+    next: str
+    ends: str
+    created: datetime
+    pickable: bool
+
+
+class PartRow(NamedTuple):
+    """A part of a job below it."""
+
+    pk: int
+    mailcaster: str
+    first: int
+    last: int
+    sums: Progress
+    word: str
+    next: str
+
+
+class RunningRow(NamedTuple):
+    """A job that a sender has, on the operations page."""
+
+    pk: int
+    parent: int | None
+    vendor: str
+    mailcaster: str
+    sums: Progress
+
+
+class CampaignRow(NamedTuple):
+    """A campaign in its owner's list."""
+
+    pk: int
+    name: str
+    sponsor: str
+    sums: Progress
+    label: str
+    why: str
+    made: datetime
+
+
+@register.simple_tag
+def job_row(job: Any, pickable: bool) -> SafeString:
+    campaign, vendor = job.campaign, job.vendor
+    facts = JobRow(
+        job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
+        job.size, job.sums, job.word, job.status, job.next, job.ends, job.created_at, bool(pickable),
+    )  # fmt: skip
+    return _row("admin/campaigns/job/row.html", facts)
+
+
+@register.simple_tag
+def part_row(job: Any) -> SafeString:
+    name = job.mailcaster.name if job.mailcaster else ""
+    facts = PartRow(job.pk, name, job.from_message, job.to_message, job.sums, job.word, job.next)
+    return _row("admin/campaigns/job/part.html", facts)
+
+
+@register.simple_tag
+def running_row(job: Any) -> SafeString:
+    name = job.mailcaster.name if job.mailcaster else ""
+    return _row("admin/operations/running.html", RunningRow(job.pk, job.parent_id, job.vendor.slug, name, job.sums))
+
+
+@register.simple_tag
+def campaign_row(campaign: Any) -> SafeString:
+    state = campaign.state
+    facts = CampaignRow(
+        campaign.pk, campaign.name, campaign.sponsor.name, state.sums, state.label, state.why, campaign.created_at
+    )
+    return _row("owners/home_row.html", facts)
+
+
+def _row(name: str, facts: tuple[Any, ...]) -> SafeString:
+    return _rendered(name, facts, get_language(), timezone.get_current_timezone_name())
+
+
+@lru_cache(maxsize=KEPT)
+def _rendered(name: str, facts: tuple[Any, ...], _language: str | None, _zone: str) -> SafeString:
+    return render_to_string(name, {"row": facts})
