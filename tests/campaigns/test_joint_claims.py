@@ -515,12 +515,12 @@ class Asked:
 
 async def calls(streams: Streams, job: Job, letters: int) -> list[float]:
     """A stream of one connection; its calls take no time. Returns when each was granted."""
-    granted, served = list[float](), 0.0
+    granted = list[float]()
     while len(granted) < letters:
+        served = granted[-1] if granted else 0.0
         answer = await streams.claim(job, most=1, served=served, cursor=job.first_message + len(granted))
         if isinstance(answer, Permitted):
-            served = time.monotonic()
-            granted.append(served)
+            granted.append(asyncio.get_running_loop().time())
             await streams.permits.done(streams.scope(job), answer.permits)
         elif isinstance(answer.why, Wait) and answer.why.seconds:
             await asyncio.sleep(answer.why.seconds)
@@ -585,7 +585,7 @@ def test_who_is_cut_off_while_all_wait_keeps_nobody_from_the_opening() -> None:
 
 
 def test_the_end_of_a_process_does_not_wait_for_the_opening() -> None:
-    one, other = jobs(2, (1, 1.5))
+    one, other = jobs(2, (1, 30.0))
 
     async def story(streams: Streams) -> float:
         await streams.see(one, other)
@@ -597,7 +597,7 @@ def test_the_end_of_a_process_does_not_wait_for_the_opening() -> None:
         await streams.joint.close()
         return time.monotonic() - began
 
-    assert run(story) < 1
+    assert run(story) < 1.5  # of two seconds after which all are asked for anyway
 
 
 def test_permits_that_are_given_back_end_the_wait_for_the_opening() -> None:
@@ -614,7 +614,7 @@ def test_permits_that_are_given_back_end_the_wait_for_the_opening() -> None:
         assert numbers([await claiming, await waiting]) == [1, 1]
         return time.monotonic() - came
 
-    assert with_a_claim_on_its_way(one, story) < 0.5
+    assert with_a_claim_on_its_way(one, story) < 1.5
 
 
 def test_a_stream_that_has_something_else_to_do_leaves_the_queue_at_once() -> None:
