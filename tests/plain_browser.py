@@ -59,6 +59,7 @@ class PlainBrowser:
     status: int = 0
     page: Any = None
     posted: list[str] = field(default_factory=list)
+    values: list[Pairs] = field(default_factory=list)  # of each of them
 
     @property
     def text(self) -> str:
@@ -83,9 +84,11 @@ class PlainBrowser:
         """The form of this button, with what is typed into its fields, as a browser does."""
         pressed = _named([one for one in self.page.xpath(SUBMITS) if one.get("disabled") is None], button)
         form = self.page.get_element_by_id(pressed.get("form")) if pressed.get("form") else _above(pressed)
-        known = {one.get("name") for one in form.inputs if one.get("name")}
-        assert {*typed, *(files or {})} <= known, ({*typed, *(files or {})} - known, known)
-        pairs = [(name, value) for name, value in form.form_values() if name not in typed]
+        names = {one.get("name") for one in form.inputs if one.get("name")}
+        assert {*typed, *(files or {})} <= names, ({*typed, *(files or {})} - names, names)
+        long = {one.get("name") for one in form.iter("textarea")}  # whose first line break is none of theirs
+        shown = [(name, value.removeprefix("\n") if name in long else value) for name, value in form.form_values()]
+        pairs = [(name, value) for name, value in shown if name not in typed]
         for name, value in typed.items():
             pairs += [(name, one) for one in ([value] if isinstance(value, str) else value)]
         if pressed.get("name"):
@@ -95,6 +98,7 @@ class PlainBrowser:
             target = target.partition("?")[0]
         if form.method == "POST":
             self.posted.append(target)
+            self.values.append(pairs)
         self.open(target, pairs, files, form.method)
 
 
