@@ -51,7 +51,6 @@ def test_from_an_upload_with_three_bad_rows_to_the_report(
     ann = logged_in("ann", "campaign owner", of=sponsor)
     the_message(ann.page)
     ann.page.get_by_label("A spreadsheet").set_input_files(spreadsheet)
-    ann.page.get_by_role("button", name="Upload and check").click()
     expect(ann.page.get_by_text("readers.xlsx is being checked")).to_be_visible()
     ann.screenshot("story-checking")
     with worker(queues=f"hub,celery,{vendor.queue}", ready=False), sweeping(pauses=True):

@@ -25,7 +25,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("submit", () => { changed = false; });
 window.addEventListener("beforeunload", (event) => { if (changed) event.preventDefault(); });
 
-// A file that is too large is said to be so before it is on its way.
+// A list is on its way as soon as it is chosen; a file that is too large is said to be so before.
 document.addEventListener("change", (event) => {
   const { most } = event.target.dataset;
   if (!most) return;
@@ -34,6 +34,7 @@ document.addEventListener("change", (event) => {
   const large = Boolean(file) && file.size > Number(most);
   form.querySelector("[data-too-large]").hidden = !large;
   form.querySelector("button[type='submit']").disabled = large;
+  if (file && !large && form.matches("[data-upload]")) form.requestSubmit();
 });
 
 document.addEventListener("htmx:xhr:progress", (event) => {
@@ -43,5 +44,12 @@ document.addEventListener("htmx:xhr:progress", (event) => {
   shown.querySelector("progress").value = (100 * event.detail.loaded) / event.detail.total;
 });
 document.addEventListener("htmx:beforeRequest", (event) => {
-  if (event.target.matches("[data-upload]")) event.target.querySelector("button[type='submit']").disabled = true;
+  if (event.target.matches("[data-upload]")) lock(event.target, true);
 });
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (!event.detail.successful && event.target.matches("[data-upload]")) lock(event.target, false);
+});
+
+function lock(form, locked) {
+  for (const one of form.querySelectorAll("button[type='submit'], input[type='file']")) one.disabled = locked;
+}
