@@ -1,4 +1,4 @@
-"""Whoever follows one letter from send_campaign to LOGGED opens at most 47 of our files, and 4 of each stage.
+"""Whoever follows one letter from send_campaign to LOGGED opens at most 51 of our files: 4 of a stage, 7 of the claim.
 
 A file counts if one of its functions runs, wherever: in the command, in the task that casts, in the one that sends. It
 is the second letter of a worker. With the first, connections are opened and the throttle's log is made, which a worker
@@ -22,7 +22,9 @@ from vendors.models import RateLimit
 ROOT = Path(__file__).parents[2]
 OURS = tuple(f"{ROOT / package}/" for package in ("mailhub", "campaigns", "vendors", "waiter"))
 STAGES = ("intake", "dispatch", "casting", "claiming", "sending", "finishing")
-MOST, MOST_OF_A_STAGE = 47, 4
+MOST, MOST_OF_A_STAGE = 51, 4
+# The claim is where all streams of a process meet: their queue, permits and leases have files of their own.
+MOST_OF = {"claiming": 7}
 
 
 class Files:
@@ -73,7 +75,7 @@ def kept_sender(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_letter_passes_at_most_47_files_and_4_of_each_stage(sandbox, kept_sender, tmp_path) -> None:
+def test_one_letter_passes_at_most_51_files_and_few_of_each_stage(sandbox, kept_sender, tmp_path) -> None:
     vendor = factories.vendor(settings={"url": sandbox.url}, casters=["small-only"], channel="email")
     factories.credential(vendor)
     RateLimit.objects.create(vendor=vendor, units=100, seconds=1)
@@ -87,5 +89,5 @@ def test_one_letter_passes_at_most_47_files_and_4_of_each_stage(sandbox, kept_se
     assert files.found < first and "campaigns/sending/stream.py" in found, "also what runs in the sender's thread"
     for stage in STAGES:
         of_stage = [name for name in found if name.startswith(f"campaigns/{stage}/")]
-        assert 1 <= len(of_stage) <= MOST_OF_A_STAGE, "\n".join(of_stage)
+        assert 1 <= len(of_stage) <= MOST_OF.get(stage, MOST_OF_A_STAGE), "\n".join(of_stage)
     assert len(found) <= MOST, "\n".join((f"{len(found)} files:", *found))

@@ -198,7 +198,7 @@ class TestPage:
         assert answer.status_code == 302 and Suppression.objects.filter(sponsor=hers).count() == 2
         assert rows() == [("Ann@example.com", "stop", "call"), ("Bob@example.com", "bounced", "old tool.csv")]
         assert LogEntry.objects.get().change_message.startswith("2 of email added for sponsor")
-        assert b"2 suppressed; 1 were so already" in operator.get(PAGE).content
+        assert b"2 addresses are suppressed. 1 were so already" in operator.get(PAGE).content
 
     def test_an_export_of_a_topic_is_imported_for_that_topic_alone(self, operator: Client) -> None:
         hers, out = factories.sponsor("Hers"), io.StringIO()
