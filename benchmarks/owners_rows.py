@@ -19,9 +19,9 @@ FROM campaigns_template t, generate_series(1, 5) n;
 UPDATE campaigns_campaign SET template_version_id = (SELECT min(id) FROM campaigns_templateversion) + id %% 1000
 WHERE id %% 10 = 0;
 INSERT INTO campaigns_approval (asked_kind, asked_by, asked_at, recipients, frozen, digest, verdict, decided_kind,
-    decided_by, decided_user, decided_at, remark, campaign_id)
+    decided_by, decided_user, decided_at, remark, campaign_id, sponsor_id)
 SELECT 'key', 'mh_live', c.created_at, c.size, '{}', repeat('0', 64), k.verdict, CASE WHEN d THEN 'user' END,
-    CASE WHEN d THEN 'bob' END, CASE WHEN d THEN 1 END, CASE WHEN d THEN c.created_at END, '', c.id
+    CASE WHEN d THEN 'bob' END, CASE WHEN d THEN 1 END, CASE WHEN d THEN c.created_at END, '', c.id, c.sponsor_id
 FROM campaigns_campaign c CROSS JOIN LATERAL (SELECT c.id %% 2000 <> 0 OR c.created_at < now() - interval '3 days' AS d,
     CASE WHEN c.id %% 2000 <> 0 OR c.created_at < now() - interval '3 days' THEN 'approved' END AS verdict) k
 WHERE c.id %% 10 = 0;
