@@ -144,7 +144,10 @@ def test_an_error_that_nobody_foresaw_is_told_and_the_owner_may_try_again(client
     rows.update(content=good)
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
     assert "It was not sent:" in page and "something went wrong that should not have (error)" in page
+    home = lxml.html.fromstring(client.get("/").content).xpath("//section[contains(@class, 'needs')]")[0].text_content()
+    assert "May was not sent: something went wrong" in " ".join(home.split())
     press(client, draft, "send", **SOON)
+    assert "was not sent" not in client.get("/").content.decode()
     press(client, draft, "send", **SOON)
     assert Campaign.objects.count() == 1 and Message.objects.count() == 2
 
