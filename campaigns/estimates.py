@@ -39,8 +39,8 @@ SECONDS = 5.0  # that making them, and reading the list, may take
 class Estimate:
     """What sending so many messages costs. units: exact if `made` is None, else estimated from so many letters.
 
-    amount: at today's price; None: there is none. end: of its calls behind all that waits now. without_files: what
-    letters carry counts for this vendor, and was not looked at.
+    amount: at today's price; None: there is none. start, end: of its calls behind all that waits now. without_files:
+    what letters carry counts for this vendor, and was not looked at.
     """
 
     messages: int
@@ -48,6 +48,7 @@ class Estimate:
     made: int | None
     currency: str
     amount: Decimal | None
+    start: Eta
     end: Eta
     without_files: bool = False
 
@@ -63,11 +64,12 @@ class Estimate:
         cost = _("no price is known")
         if self.amount is not None:
             cost = about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
-        end = _("they go as fast as the vendor answers")
+        end = _("were it sent now, the first call would be at once, and the rest as fast as the vendor answers")
         if self.end.obstacle:
             end = _("no end: %(why)s") % {"why": self.end.obstacle.reason}
         elif self.end.ends_at:
-            end = _("the last call, were it sent now, would be %(at)s") % {"at": eta.about(self.end.ends_at, now)}
+            calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
+            end = _("were it sent now, the first call would be %(first)s, the last one %(last)s") % calls
         counts = {"messages": number(self.messages), "units": about + number(self.units)}
         return _("%(messages)s messages: %(units)s units") % counts + f"{how}; {cost}; {end}"
 
@@ -80,7 +82,8 @@ class Estimate:
             "exact": self.exact,
             "currency": self.currency or None,
             "amount": amount,
-            "ends_at": self.end.ends_at.isoformat(timespec="seconds") if self.end.ends_at else None,
+            "starts_at": _as_text(self.start),
+            "ends_at": _as_text(self.end),
         }
 
 
@@ -256,8 +259,8 @@ def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
     without_files = has_files and not weight.counts_messages
-    end = _end(login, weight.units)
-    return Estimate(total, weight.units, weight.made, currency, amount, end, without_files)
+    start, end = _calls(login, weight.units)
+    return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files)
 
 
 async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
@@ -275,8 +278,13 @@ async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: 
         await adapter.close()
 
 
-def _end(login: Any, units: int) -> Eta:
-    """When the calls end that cost so much, behind all that waits at the vendor now."""
+def _calls(login: Any, units: int) -> tuple[Eta, Eta]:
+    """When the first and the last of the calls start that cost so much, behind all that waits at the vendor now."""
     now = timezone.now()
     queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
-    return eta.of_batch(queue, login.pk, 0, math.ceil(units / queue.each), now)
+    first, last = (eta.of_batch(queue, login.pk, 0, many, now) for many in (1, math.ceil(units / queue.each)))
+    return first, last
+
+
+def _as_text(end: Eta) -> str | None:
+    return end.ends_at.isoformat(timespec="seconds") if end.ends_at else None

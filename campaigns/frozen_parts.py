@@ -27,6 +27,7 @@ _PARTS = """
     'first message', c.first_message, 'first', j.wait_after, 'when', CASE WHEN j.status = 'RENDERED' THEN 'nightly'
         ELSE coalesce(to_char(c.send_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'at once') END,
     'hours', to_char(c.hours_from, 'HH24:MI') || '-' || to_char(c.hours_to, 'HH24:MI'), 'time zone', c.time_zone,
+    'hours of each', to_char(c.each_from, 'HH24:MI') || '-' || to_char(c.each_to, 'HH24:MI'),
     'deadline', to_char(c.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'file fields', c.file_fields"""
 _LARGE_PARTS = f"""
     'files', (

@@ -1,14 +1,15 @@
-"""Quiet hours of a sponsor's SMS, by the clock where the recipient's number is.
+"""Quiet hours of a sponsor's SMS, and the hours of a campaign that go by the clock of each recipient.
 
 Where a number is says its prefix, by the data of phonenumbers (`zones_of`), or only its country where mobile numbers
 say no more. A number may be in several zones: it is called when it may be in all of them; if that is never, or no zone
-is known, by the sponsor's own zone.
+is known, by the sponsor's own zone. Of e-mail and letters the field `time_zone` of a recipient says where it is.
 
 What may not be called now waits by its own row, as what a vendor has put off does (`Message.call_after`):
 `QuietWatch` writes it for what a sender is about to claim. What it has found holds until quiet hours may begin
 somewhere, `until`: the sender claims nothing after that moment before it has asked again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from functools import cache, lru_cache
@@ -19,13 +20,14 @@ from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneNumberType, is_number
 
 from campaigns.lifecycle import holding
 from campaigns.models import Campaign
+from campaigns.models.campaigns import ZONE_FIELD
 from campaigns.sending_hours import QUARTER, is_inside, next_opening
 from vendors.models import Vendor
 
 AT_ONCE = 20_000  # messages in a statement
 NORTH_AMERICA = 1  # where nobody can tell a mobile number from another one
 FARTHEST = timedelta(days=3)  # zones that are never open together within that time are so never
-WHY = "quiet hours of its recipients"
+WHY = "quiet hours of its recipients"  # also outside of those of its campaign
 LONGEST = 9  # digits of a prefix
 Zones = tuple[str, ...]
 
@@ -48,7 +50,11 @@ class QuietHours:
 
     def opens_at(self, number: str, now: datetime) -> datetime | None:
         """The earliest moment (UTC) at which this number (E.164) may be called, or None if it may be called now."""
-        opening = self._opening(zones_of(number), now)
+        return self.opens_in(zones_of(number), now)
+
+    def opens_in(self, zones: Zones, now: datetime) -> datetime | None:
+        """The same of somebody who may be in any of these zones."""
+        opening = self._opening(zones, now)
         return None if opening <= now else opening
 
     def steady(self, now: datetime) -> tuple[datetime, datetime]:
@@ -68,6 +74,10 @@ class QuietHours:
         """By prefix (digits after the +) when its numbers may be called; None: now. The longest prefix counts."""
         return _prefixes(self, self.steady(now)[0])
 
+    def zones(self, now: datetime) -> dict[str, datetime | None]:
+        """By zone when somebody there may be called; None: now. "": in no zone that is known."""
+        return _zones(self, self.steady(now)[0])
+
     def _opening(self, zones: Zones, now: datetime) -> datetime:
         return self._together(zones, now) or self._together((self.zone,), now) or now
 
@@ -80,6 +90,21 @@ class QuietHours:
                 return at
             at = max(next_opening(one, at) for one in hours)
         return None
+
+
+def of_campaign(campaign: Campaign) -> QuietHours | None:
+    """What its hours by each recipient's clock leave quiet; None: it has none."""
+    if campaign.each_from is None or campaign.each_to is None:
+        return None
+    return QuietHours(campaign.each_to, campaign.each_from, campaign.time_zone or "UTC")
+
+
+def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
+    """The zones in which a recipient may be; () if nobody knows."""
+    if channel == Vendor.Channel.SMS:
+        return zones_of(recipient)
+    zone = fields.get(ZONE_FIELD)
+    return (zone,) if isinstance(zone, str) and zone in available_timezones() else ()
 
 
 def exempt(channel: str, campaign: Campaign) -> bool:
@@ -129,22 +154,38 @@ def _prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
     return found
 
 
+@lru_cache(maxsize=256)
+def _zones(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
+    return {zone: quiet.opens_in((zone,) if zone else (), at) for zone in ("", *sorted(available_timezones()))}
+
+
 READ = "SELECT quiet_from, quiet_to, time_zone FROM campaigns_sponsor WHERE id = %s AND quiet_from IS NOT NULL"
-# Only who holds the job puts its messages off. The longest prefix counts, also one that is not quiet (NULL).
-PUT_OFF = f"""
+# Only who holds the job puts its messages off.
+_PUT_OFF = """
 WITH held AS (
     SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
+), opening AS (
+    SELECT * FROM unnest(%(places)s::text[], %(opens)s::timestamptz[]) AS p(place, opens)
 ), quiet AS (
-    SELECT DISTINCT ON (m.id) m.id, p.opens
-    FROM campaigns_message m CROSS JOIN generate_series(0, {LONGEST}) AS n
-        JOIN unnest(%(prefixes)s::text[], %(opens)s::timestamptz[]) AS p(prefix, opens)
-            ON p.prefix = substr(m.recipient, 2, n) AND length(p.prefix) = n
-    WHERE m.id >= %(low)s AND m.id < %(high)s AND m.dequeued_at IS NULL AND EXISTS (SELECT FROM held)
-    ORDER BY m.id, n DESC
+    {quiet}
 )
 UPDATE campaigns_message m SET call_after = q.opens FROM quiet q
 WHERE m.id = ANY(ARRAY[q.id]) AND m.dequeued_at IS NULL AND coalesce(m.call_after, '-infinity') < q.opens
 """
+_WAITS = "m.id >= %(low)s AND m.id < %(high)s AND m.dequeued_at IS NULL AND EXISTS (SELECT FROM held)"
+# The longest prefix counts, also one that is not quiet (NULL).
+PUT_OFF = _PUT_OFF.format(
+    quiet=f"""SELECT DISTINCT ON (m.id) m.id, p.opens
+    FROM campaigns_message m CROSS JOIN generate_series(0, {LONGEST}) AS n
+        JOIN opening p ON p.place = substr(m.recipient, 2, n) AND length(p.place) = n
+    WHERE {_WAITS} ORDER BY m.id, n DESC"""
+)
+PUT_OFF_BY_FIELD = _PUT_OFF.format(
+    quiet=f"""SELECT m.id, p.opens FROM campaigns_message m
+        LEFT JOIN opening known ON known.place = m.params ->> '{ZONE_FIELD}'
+        JOIN opening p ON p.place = coalesce(known.place, '')
+    WHERE {_WAITS}"""
+)
 
 
 async def of_sponsor(connection: Any, sponsor_id: int) -> QuietHours | None:
@@ -158,22 +199,26 @@ class QuietWatch:
 
     def __init__(self, job_id: int, fence: int, campaign: Campaign, channel: str) -> None:
         self._job_id, self._fence, self._sponsor_id = job_id, fence, campaign.sponsor_id
-        self._exempt = exempt(channel, campaign)
+        self._exempt, self._own = exempt(channel, campaign), of_campaign(campaign)
+        self._by_number = channel == Vendor.Channel.SMS
         self.until: datetime | None = None
 
     async def heed(self, rows: Any, messages: range, now: datetime) -> None:
         """Lets those of these messages wait that may not be called now, if that is not known. None is in a call."""
-        if self._exempt or (self.until and now < self.until):
+        if (self._exempt and not self._own) or (self.until and now < self.until):
             return
         async with rows.one() as connection:
-            quiet = await of_sponsor(connection, self._sponsor_id)
-            if quiet:
-                await self._put_off(connection, quiet.prefixes(now), messages)
-        self.until = quiet.steady(now)[1] if quiet else now + QUARTER
+            of_all = None if self._exempt else await of_sponsor(connection, self._sponsor_id)
+            both = [one for one in (of_all, self._own) if one]
+            for quiet in both:
+                opens = quiet.prefixes(now) if self._by_number else quiet.zones(now)
+                await self._put_off(connection, opens, messages)
+        self.until = min((one.steady(now)[1] for one in both), default=now + QUARTER)
 
     async def _put_off(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
         """In slices, so that a stop does not wait for long."""
-        params = {"job": self._job_id, "fence": self._fence, "prefixes": list(opens), "opens": list(opens.values())}
+        params = {"job": self._job_id, "fence": self._fence, "places": list(opens), "opens": list(opens.values())}
+        statement = PUT_OFF if self._by_number else PUT_OFF_BY_FIELD
         for low in range(messages.start, messages.stop, AT_ONCE):
             params |= {"low": low, "high": min(low + AT_ONCE, messages.stop)}
-            await holding(connection, PUT_OFF, params, jobs=[self._job_id])
+            await holding(connection, statement, params, jobs=[self._job_id])

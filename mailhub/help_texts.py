@@ -26,6 +26,8 @@ HELP = (
     gettext_noop("Sending hours, local: calls start from then on"),
     gettext_noop("... and none start from then on."),
     gettext_noop("Of the sending hours"),
+    gettext_noop("Hours by each recipient's clock: from then on"),
+    gettext_noop("... and until then."),
     gettext_noop("What was not called by then expires."),
     gettext_noop("Percent, beyond which the campaign pauses itself; empty: the installation's limit, 0: never"),
     gettext_noop("Of a parent: messages not yet cut into a child"),

@@ -46,6 +46,8 @@ NAMES = (
     gettext_noop("send at"),
     gettext_noop("hours from"),
     gettext_noop("hours to"),
+    gettext_noop("each from"),
+    gettext_noop("each to"),
     gettext_noop("deadline"),
     gettext_noop("paused at"),
     gettext_noop("paused by"),

@@ -99,7 +99,7 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
 
 CONTENT = ("subject", "body", "html", "text", "headers", "file_fields", "has_files")
 ABOUT = ("sponsor_id", "topic_id", "transactional", "identity_id")
-NEEDED = (*CONTENT, *ABOUT, "deadline", "send_at", "hours_from", "hours_to", "time_zone")
+NEEDED = (*CONTENT, *ABOUT, "deadline", "send_at", "hours_from", "hours_to", "each_from", "each_to", "time_zone")
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:

@@ -181,15 +181,17 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     """Calls the message again. young: as in queries.repeat; None: this call's answer alone decides."""
     campaign, now = await queries.campaign(case.rows, doubt)
     exempt = quiet_hours.exempt(case.vendor.channel, campaign)
-    quiet = None if exempt else await quiet_hours.of_sponsor(case.rows, campaign.sponsor_id)
-    waits = [sending_hours.opens_at(campaign, now), quiet.opens_at(doubt.recipient, now) if quiet else None]
+    of_all = None if exempt else await quiet_hours.of_sponsor(case.rows, campaign.sponsor_id)
+    quiet = [one for one in (of_all, quiet_hours.of_campaign(campaign)) if one]
+    zones = quiet_hours.places(case.vendor.channel, doubt.recipient, doubt.params) if quiet else ()
+    waits = [sending_hours.opens_at(campaign, now), *(one.opens_in(zones, now) for one in quiet)]
     if opening := max((at for at in waits if at), default=None):
         return await queries.later(case.rows, doubt, (opening - now).total_seconds(), None)
     letter = await _letter(case, campaign, doubt)
     if letter is None:
         return await _later(case, doubt, None)
     cost = max(1, await case.adapter.weigh(letter))
-    ends = [sending_hours.closes_at(campaign, now), quiet.steady(now)[1] if quiet else None]
+    ends = [sending_hours.closes_at(campaign, now), *(one.steady(now)[1] for one in quiet)]
     closes = min((at for at in ends if at), default=None)
 
     async def start() -> SingleOutcome:

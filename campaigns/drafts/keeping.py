@@ -56,6 +56,12 @@ def look(draft_id: int, sponsors: Any = None) -> Draft:
     return found
 
 
+def unsent(sponsors: Any) -> "QuerySet[Draft]":
+    """Drafts that somebody has sent and of which no campaign could be made, the newest first. sponsors: as in look."""
+    rows = Draft.objects.of_sponsors(sponsors).filter(still_open(), failure__gt="")
+    return rows.only("name", "failure").order_by("-pk")
+
+
 def create(
     sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any], files: Sequence[DraftFile] = ()
 ) -> Draft:

@@ -39,7 +39,7 @@ def hours(draft: Draft) -> Hours | None:
     """Within which hours. Raises BadInput."""
     if draft.hours_from is None or draft.hours_to is None:
         return None
-    return Hours(draft.hours_from, draft.hours_to, draft.time_zone)
+    return Hours(draft.hours_from, draft.hours_to, draft.time_zone, draft.hours_of_each)
 
 
 def obstacle(draft: Draft) -> str:
@@ -64,7 +64,8 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
     if why := obstacle(draft):
         raise BadInput(why)
     check_times(at(draft), None, timezone.now())
-    hours(draft)
+    if within := hours(draft):
+        within.check_fields(draft.channel, [one["field"] for one in (draft.found or {}).get("columns", ())])
     contents.of(draft)
     mine = Draft.objects.filter(still_open(), pk=draft.pk, busy="")
     as_seen = mine.filter(

@@ -60,9 +60,9 @@ def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, laten
 READ = (
     *(field.name for field in Job._meta.concrete_fields),
     *(f"campaign__{one}" for one in (
-        "name", "send_at", "hours_from", "hours_to", "time_zone", "deadline", "transactional", "routed", "route",
-        "paused_at", "paused_by", "paused_reason", "stays_paused", "sponsor__name", "sponsor__quiet_from",
-        "sponsor__quiet_to",
+        "name", "send_at", "hours_from", "hours_to", "each_from", "each_to", "time_zone", "deadline", "transactional",
+        "routed", "route", "paused_at", "paused_by", "paused_reason", "stays_paused", "sponsor__name",
+        "sponsor__quiet_from", "sponsor__quiet_to",
     )),
     *(f"vendor__{one}" for one in (
         "slug", "channel", "small_audience_threshold", "dispatch_at", "time_zone", "weekdays", "catch_up", "created_at",

@@ -116,10 +116,11 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     """What comes before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
-        sponsor = job.campaign.sponsor
-        if sponsor.quiet_from is None or quiet_hours.exempt(job.vendor.channel, job.campaign):
+        sponsor, quiet = job.campaign.sponsor, quiet_hours.of_campaign(job.campaign)
+        start, end = (quiet.start, quiet.end) if quiet else (sponsor.quiet_from, sponsor.quiet_to)
+        if start is None or (not quiet and quiet_hours.exempt(job.vendor.channel, job.campaign)):
             return None
-        hours = {"start": f"{sponsor.quiet_from:%H:%M}", "end": f"{sponsor.quiet_to:%H:%M}", "at": clock(ends, now)}
+        hours = {"start": f"{start:%H:%M}", "end": f"{end:%H:%M}", "at": clock(ends, now)}
         said = _("ends about %(at)s, or later: nobody gets it between %(start)s and %(end)s of his time")
         return Obstacle(said % hours)
     if closes == job.campaign.deadline:

@@ -7,8 +7,9 @@ one transaction, and requests stores those of the HTTP API, many at once.
 
 from campaigns.intake.checking import AddressReader, BadInput, RowError, check
 from campaigns.intake.csv_reader import CheckedTable, Table, check_table
+from campaigns.intake.hours import Hours
 from campaigns.intake.left_out import LeftOut, write_left_out
-from campaigns.intake.storage import At, Hours, Recipients, accept, allocate
+from campaigns.intake.storage import At, Recipients, accept, allocate
 
 __all__ = [
     "AddressReader",

@@ -3,14 +3,12 @@
 Every function raises BadInput for values that it cannot take.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 import orjson
-from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -19,33 +17,17 @@ from campaigns.intake import files as file_storage
 from campaigns.intake import to_oneself as letters_to_oneself
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
+from campaigns.intake.hours import Hours
 from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Route, Sponsor, TemplateVersion
 from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.comparing import end_suppressed
 from vendors.history import Actor
-from vendors.models import Credential, known_zone
+from vendors.models import Credential
 
 FARTHEST = timedelta(days=3653)  # ten years
 At = Literal["nightly", "now"] | datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Hours:
-    """Sending hours, local time of the zone: start is included, end is not; 20:00 to 08:00 spans midnight."""
-
-    start: time
-    end: time
-    zone: str
-
-    def __post_init__(self) -> None:
-        if self.start == self.end:
-            raise BadInput(f"sending hours {self.start:%H:%M}-{self.end:%H:%M} are no hours")
-        try:
-            known_zone(self.zone)
-        except ValidationError as error:
-            raise BadInput(error.messages[0]) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +71,6 @@ def parse_moment(text: str, what: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError as error:
         raise BadInput(f"{what} {text!r} is not a time; write it like 2030-01-31T18:00:00+00:00") from error
-
-
-def parse_hours(text: str, zone: str) -> Hours:
-    """Reads hours like 08:00-20:00 in this zone."""
-    found = re.fullmatch(r"(\d\d?:\d\d)-(\d\d?:\d\d)", text)
-    try:
-        start, end = (time.fromisoformat(part.zfill(5)) for part in found.groups()) if found else (None, None)
-    except ValueError:
-        start = end = None
-    if start is None or end is None:
-        raise BadInput(f"sending hours {text!r} must look like 08:00-20:00")
-    return Hours(start, end, zone)
 
 
 def check_moment(moment: datetime, what: str, now: datetime) -> None:
@@ -210,9 +180,7 @@ def accept(
             first_message=first,
             size=size,
             send_at=at if isinstance(at, datetime) else None,
-            hours_from=hours.start if hours else None,
-            hours_to=hours.end if hours else None,
-            time_zone=hours.zone if hours else "",
+            **(hours.columns if hours else {}),
             deadline=deadline,
             bounce_limit=pauses.bounce_limit,
             complaint_limit=pauses.complaint_limit,
@@ -221,6 +189,8 @@ def accept(
         )
         joined(campaign)
         _copy(campaign, recipients, progress)
+        if hours:
+            hours.check_fields(credential.vendor.channel, campaign.columns or ())
         campaign.save(update_fields=["columns"])
         if files:
             file_storage.name(campaign.pk, kept)

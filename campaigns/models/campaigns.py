@@ -47,6 +47,7 @@ def sponsor_ids_of(user: Any) -> list[int] | None:
     return None if mine is None else [row["pk"] for row in mine]
 
 
+ZONE_FIELD = "time_zone"  # of a recipient of e-mail or a letter: where it is
 # Which campaigns have a time: of a hundred thousand jobs in a queue, theirs are found by this index.
 TIMED = Index(
     fields=["id"],
@@ -220,6 +221,8 @@ class Campaign(models.Model):
     hours_from = models.TimeField(null=True, blank=True, help_text="Sending hours, local: calls start from then on")
     hours_to = models.TimeField(null=True, blank=True, help_text="... and none start from then on.")
     time_zone = models.CharField(max_length=64, blank=True, validators=[known_zone], help_text="Of the sending hours")
+    each_from = models.TimeField(null=True, blank=True, help_text="Hours by each recipient's clock: from then on")
+    each_to = models.TimeField(null=True, blank=True, help_text="... and until then.")
     deadline = models.DateTimeField(null=True, blank=True, help_text="What was not called by then expires.")
     paused_at = models.DateTimeField(null=True, editable=False, help_text="No new call is allowed until it is resumed.")
     paused_by = models.CharField(max_length=150, blank=True, default="", db_default="", editable=False)

@@ -74,6 +74,7 @@ class Draft(models.Model):
     send_at = models.DateTimeField(null=True)
     hours_from = models.TimeField(null=True)
     hours_to = models.TimeField(null=True)
+    hours_of_each = models.BooleanField(default=False, db_default=False, help_text="By each recipient's clock")
     time_zone = models.CharField(max_length=64, blank=True, default="", validators=[known_zone])
     first = models.PositiveIntegerField(null=True, help_text="Recipients after whom it waits")
 

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from campaigns import approvals, day_counts
+from campaigns.drafts import keeping
 from campaigns.forecast import campaign_states
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
@@ -18,6 +19,7 @@ from campaigns.reports.campaign_rows import STATES, CampaignQuery
 from mailhub.owners.access import page
 from mailhub.owners.day_chart import chart
 from mailhub.owners.polling import LivePart
+from mailhub.owners.wizard.drafts import MAKE
 
 MOST_SPONSORS = 500  # in their select
 MOST_NEEDS = 5  # of each kind
@@ -70,17 +72,21 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     part = LivePart(request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context)
     mine = sponsor_ids_of(request.user)
     found = campaign_rows.page(mine, asked)
-    needs: list[Any] = [] if asked.narrowed else campaign_rows.waiting_for_a_person(mine, MOST_NEEDS)
+    needs: list[Any] = [] if asked.narrowed else campaign_rows.waiting_for_a_person(mine, MOST_NEEDS + 1)
     rows: list[Any] = list(found.rows)
     states = campaign_states.of_campaigns([row.pk for row in (*rows, *needs)])
     for row in (*rows, *needs):
         row.state = states[row.pk]
         row.barred = any(approvals.is_barred(job.campaign) for job in row.state.jobs)
+    paused = [one for one in needs if one.paused_at]
+    doubtful = [one for one in needs if not one.paused_at and one.state.sums.in_doubt]
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
     context |= {
         "rows": rows,
         "common": found.common,
-        "needs": [one for one in needs if one.paused_at or one.state.sums.in_doubt],
+        "needs": [*paused[:MOST_NEEDS], *doubtful[:MOST_NEEDS]],
+        "more": {"paused": len(paused) > MOST_NEEDS, "attention": len(doubtful) > MOST_NEEDS},
+        "unsent": [] if asked.narrowed or not request.user.has_perms(MAKE) else keeping.unsent(mine)[:MOST_NEEDS],
         "older": urlencode(older) if found.before else "",
     }
     return part

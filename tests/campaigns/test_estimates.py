@@ -90,6 +90,27 @@ def test_more_units_end_later_than_as_many_messages() -> None:
     assert (dear.end.ends_at - cheap.end.ends_at).total_seconds() == pytest.approx(6 * 60, abs=5)
 
 
+def test_the_first_call_is_told_as_well_as_the_last_one() -> None:
+    """Of what waits already, ten go in each minute: the first of these comes in the second one."""
+    of = login(limits=[(10, 60)])
+    factories.at_work(of.vendor)
+    factories.campaign_with_job(15, of=of, status="DISPATCHED")
+    now = timezone.now()
+    found = estimated(of, "x", [{}] * 20)
+    first, last = (one.ends_at - now for one in (found.start, found.end))
+    assert first.total_seconds() == pytest.approx(60, abs=5) and last.total_seconds() == pytest.approx(180, abs=5)
+    begin, end = (f"{timezone.localtime(one.ends_at):%H:%M}" for one in (found.start, found.end))
+    assert "were it sent now, the first call would be" in found.sentence(now) and begin != end
+    assert found.facts()["starts_at"] < found.facts()["ends_at"]
+    assert "the first call would be at once" in estimated(unlimited(), "x", [{}]).sentence(now)
+
+
+def unlimited() -> Credential:
+    of = login()
+    factories.at_work(of.vendor)
+    return of
+
+
 def test_a_link_counts_with_the_length_that_it_will_have(settings: Any) -> None:
     settings.PUBLIC_URL = "https://mail.example.org"
     campaign = Campaign(transactional=False)

@@ -316,7 +316,7 @@ def test_a_session_says_when_it_goes_on() -> None:
 @pytest.mark.django_db
 def test_only_who_holds_the_job_puts_off() -> None:
     job = taken([NEW_YORK], factories.credential(factories.vendor(channel="sms")))
-    params = {"job": job.pk, "fence": job.fence, "prefixes": [""], "opens": [timezone.now() + timedelta(hours=1)]}
+    params = {"job": job.pk, "fence": job.fence, "places": [""], "opens": [timezone.now() + timedelta(hours=1)]}
     params |= {"low": job.first_message, "high": job.end}
     with connection.cursor() as cursor:
         cursor.execute(PUT_OFF, params)

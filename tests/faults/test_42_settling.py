@@ -207,6 +207,21 @@ def test_42_outside_of_its_hours_a_campaign_is_looked_up_but_not_called(sandbox:
     assert again and timedelta(minutes=110) < again - timezone.now() < timedelta(minutes=121)
 
 
+def test_42_outside_of_the_hours_of_its_recipient_a_message_is_looked_up_but_not_called(sandbox: Sandbox) -> None:
+    """The hours of a campaign by each recipient's clock: one of the two is three hours ahead of the other."""
+    job = in_doubt(2, login(sandbox.url, lookup="strong"))
+    now = timezone.now()
+    hours = {"each_from": (now + timedelta(hours=2)).time(), "each_to": (now + timedelta(hours=4)).time()}
+    begin = {name: at.replace(second=0, microsecond=0) for name, at in hours.items()}
+    type(job.campaign).objects.update(time_zone="UTC", **begin)
+    Message.objects.filter(pk=job.first_message).update(params={"time_zone": "Etc/GMT-3"})
+    reconciler.reconcile()
+    assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 1)
+    assert not Message.objects.get(pk=job.first_message).in_doubt_at
+    again = Message.objects.get(pk=job.first_message + 1).settle_at
+    assert again and timedelta(minutes=110) < again - timezone.now() < timedelta(minutes=121)
+
+
 def test_42_a_vendor_that_does_not_answer_is_asked_a_few_times_a_run_and_not_fifty(sandbox: Sandbox) -> None:
     account = login(sandbox.url, lookup="weak")
     in_doubt(50, account)

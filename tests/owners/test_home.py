@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, DayCount, Job
 from campaigns.reports import campaign_names, campaign_rows
-from mailhub.owners import polling
+from mailhub.owners import home, polling
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 
@@ -107,6 +107,14 @@ def test_what_waits_for_the_owner(client, mine, owner):
     assert "has 1 message of which it is not known whether it was sent; an operator decides about it." in page
     assert names(client, "state=paused") == ["spring news"]
     assert names(client, "state=attention") == [doubtful.campaign.name]
+
+
+def test_of_much_that_waits_the_newest_and_where_all_of_it_is(client, mine, owner, monkeypatch):
+    Campaign.objects.update(paused_at=timezone.now(), paused_by="mailhub", paused_reason="7 % bounced")
+    assert "All that are paused" not in text(client)
+    monkeypatch.setattr(home, "MOST_NEEDS", 2)
+    page = client.get("/").content.decode()
+    assert page.count('id="need-') == 2 and "?state=paused" in page and "?state=attention" not in page
 
 
 def test_the_list_follows_and_sends_nothing_that_is_known(client, mine, monkeypatch):

@@ -144,7 +144,10 @@ def test_an_error_that_nobody_foresaw_is_told_and_the_owner_may_try_again(client
     rows.update(content=good)
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
     assert "It was not sent:" in page and "something went wrong that should not have (error)" in page
+    home = lxml.html.fromstring(client.get("/").content).xpath("//section[contains(@class, 'needs')]")[0].text_content()
+    assert "May was not sent: something went wrong" in " ".join(home.split())
     press(client, draft, "send", **SOON)
+    assert "was not sent" not in client.get("/").content.decode()
     press(client, draft, "send", **SOON)
     assert Campaign.objects.count() == 1 and Message.objects.count() == 2
 
@@ -452,6 +455,25 @@ def test_times_have_the_zone_that_is_named(client, login):
     made = draft.campaign
     assert made.send_at.isoformat() == f"{day}T01:30:00+00:00" and made.time_zone == "Asia/Tokyo"
     assert made.jobs.get().wait_after == 1
+
+
+def test_hours_go_by_the_clock_of_each_recipient_if_the_list_says_where_each_one_is(client, login):
+    """The page says what the list lacks, and keeps what was chosen; the campaign's page says which hours they are."""
+    draft = ready(client, login)
+    hours = {"hours_from": "09:00", "hours_to": "18:00", "hours_of_each": "on"}
+    page = press(client, draft, "send", **SOON | {"hours_of_each": "on"})
+    assert "Say which hours." in page.content.decode()
+    page = client.get(press(client, draft, "send", **SOON | hours).headers["Location"]).content.decode()
+    assert "need a column time_zone" in page and "09:00" in page and not Campaign.objects.exists()
+    assert re.search(r'name="hours_of_each"[^>]* checked', page)
+    put(client, draft, "email,first_name,time_zone\nann@example.com,Ann,Asia/Tokyo\nbob@example.com,Bob,\n")
+    press(client, draft, "send", **SOON | hours | {"time_zone": "Europe/Berlin"})
+    draft.refresh_from_db()
+    made = draft.campaign
+    kept = (f"{made.each_from:%H:%M}", f"{made.each_to:%H:%M}", made.time_zone, made.hours_from)
+    assert kept == ("09:00", "18:00", "Europe/Berlin", None)
+    page = client.get(reverse("campaign", args=[made.pk])).content.decode()
+    assert "09:00–18:00 by the clock of each recipient" in page
 
 
 def test_a_time_that_is_past_is_refused_with_what_was_typed(client, login):

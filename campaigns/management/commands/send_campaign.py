@@ -20,7 +20,8 @@ from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours, to_oneself
 from campaigns.intake.contents import CampaignContent
-from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
+from campaigns.intake.hours import parse_hours
+from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_moment
 from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following, previewing
@@ -95,6 +96,11 @@ class Command(BaseCommand):
         add("--at", default="nightly", metavar="WHEN", help="nightly (default), now, or a time: ISO 8601 with zone")
         add("--hours", metavar="HH:MM-HH:MM", help="calls start only within these hours, local time")
         add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
+        add(
+            "--hours-of-each",
+            action="store_true",
+            help="--hours by each recipient's clock: where the number is, or the column time_zone says; else ZONE",
+        )
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
         add("--first", type=int, metavar="N", help="send to the first N, then wait until resume_job lets the rest go")
         for rule, what in (("bounce", "fail or bounce"), ("complaint", "complain")):
@@ -107,6 +113,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
+        if options["hours_of_each"] and not options["hours"]:
+            raise CommandError("--hours-of-each goes with --hours", returncode=2)
         if options["preview"] or options["preview_pdf"] or options["window"]:
             options["preview"] = previewing.number(options)
         left_out = intake.LeftOut() if options["skip_bad_rows"] else None
@@ -264,7 +272,8 @@ def _spool(name: str, spool: BinaryIO) -> int:
 
 def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, datetime | None]:
     at = parse_at(options["at"])
-    hours = parse_hours(options["hours"], options["time_zone"] or vendor.time_zone) if options["hours"] else None
+    zone, each = options["time_zone"] or vendor.time_zone, options["hours_of_each"]
+    hours = parse_hours(options["hours"], zone, each) if options["hours"] else None
     deadline = parse_moment(options["deadline"], "--deadline") if options["deadline"] else None
     check_times(at, deadline, timezone.now())  # before a million rows are read
     return at, hours, deadline

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.intake import BadInput
-from campaigns.intake.storage import parse_hours
+from campaigns.intake.hours import parse_hours
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts

@@ -49,6 +49,7 @@ class WhenForm(forms.Form):
     )
     hours_from = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
     hours_to = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
+    hours_of_each = forms.BooleanField(required=False, label=LABELS["hours_of_each"])
     time_zone = forms.CharField(
         max_length=64, label=LABELS["time_zone"], widget=forms.TextInput(attrs={"list": "zones"})
     )
@@ -62,6 +63,8 @@ class WhenForm(forms.Form):
             self.add_error("hours_to", _("The hours have a start and an end, or neither."))
         if data.get("time_zone") and data["time_zone"] not in available_timezones():
             self.add_error("time_zone", _("This is no time zone. Write it like Europe/London."))
+        if data.get("hours_of_each") and not data.get("hours_from") and "hours_from" not in self.errors:
+            self.add_error("hours_from", _("Say which hours."))
         return data
 
     def clean_send_at(self) -> Any:
@@ -78,6 +81,7 @@ class WhenForm(forms.Form):
             "send_at": at.replace(tzinfo=zone).astimezone(UTC) if at and data["when"] == "at" else None,
             "hours_from": data["hours_from"],
             "hours_to": data["hours_to"],
+            "hours_of_each": data["hours_of_each"],
             "time_zone": data["time_zone"],
             "first": data["first"],
         }
@@ -86,7 +90,7 @@ class WhenForm(forms.Form):
 def _initial(draft: Draft, zone: str) -> dict[str, Any]:
     known = draft.time_zone or zone
     at = draft.send_at.astimezone(ZoneInfo(known)).replace(tzinfo=None) if draft.send_at else None
-    names = ("when", "hours_from", "hours_to", "first")
+    names = ("when", "hours_from", "hours_to", "hours_of_each", "first")
     return {"send_at": at, "time_zone": known, **{name: getattr(draft, name) for name in names}}
 
 

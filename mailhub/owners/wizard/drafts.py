@@ -51,6 +51,7 @@ LABELS = {
     "send_at": gettext_lazy("Time"),
     "hours_from": gettext_lazy("From (hour of the day)"),
     "hours_to": gettext_lazy("To (hour of the day)"),
+    "hours_of_each": gettext_lazy("By the clock of each recipient"),
     "time_zone": gettext_lazy("Time zone"),
     "first": gettext_lazy("First recipients"),
 }

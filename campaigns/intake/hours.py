@@ -1,0 +1,61 @@
+"""Hours of the day in which a campaign is sent, as somebody asks for them."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import time
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from campaigns.intake.checking import BadInput
+from campaigns.models.campaigns import ZONE_FIELD
+from vendors.models import Vendor, known_zone
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Sending hours, local time of the zone: start is included, end is not; 20:00 to 08:00 spans midnight.
+
+    each: by the clock of each recipient; the zone is then of those whose clock nobody knows.
+    """
+
+    start: time
+    end: time
+    zone: str
+    each: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start == self.end:
+            raise BadInput(f"sending hours {self.start:%H:%M}-{self.end:%H:%M} are no hours")
+        if self.each and (self.start.second or self.end.second):
+            raise BadInput("hours by each recipient's clock begin and end with a minute")
+        try:
+            known_zone(self.zone)
+        except ValidationError as error:
+            raise BadInput(error.messages[0]) from error
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """As a campaign has them."""
+        first, last = ("each_from", "each_to") if self.each else ("hours_from", "hours_to")
+        return {first: self.start, last: self.end, "time_zone": self.zone}
+
+    def check_fields(self, channel: str, fields: Collection[str]) -> None:
+        """Raises BadInput if nobody could know the clock of any recipient, who has these fields."""
+        if self.each and channel != Vendor.Channel.SMS and ZONE_FIELD not in fields:
+            raise BadInput(
+                f"hours by each recipient's clock need a column {ZONE_FIELD} that says where each is (Europe/London)"
+            )
+
+
+def parse_hours(text: str, zone: str, each: bool = False) -> Hours:
+    """Reads hours like 08:00-20:00 in this zone; each: as of Hours."""
+    found = re.fullmatch(r"(\d\d?:\d\d)-(\d\d?:\d\d)", text)
+    try:
+        start, end = (time.fromisoformat(part.zfill(5)) for part in found.groups()) if found else (None, None)
+    except ValueError:
+        start = end = None
+    if start is None or end is None:
+        raise BadInput(f"sending hours {text!r} must look like 08:00-20:00")
+    return Hours(start, end, zone, each)
