@@ -166,7 +166,6 @@ FIXED = (
     gettext_noop("each doubt that the vendor can settle waits for its turn"),
 )
 FORMS = (
-    gettext_noop("waits for approval, asked for by %(name)s"),
     gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
     gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
     gettext_noop("%(name)s is empty, and the template shows it"),

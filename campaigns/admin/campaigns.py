@@ -117,7 +117,7 @@ class CampaignAdmin(Scoped):
         if not term:
             return queryset, False
         named = campaign_names.newest(term, sponsor_ids_of(request.user), MOST_FOUND)
-        if named.common:
+        if named.common or len(named.ids) >= MOST_FOUND:
             self.message_user(request, _(campaign_names.COMMON), messages.WARNING)
         return queryset.filter(pk__in=named.ids), False
 

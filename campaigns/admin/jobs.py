@@ -58,9 +58,10 @@ class JobList(ChangeList):
 
     def get_results(self, request: Any) -> None:
         super().get_results(request)
-        self.common = hasattr(request, "named") and request.named.common
+        named = getattr(request, "named", None)
+        self.common = bool(named and (named.common or len(named.ids) >= MOST_CAMPAIGNS))
         self.pickable = self.show_admin_actions and bool(self.model_admin.get_actions(request))
-        self.result_list = with_progress(list(self.result_list))
+        self.result_list = with_progress(list(self.result_list[: self.list_max_show_all]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,16 +122,17 @@ class MessageList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Message]:
         rows = super().get_queryset(request, exclude_parameters)
-        block = next((one.block for one in self.filter_specs if isinstance(one, CampaignFilter) and one.block), None)
-        if block is None or self.query or request.GET.get("reason"):
+        blocks = [one.block for one in self.filter_specs if isinstance(one, CampaignFilter) and one.block]
+        if not blocks or self.query or request.GET.get("reason"):
             return rows
-        campaign = block.pk if isinstance(block, Campaign) else block.campaign_id
-        end = block.first_message + block.size
-        found = message_rows.stretches(campaign, block.first_message, end, request.GET.get("state", ""))
+        campaign = blocks[0].pk if isinstance(blocks[0], Campaign) else blocks[0].campaign_id
+        first = max(one.first_message for one in blocks)
+        end = min(one.first_message + one.size for one in blocks)
+        found = message_rows.stretches(campaign, first, end, request.GET.get("state", ""))
         if found is None:
             return rows
         self.known = sum(one.messages for one in found)
-        last, within = (self.page_num * self.list_per_page), Q(pk__in=[])
+        last, within = self.known if self.show_all else self.page_num * self.list_per_page, Q(pk__in=[])
         for one in reversed(found):  # the newest first, as they are listed
             if last <= 0:
                 break

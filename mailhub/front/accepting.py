@@ -146,10 +146,9 @@ def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Fore
 
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
     """Store all in one statement, but letters to oneself; if one request makes it fail, store each by itself."""
-    by_itself = [_alone(request) if request.to_oneself else None for request in requests]
     others = [request for request in requests if not request.to_oneself]
     together = iter(_together(others) if others else [])
-    return [one if one is not None else next(together) for one in by_itself]
+    return [_alone(request) if request.to_oneself else next(together) for request in requests]
 
 
 def _together(requests: list[Request]) -> "list[Stored | Exception]":

@@ -15,9 +15,10 @@ from vendors import redis_clients
 from vendors.models import Minute
 
 COUNTS = ("accepted", "refused", "in_doubt", "units")  # as Minute has them
-# Outcomes are counted into the minute in which they are stored. After so long, more than any transaction takes, none
-# comes any more.
+# Outcomes are counted into the minute in which their answer was stored. After so long few come any more: those that are
+# merged late, as after a sender was lost, and are seen when the sums are made anew.
 CLOSED = timedelta(minutes=15)
+KEPT = 60.0  # seconds for which sums are kept
 CLOSED_EVERY = 10  # minutes
 MANY = 5_000  # rows of minutes whose sums are kept
 
@@ -52,5 +53,5 @@ def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: dateti
     many = sum(row.pop() for row in rows) > MANY
     rows = [[*row, 0] for row in rows]
     if many:
-        redis_clients.keep(settings.REDIS_URL, key, json.dumps(rows), CLOSED.total_seconds())
+        redis_clients.keep(settings.REDIS_URL, key, json.dumps(rows), KEPT)
     return rows

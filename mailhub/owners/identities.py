@@ -178,5 +178,7 @@ def _added(request: HttpRequest, mine: Any) -> str:
         known = Topic.objects.filter(sponsor=sponsor, name=row.name).first()
         if known is None or known.title != row.title:
             return _("There is a topic of this name already.")
+        if known.archived_at:
+            return _("There is a topic of this name already, and it is archived: restore it.")
     messages.success(request, _("The topic “%(title)s” is there.") % {"title": row.title})
     return ""

@@ -120,6 +120,8 @@ def test_what_exactly_is_frozen_stands_with_who_asked_and_who_decided() -> None:
         cursor.execute("SELECT encode(sha256(convert_to(frozen::text, 'UTF8')), 'hex') FROM campaigns_approval")
         assert cursor.fetchone() == (row.digest,)
     assert job.campaign.paused_reason == "waits for approval, asked for by ann"
+    with pytest.raises(DatabaseError, match="never changed or deleted"), transaction.atomic():
+        Approval.objects.filter(pk=row.pk).update(sponsor=factories.sponsor())
     approving.decide(job.campaign_id, APPROVED, bob, "fine")
     row.refresh_from_db()
     assert (row.verdict, row.decided_by, row.decided_user, row.remark) == ("approved", "bob", bob.pk, "fine")

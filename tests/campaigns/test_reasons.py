@@ -5,8 +5,11 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import labels, progress
+from campaigns.casting import mailcaster
+from campaigns.failover import queries as failover
 from campaigns.models import Job, Message, MessageEvent
 from campaigns.reports import message_rows, reasons
+from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused, suppressed
 
 pytestmark = pytest.mark.django_db
@@ -134,3 +137,51 @@ def test_only_those_parts_are_read_that_have_such_messages(admin_client, django_
             assert listed.result_count == known
     with django_assert_max_num_queries(1):
         assert message_rows.page(campaign, "email", labels.FAILED).rows == []
+
+
+def test_doubts_of_a_takeover_are_listed_though_no_part_of_the_campaign_counts_them(admin_client):
+    job = factories.campaign_with_job(6, status="P_QUEUED")
+    failover.doubt_granted(job.first_message, job.first_message, job.end, 2, timezone.now())
+
+    def listed():
+        at = f"/admin/campaigns/message/?campaign={job.campaign_id}&state={labels.ATTENTION}"
+        page, list_of_all = (
+            message_rows.page(job.campaign, "email", labels.ATTENTION),
+            admin_client.get(at).context["cl"],
+        )
+        assert len(page.rows) == len(list_of_all.result_list) == list_of_all.result_count
+        return len(page.rows)
+
+    assert listed() == 2
+    job.refresh_from_db()
+    mailcaster.cut(job, factories.caster(job.vendor), 3, timezone.now())
+    assert listed() == 2
+    failover.doubt_all(job.vendor_id, timezone.now(), None, [])
+    assert listed() == 6
+
+
+def test_all_messages_on_one_page_are_all_and_a_part_of_a_campaign_is_a_part(admin_client, monkeypatch):
+    monkeypatch.setattr("campaigns.admin.messages.MessageAdmin.list_per_page", 2)
+    parent, parts = family(parent="P_FINISHED", remaining=0, children=["LOGGED"] * 3, each=2)
+    for part in parts:
+        Message.objects.filter(pk__range=(part.first_message, part.end - 1)).update(
+            dequeued_at=timezone.now(), **refused()
+        )
+        recount(part)
+    for asked, count in (("all=", 6), (f"job={parts[0].pk}", 2)):
+        at = f"/admin/campaigns/message/?campaign={parent.campaign_id}&state={labels.FAILED}&{asked}"
+        listed = admin_client.get(at).context["cl"]
+        assert (listed.result_count, len(listed.result_list)) == (count, count)
+
+
+def test_a_search_that_finds_more_campaigns_than_it_lists_says_so(admin_client, monkeypatch):
+    for _ in range(3):
+        made = factories.campaign_with_job(1).campaign
+        made.name = f"summer {made.pk}"
+        made.save()
+    said = "older ones may be missing"
+    for model, name in (("campaign", "campaigns.MOST_FOUND"), ("job", "jobs.MOST_CAMPAIGNS")):
+        at = f"/admin/campaigns/{model}/?q=summer"
+        assert said not in admin_client.get(at).content.decode()
+        monkeypatch.setattr(f"campaigns.admin.{name}", 2)
+        assert said in admin_client.get(at).content.decode()

@@ -320,6 +320,9 @@ class TestDoors:
         lists.add(sponsor.pk, "email", [NewSuppression("a@b.example", "unsubscribed", topic_id=Topic.objects.get().pk)])
         with pytest.raises(CommandError, match="stays"):
             call_command("topic", "remove", sponsor.name, "offers", stdout=out)
+        call_command("topic", "archive", sponsor.name, "offers", stdout=out)
+        with pytest.raises(CommandError, match="already there, and archived"):
+            call_command("topic", "add", sponsor.name, "offers", "Offers of the week", stdout=out)
         Suppression.objects.all().delete()
         call_command("topic", "remove", sponsor.name, "offers", stdout=out)
         assert not Topic.objects.exists()

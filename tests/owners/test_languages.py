@@ -101,6 +101,12 @@ def test_what_is_listed_as_stored_stands_where_it_is_made():
         assert [part for part in parts if len(part) >= 7 and part.strip() in code], form
 
 
+def test_no_listed_sentence_is_taken_for_another_that_begins_alike():
+    for form in stored_texts.FORMS:
+        filled = form % dict.fromkeys(re.findall(r"%\((\w+)\)s", form), "7")
+        assert next(one for one, pattern in stored_texts._patterns() if pattern.fullmatch(filled)) == form
+
+
 def test_each_question_of_the_audit_and_each_text_below_a_field_of_a_form_is_named_for_the_catalogue(catalogue):
     assert {question.text for question in QUESTIONS} <= set(catalogue)
     request = RequestFactory().get("/")

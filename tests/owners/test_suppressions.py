@@ -8,6 +8,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import FileResponse
 from django.urls import reverse
+from django.utils import timezone
 
 from campaigns.models import Identity, Suppression, Topic
 from campaigns.suppression import lists
@@ -208,6 +209,12 @@ def test_a_topic_is_renamed_and_one_that_nothing_names_removed(client, sponsor):
         assert said not in client.post(archive, {"archived": given}, follow=True).content.decode(), "once"
         kept.refresh_from_db()
         assert (kept.archived_at is not None) == (given == "yes")
+    client.force_login(user("sue", sponsor, "viewer", may=["add_topic"]))
+    added = {"sponsor": sponsor.pk, "name": "news", "title": "News"}
+    assert client.post("/senders/topics/", added).status_code == 302, "it is there"
+    Topic.objects.filter(pk=kept.pk).update(archived_at=timezone.now())
+    assert "it is archived: restore it" in client.post("/senders/topics/", added).content.decode()
+    client.force_login(User.objects.get(username="tom"))
     theirs = Topic.objects.create(sponsor=factories.sponsor(), name="news", title="News")
     assert client.post(f"/senders/topics/{theirs.pk}/rename/", {"title": "x"}).status_code == 404
     assert client.post(f"/senders/topics/{theirs.pk}/archive/", {"archived": "yes"}).status_code == 404

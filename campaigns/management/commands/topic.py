@@ -59,6 +59,8 @@ class Command(BaseCommand):
             row = _named(named_sponsor(sponsor), name)
             if row.title != title:
                 raise CommandError(f"{row} is already there, and its title is {row.title!r}") from None
+            if row.archived_at:
+                raise CommandError(f"{row} is already there, and archived: topic restore") from None
         tell(self.stdout, f"{row}: {row.title}", topic_facts(row), options["json"])
 
     def do_list(self, sponsor: str | None, **options: Any) -> None:
