@@ -159,3 +159,4 @@ def seed(jobs: int, messages: int, say: Any = print) -> None:
                 if took > 5:
                     say(f"{took:.0f} s: {' '.join(statement.split())[:60]}")
         cursor.execute("RESET ALL; CHECKPOINT")
+    connection.close()  # the next one has the settings of every session again
