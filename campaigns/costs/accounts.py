@@ -59,11 +59,9 @@ class MonthCost:
         return f"{self.in_doubt:,}{more}"
 
 
+# What holds is looked up once for a day, a vendor and a credential, not for each sponsor.
 ACCOUNTS = f"""
-SELECT d.month, s.id, s.name, v.slug, sum(d.messages)::bigint, sum(d.units)::bigint, coalesce(p.currency, ''),
-    sum(d.units * p.per_unit + d.messages * p.per_message), sum(d.in_doubt)::bigint,
-    sum(d.doubt_units * p.per_unit + d.in_doubt * p.per_message)
-FROM (
+WITH d AS MATERIALIZED (
     SELECT date_trunc('month', day)::date AS month, day, sponsor_id, vendor_id, credential_id,
         sum(messages) AS messages, sum(units) AS units, sum(in_doubt) AS in_doubt, sum(doubt_units) AS doubt_units
     FROM (
@@ -79,8 +77,16 @@ FROM (
         AND (%(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]))
         AND (%(vendors)s::text[] IS NULL OR vendor_id IN (SELECT id FROM vendors_vendor WHERE slug = ANY(%(vendors)s)))
     GROUP BY day, sponsor_id, vendor_id, credential_id
-) d JOIN campaigns_sponsor s ON s.id = d.sponsor_id JOIN vendors_vendor v ON v.id = d.vendor_id AND NOT v.sandbox
-    LEFT JOIN LATERAL ({prices.HOLDS.format(vendor="d.vendor_id", credential="d.credential_id", day="d.day")}) p ON true
+)
+SELECT d.month, s.id, s.name, v.slug, sum(d.messages)::bigint, sum(d.units)::bigint, coalesce(p.currency, ''),
+    sum(d.units * p.per_unit + d.messages * p.per_message), sum(d.in_doubt)::bigint,
+    sum(d.doubt_units * p.per_unit + d.in_doubt * p.per_message)
+FROM d JOIN campaigns_sponsor s ON s.id = d.sponsor_id JOIN vendors_vendor v ON v.id = d.vendor_id AND NOT v.sandbox
+    LEFT JOIN (
+        SELECT k.vendor_id, k.credential_id, k.day, p.currency, p.per_unit, p.per_message
+        FROM (SELECT DISTINCT vendor_id, credential_id, day FROM d) k
+        CROSS JOIN LATERAL ({prices.HOLDS.format(vendor="k.vendor_id", credential="k.credential_id", day="k.day")}) p
+    ) p ON (p.vendor_id, p.credential_id, p.day) = (d.vendor_id, d.credential_id, d.day)
 GROUP BY d.month, s.id, s.name, v.slug, p.currency
 ORDER BY d.month DESC, s.name, v.slug, p.currency
 """
