@@ -19,6 +19,7 @@ from django.db import connection
 from campaigns import approvals
 from campaigns.approvals import Kind, Party
 from campaigns.intake.files import CampaignFiles, keep
+from campaigns.intake.hours import Hours
 from campaigns.intake.shared_connections import connection_pool
 from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.intake.to_oneself import count
@@ -53,6 +54,7 @@ class Request:
     metadata: dict[str, str] = field(default_factory=dict)
     send_at: datetime | None = None
     deadline: datetime | None = None
+    hours: Hours | None = None
     text: str = ""
     headers: Sequence[tuple[str, str]] = ()
     files: CampaignFiles | None = None
@@ -94,7 +96,8 @@ WITH asked AS (
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
         topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint,
-        template_version bigint, to_oneself bool)
+        template_version bigint, to_oneself bool, hours_from time, hours_to time, each_from time, each_to time,
+        time_zone text)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -113,10 +116,12 @@ WITH asked AS (
     ON CONFLICT DO NOTHING RETURNING job_id
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
-        first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
+        hours_from, hours_to, each_from, each_to, time_zone, first_message, size, send_at, deadline, created_at,
+        text, headers, file_fields, has_files,
         topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by, template_version_id,
         to_oneself)
-    SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
+    SELECT campaign, sponsor, credential, identity, name, subject, body, html,
+        hours_from, hours_to, each_from, each_to, coalesce(time_zone, ''), first, size, send_at, deadline,
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
         topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix, template_version,
         to_oneself
@@ -230,6 +235,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "complaint_limit": r.pauses.complaint_limit,
             "template_version": r.template_version_id,
             "to_oneself": r.to_oneself,
+            **(r.hours.columns if r.hours else {}),
         }
         for number, r in enumerate(requests)
     ]

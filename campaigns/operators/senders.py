@@ -15,16 +15,17 @@ from django.utils.translation import gettext as _
 from campaigns import entitlements
 from campaigns.models import Identity, Topic
 from vendors import history
+from vendors.adapters import dkim
 from vendors.history import Actor
 
 FIELDS = {
-    "email": ("from_name", "from_address", "reply_to", "return_path"),
-    "sms": ("sender_id", "numbers"),
+    "email": ("from_name", "from_address", "reply_to", "return_path", "verp", "default"),
+    "sms": ("sender_id", "numbers", "default"),
 }
 
 
 def version(row: Identity) -> str:
-    """A text that changes with what is recipients' to see of it."""
+    """A text that changes with what pages change of it."""
     values = [getattr(row, name) for name in FIELDS[row.channel]]
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
 
@@ -51,6 +52,26 @@ def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | N
     row.save(update_fields=list(changed))
     history.record(by, Identity, [(row.pk, history.changes(before, changed))])
     return True
+
+
+@transaction.atomic
+def sign(pk: int, selector: str, by: Actor) -> bool:
+    """Signs its mails with a new key under this selector; False: it has that selector. Raises ValidationError.
+
+    Another selector is another key: receivers ask the DNS for the one that a mail names.
+    """
+    entitlements.one_change()
+    row = Identity.objects.get(pk=pk)
+    if row.dkim_selector == selector:
+        return False
+    domain = row.from_address.rpartition("@")[2]
+    key = {"private_key": dkim.new_private_key()}
+    return change_identity(pk, {"dkim_domain": domain, "dkim_selector": selector, "secret": key}, by)
+
+
+def sign_no_more(pk: int, by: Actor) -> bool:
+    """Forgets the key of its mails; False: it has none."""
+    return change_identity(pk, {"dkim_domain": "", "dkim_selector": "", "secret": {}}, by)
 
 
 @transaction.atomic

@@ -138,6 +138,8 @@ def _notify(vendors: Iterable[VendorSnapshot]) -> None:
 
 
 def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
+    if order.hours:
+        return forecasts.of_hours(order.hours)
     asked = (vendor.id, vendor.credential_id, order.size, order.send_at)
     if asked not in known:
         known[asked] = forecasts.of(vendor, order.size, order.send_at)

@@ -53,7 +53,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if beside.files or beside.headers:
         content = _with_beside(content, beside, budget)
     content = with_addresses(content, (vendor.address for vendor in vendors))
-    errors = [*_texts(asked), *_times(asked)]
+    errors = [*_texts(asked), *_times(asked, vendors[0].channel)]
     normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
     good, more = recipients_of.check(asked.recipients, normal, content, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
@@ -89,6 +89,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         metadata=asked.metadata,
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
+        hours=recipients_of.hours(asked, vendors[0].channel),
         identity_id=identity_id,
         route_id=_route_id(asked, caller),
         template_version_id=version_id,
@@ -292,8 +293,12 @@ def _texts(asked: SendRequest) -> Iterator[Error]:
             yield error("/metadata", "nul", "there is a NUL character in it")
 
 
-def _times(asked: SendRequest) -> Iterator[Error]:
+def _times(asked: SendRequest, channel: str) -> Iterator[Error]:
     now = timezone.now()
+    try:
+        recipients_of.hours(asked, channel)
+    except BadInput as why:
+        yield error("/hours", "time", str(why))
     if asked.send_at and asked.send_at > now + FARTHEST:
         yield error("/send_at", "time", "it is more than ten years ahead")
     if asked.expires_at:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta, forecast
 from campaigns.forecast.queues import VendorQueue
+from campaigns.intake import Hours
 from mailhub.front.vendor_cache import VendorSnapshot
 
 FRESH = 1.0  # seconds
@@ -68,6 +69,11 @@ class Forecasts:
         if obstacle := ends[0].obstacle:
             basis += f"; {obstacle.reason}"
         return _forecast(_at(ends[0], now), _at(ends[1], now), basis)
+
+    def of_hours(self, hours: Hours) -> Forecast:
+        """Nobody foresees the calls of a batch that goes in some hours only."""
+        whose = "each recipient's clock" if hours.each else hours.zone
+        return _forecast(None, None, f"it goes from {hours.start:%H:%M} to {hours.end:%H:%M} by {whose}")
 
     def forget(self) -> None:
         self._queues.clear()

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from django.core.exceptions import ValidationError
 
 from campaigns.content.templates import Budget, Content, OverBudget
-from campaigns.intake import AddressReader
+from campaigns.intake import AddressReader, Hours
 from campaigns.intake.checking import faults
+from campaigns.intake.hours import parse_hours
 from campaigns.phone_numbers import known_region
 from mailhub.front.problems import error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
@@ -28,6 +29,16 @@ def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
     except ValidationError as why:
         raise invalid([error("/region", "region", why.messages[0])]) from why
     return AddressReader(channel, asked.region)
+
+
+def hours(asked: SendRequest, channel: str) -> Hours | None:
+    """The hours of the day in which it goes; a letter to oneself goes at once. Raises BadInput."""
+    if asked.hours is None or asked.test_to is not None:
+        return None
+    given = asked.hours
+    found = parse_hours(f"{given.start}-{given.end}", given.time_zone, given.of_each)
+    found.check_fields(channel, {name for one in asked.recipients for name in one.fields})
+    return found
 
 
 def check(

@@ -15,6 +15,7 @@ MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
 
+CLOCK = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
 
 
@@ -33,6 +34,17 @@ class Recipient(Strict):
 class HeaderIn(Strict):
     name: str = Field(min_length=1, max_length=76)
     value: str = Field(min_length=1, max_length=1000)
+
+
+class HoursIn(Strict):
+    """Hours of the day in which calls may start; 20:00 to 08:00 spans midnight."""
+
+    start: str = Field(pattern=CLOCK, description="Like 09:00")
+    end: str = Field(pattern=CLOCK, description="From then on no call starts")
+    time_zone: str = Field(max_length=64, description="Like Europe/London")
+    of_each: bool = Field(
+        default=False, description="By each recipient's clock: where the number is, or its field time_zone says"
+    )
 
 
 FILE_ID = "file_([0-9a-f]{64})"  # the SHA-256 of its content
@@ -91,6 +103,7 @@ class SendRequest(Strict):
     skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
     send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
+    hours: HoursIn | None = None
     expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
     first: int | None = Field(default=None, ge=1, description="Only so many of them; the rest waits for /resume")
     bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import orjson
 
-from campaigns.intake import allocate
+from campaigns.intake import Hours, allocate
 from campaigns.intake.requests import Request
 from campaigns.intake.storage import PauseRules
 from mailhub.front.contents import BesideBody
@@ -47,6 +47,7 @@ class SendOrder:
     metadata: dict[str, str]
     send_at: datetime | None
     deadline: datetime | None
+    hours: Hours | None
     identity_id: int | None
     route_id: int | None
     template_version_id: int | None
@@ -111,6 +112,7 @@ class SendOrder:
             metadata=self.metadata,
             send_at=self.send_at,
             deadline=self.deadline,
+            hours=self.hours,
             identity_id=self.identity_id,
             route_id=self.route_id,
             template_version_id=self.template_version_id,

@@ -7,6 +7,7 @@ A page names the permission that it needs; whose rows it shows follows from the 
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -27,7 +28,7 @@ def page(*permissions: str) -> Callable[[View], View]:
         def allowed(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             user: Any = request.user
             if not user.is_authenticated:
-                return redirect_to_login(request.get_full_path(), reverse("login"))
+                return redirect_to_login(_back(request), reverse("login"))
             if not user.has_perms(permissions or (LOOK,)):
                 raise PermissionDenied
             answer = view(request, *args, **kwargs)
@@ -37,6 +38,14 @@ def page(*permissions: str) -> Callable[[View], View]:
         return allowed
 
     return decorated
+
+
+def _back(request: HttpRequest) -> str:
+    """Where somebody goes on who has logged in: to what was asked for, or to the page whose form was sent."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    page = urlsplit(request.headers.get("Referer", ""))
+    return urlunsplit(("", "", page.path, page.query, "")) if page.netloc == request.get_host() else reverse("home")
 
 
 def actor(request: HttpRequest) -> Actor:

@@ -20,6 +20,7 @@ from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import senders
 from mailhub.owners.access import actor, page
 from vendors import history
+from vendors.adapters import dkim
 from vendors.models import Vendor
 
 LOOK, LOOK_TOPICS, ADD_TOPIC = "campaigns.view_identity", "campaigns.view_topic", "campaigns.add_topic"
@@ -46,8 +47,18 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
     found: list[Any] = []
     if request.method == "POST" and row.channel == Vendor.Channel.EMAIL:
         found = [(one, LOOKS.get(one.status, "idle")) for one in identity_checks.check(row)]
-    facts = {"identity": row, "findings": found, "asked": request.method == "POST"}
+    facts = {"identity": row, "findings": found, "asked": request.method == "POST", "record": _record(row)}
     return render(request, "owners/identities/identity.html", facts)
+
+
+def _record(row: Identity) -> tuple[str, str] | None:
+    """Where in the DNS the public half of its key is, and what stands there; None: its mails are not signed."""
+    if not (signs := row.dkim):
+        return None
+    try:
+        return f"{signs.selector}._domainkey.{signs.domain}", dkim.record(signs)
+    except ValueError:  # the stored key is none
+        return None
 
 
 class SenderForm(forms.Form):
@@ -57,15 +68,23 @@ class SenderForm(forms.Form):
     from_address = forms.CharField(label=gettext_lazy("Address that recipients see"), max_length=254)
     reply_to = forms.CharField(label=gettext_lazy("Answers go to"), max_length=460, required=False)
     return_path = forms.CharField(label=gettext_lazy("Bounces go to"), max_length=254, required=False)
+    verp = forms.BooleanField(
+        label=gettext_lazy("Bounces come back to mailhub: to an address of each message"), required=False
+    )
     sender_id = forms.CharField(label=gettext_lazy("Sender of the SMS"), max_length=11, required=False)
     numbers = forms.CharField(
         label=gettext_lazy("Numbers, one in a line"), required=False, max_length=4_000, widget=forms.Textarea
+    )
+    default = forms.BooleanField(
+        label=gettext_lazy("The default: of campaigns and requests that name none"), required=False
     )
 
     def __init__(self, row: Identity, given: Any = None) -> None:
         known = {name: getattr(row, name) for name in senders.FIELDS[row.channel]}
         if "numbers" in known:
             known["numbers"] = "\n".join(known["numbers"])
+        if row.default:  # another one takes its place
+            del known["default"]
         super().__init__(given, initial=known)
         for name in self.fields.keys() - known.keys():
             del self.fields[name]
@@ -92,6 +111,27 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
                 form.add_error(name if name in form.fields else None, texts)
     facts = {"identity": row, "form": form, "seen": senders.version(row)}
     return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
+
+
+@page(LOOK, "campaigns.change_identity")
+@require_POST
+def sign(request: HttpRequest, pk: int) -> HttpResponse:
+    """Signs its mails with a new key, or no more; a second press changes nothing."""
+    mine = Identity.objects.of_sponsors(sponsors_of(request.user)).filter(channel=Vendor.Channel.EMAIL).defer("secret")
+    get_object_or_404(mine, pk=pk)
+    selector = request.POST.get("selector", "").replace("\0", "").strip()
+    try:
+        if "off" in request.POST:
+            senders.sign_no_more(pk, actor(request))
+            messages.success(request, _("Its mails are not signed any more."))
+        elif not selector:
+            messages.error(request, _("Say under which name the key is in the DNS."))
+        else:
+            senders.sign(pk, selector, actor(request))
+            messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    return redirect("identity", pk)
 
 
 @page(LOOK_TOPICS, "campaigns.change_topic")

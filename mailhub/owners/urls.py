@@ -88,6 +88,7 @@ def _suppressions_and_senders() -> list[URLPattern]:
         path("senders/", identities.index, name="identities"),
         path("senders/<int:pk>/", identities.identity, name="identity"),
         path("senders/<int:pk>/edit/", identities.edit, name="identity-edit"),
+        path("senders/<int:pk>/sign/", identities.sign, name="identity-sign"),
         path("senders/topics/", identities.topics, name="topics"),
         path("senders/topics/<int:pk>/rename/", identities.rename_topic, name="topic-rename"),
         path("senders/topics/<int:pk>/archive/", identities.archive_topic, name="topic-archive"),

@@ -1,7 +1,7 @@
 """POST /api/v1/messages: what is taken, what is refused and where it is wrong, and never twice."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 from django.conf import settings
@@ -241,6 +241,31 @@ def test_a_letter_for_later_waits_in_the_waiter_and_is_not_dispatched():
     assert (job.status, job.not_before) == ("READY", at)
     parked = ParkedTask.waiting.get(task="campaigns.tasks.dispatch_one")
     assert parked.due_at == at and str(job.pk) in parked.message
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_letter_goes_in_the_hours_that_the_request_names(each):
+    program, vendor = Program(), api_vendor(channel="sms")
+    hours = {"start": "20:00", "end": "08:30", "time_zone": "Europe/Paris", "of_each": each}
+    asked = {"vendor": vendor.slug, "body": "Hi", "recipients": [{"to": "+44 20 7946 0000"}], "hours": hours}
+    answer = program.send(asked)
+    assert answer.status_code == 202, answer.content
+    whose = "each recipient's clock" if each else "Europe/Paris"
+    assert answer.json()["forecast"]["basis"] == f"it goes from 20:00 to 08:30 by {whose}"
+    made = Campaign.objects.get()
+    here, elsewhere = (made.each_from, made.each_to), (made.hours_from, made.hours_to)
+    kept, empty = (here, elsewhere) if each else (elsewhere, here)
+    assert (kept, empty, made.time_zone) == ((time(20), time(8, 30)), (None, None), "Europe/Paris")
+    for wrong in ({"time_zone": "Europe/Nowhere"}, {"end": "20:00"}, {"end": "8"}):
+        assert program.send(asked | {"hours": hours | wrong}).status_code == 422
+
+
+def test_hours_of_each_recipient_need_to_know_where_it_is():
+    program, vendor = Program(), api_vendor()
+    hours = {"start": "09:00", "end": "18:00", "time_zone": "UTC", "of_each": True}
+    assert "time_zone" in problem(program.send(letter(vendor, hours=hours)), "validation", 422)["errors"][0]["detail"]
+    there = [{"to": "ann@example.com", "fields": {"time_zone": "Asia/Tokyo"}}]
+    assert program.send(letter(vendor, hours=hours, body="Hi", recipients=there)).status_code == 202
 
 
 def test_a_time_that_is_past_means_now():

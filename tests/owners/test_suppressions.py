@@ -173,6 +173,36 @@ def test_whoever_may_changes_an_identity_that_is_as_it_was_shown(client, sponsor
     assert any(name == "one.invalid" for _, name, _ in server.asked)
 
 
+def test_whoever_may_signs_mails_chooses_the_default_and_has_bounces_come_back(client, sponsor, settings):
+    rows = [Identity(sponsor=sponsor, name=one, channel="email", from_address=f"{one}@one.invalid") for one in "ab"]
+    rows[0].default = True
+    for row in rows:
+        row.save()
+    first, second = rows
+    sign, page = f"/senders/{second.pk}/sign/", f"/senders/{second.pk}/edit/"
+    assert client.post(sign, {"selector": "m1"}).status_code == 403
+    client.force_login(user("ida", sponsor, "viewer", may=["change_identity"]))
+    assert 'name="default"' not in client.get(f"/senders/{first.pk}/edit/").content.decode()
+    seen = re.search(r'name="seen" value="([^"]+)"', client.get(page).content.decode())[1]
+    client.post(page, {"seen": seen, "from_address": "b@one.invalid", "verp": "on", "default": "on"})
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.default, second.default, second.verp) == (False, True, True)
+    assert "Say under which name" in client.post(sign, {"selector": " "}, follow=True).content.decode()
+    shown = [client.post(sign, {"selector": "m1"}, follow=True).content.decode() for _ in range(2)]
+    records = {re.search(r"v=DKIM1; k=rsa; p=([\w+/=]+)", page)[1] for page in shown}
+    second.refresh_from_db()
+    assert len(records) == 1 and second.dkim.selector == "m1" and "m1._domainkey.one.invalid" in shown[1]
+    assert second.dkim.private_key not in "".join(shown) and "PRIVATE KEY" not in "".join(shown)
+    assert "secret replaced" in LogEntry.objects.first().change_message
+    assert client.post(sign, {"selector": "not a name"}, follow=True).content.decode().count("DNS can have") == 1
+    client.post(sign, {"off": "1"})
+    second.refresh_from_db()
+    assert second.dkim is None
+    theirs = Identity.objects.create(sponsor=factories.sponsor(), name="n", channel="email", from_address="n@x.invalid")
+    assert client.post(f"/senders/{theirs.pk}/sign/", {"selector": "m1"}).status_code == 404
+
+
 def test_numbers_of_sms_are_changed_line_by_line(client, sponsor):
     row = Identity(sponsor=sponsor, name="texts", channel="sms", numbers=["+447700900001"])
     row.save()

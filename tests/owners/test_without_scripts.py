@@ -181,6 +181,10 @@ def identity(browser: PlainBrowser, sponsor: Sponsor) -> None:
     browser.open(f"/senders/{row.pk}/edit/")
     browser.submit("Store", from_name="Acme News")
     assert Identity.objects.get().from_name == "Acme News"
+    browser.open("/senders/")
+    browser.follow("news")
+    browser.submit("Make a key, and sign", selector="mailhub1")
+    assert Identity.objects.get().dkim_selector == "mailhub1" and "v=DKIM1" in browser.text
 
 
 def suppressions_and_topics(browser: PlainBrowser) -> None:

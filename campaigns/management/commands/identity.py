@@ -128,7 +128,9 @@ class Command(BaseCommand):
     def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         if options["off"]:
-            self._change(row, {"dkim_domain": "", "dkim_selector": "", "secret": {}}, options)
+            changed = senders.sign_no_more(row.pk, Actor(arguments.person()))
+            row.refresh_from_db()
+            self._tell(row, "changed" if changed else "already so", options)
             return
         if options["selector"]:
             domain = options["domain"] or row.from_address.rpartition("@")[2]

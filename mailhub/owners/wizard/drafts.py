@@ -119,6 +119,7 @@ def conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str
         for value in some
     ]
     context = {"draft": stored, "differing": differing, "typed": typed, "back": _step_of(part), "action": request.path}
+    context["files"] = [one.name for one in request.FILES.getlist("files")]
     return render(request, "owners/wizard/conflict.html", context, status=409)
 
 

@@ -22,7 +22,51 @@ document.addEventListener("input", (event) => {
   if (event.target.id === "id_send_at") document.getElementById("when-at").checked = true;
 });
 
-document.addEventListener("submit", () => { changed = false; });
+// What was typed is kept in this window until the server has it: a session that has ended, a form that belongs to an
+// earlier log-in or a server that is away lose nothing.
+const KEPT = "mailhub.typed";
+const PLAIN = (text) => text.replaceAll("\r\n", "\n");
+
+document.addEventListener("submit", (event) => {
+  changed = false;
+  const form = event.target;
+  if (!form.matches("form[data-keep]")) return;
+  const typed = [...new FormData(form)].filter(([name, value]) => typeof value === "string" && name !== "csrfmiddlewaretoken");
+  const kept = { who: form.dataset.keep, to: form.action, seen: form.elements.seen?.value, typed };
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify(kept));
+  } catch { /* too much for this browser to keep */ }
+});
+
+// Of the same form, in the same state of the draft, the server has nothing of it; after any other page it is over.
+document.addEventListener("DOMContentLoaded", () => {
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) || "null");
+  sessionStorage.removeItem(KEPT);
+  const form = document.querySelector("form[data-keep]");
+  if (!kept || !form || kept.who !== form.dataset.keep || kept.to !== form.action) return;
+  if (kept.seen !== form.elements.seen?.value || !restored(form, new Map(kept.typed))) return;
+  form.querySelector("[data-kept]").hidden = false;
+  changed = true;
+});
+
+function restored(form, typed) {
+  if (form.elements.sponsor && form.elements.sponsor.value !== typed.get("sponsor")) return false;
+  if (form.elements.key) form.elements.key.value = typed.get("key");
+  let differs = false;
+  for (const box of form.elements) {
+    if (!box.name || ["hidden", "file", "submit"].includes(box.type)) continue;
+    const value = typed.get(box.name);
+    if (box.type === "checkbox" || box.type === "radio") {
+      differs ||= box.checked !== (value === box.value);
+      box.checked = value === box.value;
+    } else if (value !== undefined && PLAIN(box.value) !== PLAIN(value)) {
+      box.value = value;
+      differs = true;
+    }
+  }
+  return differs;
+}
+
 window.addEventListener("beforeunload", (event) => { if (changed) event.preventDefault(); });
 
 // A list is on its way as soon as it is chosen; a file that is too large is said to be so before.
