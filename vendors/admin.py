@@ -1,9 +1,9 @@
 """Admin pages of vendors, credentials, limits and mailcasters. Stored secrets are never shown."""
 
+import json
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
@@ -14,15 +14,15 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.functional import cached_property
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters, configuration, health, history, prices, restarts
+from vendors import adapters, configuration, history, prices, restarts, standing
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
-from vendors.listing import OwnLookups, ReadOnly, Rows, badge, flag, spoken
+from vendors.limits.values import Limit
+from vendors.listing import OwnLookups, ReadOnly, Rows, badge, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
@@ -34,6 +34,15 @@ class WriteOnly(forms.Textarea):
 
     def format_value(self, value: Any) -> str:
         return ""
+
+
+class Indented(forms.JSONField):
+    """Shown with a line for each key."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return (
+            json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else super().prepare_value(value)
+        )
 
 
 class VendorForm(forms.ModelForm):
@@ -51,8 +60,13 @@ class VendorForm(forms.ModelForm):
     class Meta:
         model = Vendor
         fields = "__all__"
+        field_classes = {"settings": Indented}
+        widgets = {"settings": forms.Textarea({"rows": 6, "cols": 80, "class": "code", "spellcheck": "false"})}
         help_texts = {
             "settings": _("Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."),
+            "small_audience_threshold": _("A job with fewer messages is small; the others are cut into parts."),
+            "min_requests": _("Below so many answers the vendor counts as healthy."),
+            "dispatch_at": _("Local time of the nightly dispatch"),
         }
 
     def clean(self) -> dict[str, Any]:
@@ -114,6 +128,15 @@ class CredentialForm(forms.ModelForm):
         return cleaned
 
 
+# A vendor's form, by what people come for. Its limits stand above them.
+PARTS = (
+    (None, ("slug", "name", "channel", "paused", "paused_reason")),
+    (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox")),
+    (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
+    (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
+)
+
+
 class OnlyWhatChanged(OwnLookups):
     """Saves only the changed fields, since senders write other fields of the same row; logs old and new values.
 
@@ -138,6 +161,10 @@ class OnlyWhatChanged(OwnLookups):
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
         obj.save(update_fields=fields)
+
+
+def _said(row: RateLimit) -> str:
+    return str(Limit(row.units, row.seconds))
 
 
 class Limits(Rows):
@@ -171,6 +198,13 @@ class VendorAdmin(OnlyWhatChanged):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        allowed = [str(name) for name in self.get_fields(request, obj)]
+        parts = [(title, [name for name in names if name in allowed]) for title, names in PARTS]
+        told = {name for _title, names in parts for name in names}
+        parts.append((_("Further settings"), [name for name in allowed if name not in told]))
+        return [(title, {"fields": names}) for title, names in parts if names]
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
         for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
@@ -182,21 +216,12 @@ class VendorAdmin(OnlyWhatChanged):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     def limits(self, vendor: Vendor) -> str:
-        return ", ".join(spoken(row) for row in vendor.limits.all() if row.credential_id is None) or "none"
+        return ", ".join(_said(row) for row in vendor.limits.all() if row.credential_id is None) or gettext("none")
 
     @admin.display(description="state", ordering="paused")
     def state(self, vendor: Vendor) -> SafeString:
         """Whether it is called; what its health says stands beside."""
-        if vendor.paused:
-            return format_html("{} {}", badge("paused", "warn"), vendor.paused_reason)
-        try:
-            seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
-        except health.HealthStoreUnreachable:
-            return badge("unknown: Redis is away")
-        ratio = (
-            f"{seen.good / (seen.good + seen.bad):.0%} good of {seen.good + seen.bad:,}" if seen.good + seen.bad else ""
-        )
-        return format_html("{} {}", badge("works", "good") if seen.accepting else badge("closed", "bad"), ratio)
+        return standing.shown(vendor)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of
@@ -305,7 +330,7 @@ class RateLimitAdmin(ReadOnly):
 
     @admin.display(description="limit", ordering="seconds")
     def limit(self, row: RateLimit) -> str:
-        return spoken(row)
+        return _said(row)
 
 
 @admin.register(Usage)

@@ -40,14 +40,6 @@ def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable
     return shown
 
 
-SPANS = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
-
-
-def spoken(limit: Any) -> str:
-    """A limit as people say it: 5 per minute, 200 per 30 s."""
-    return f"{limit.units:,} per {SPANS.get(limit.seconds) or f'{limit.seconds:g} s'}"
-
-
 def clamped(text: Any) -> SafeString:
     """A name of any length in at most three lines, whole where the pointer rests."""
     return format_html('<span class="clamp" title="{}">{}</span>', text, text)

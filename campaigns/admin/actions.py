@@ -9,8 +9,10 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from campaigns import labels, progress
@@ -54,31 +56,31 @@ class Decisions(admin.ModelAdmin):
     actions = list(NAMES.values())
 
     @admin.action(description=SHOWN["dispatch"], permissions=["change"])
-    def dispatch_now(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def dispatch_now(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "dispatch")
 
     @admin.action(description=SHOWN["stop"], permissions=["change"])
-    def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "stop")
 
     @admin.action(description=SHOWN["pause"], permissions=["change"])
-    def pause(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def pause(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "pause")
 
     @admin.action(description=SHOWN["resume"], permissions=["change"])
-    def resume(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def resume(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "resume")
 
     @admin.action(description=SHOWN["retry"], permissions=["change"])
-    def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "retry")
 
     @admin.action(description=SHOWN["resend"], permissions=["resolve"])
-    def resend(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def resend(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "resend")
 
     @admin.action(description=SHOWN["sent"], permissions=["resolve"])
-    def mark_sent(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+    def mark_sent(self, request: HttpRequest, jobs: "QuerySet[Job]") -> HttpResponse | None:
         return self._decide(request, jobs, "sent")
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
@@ -95,7 +97,7 @@ class Decisions(admin.ModelAdmin):
         context["offered"] = [(NAMES[one], str(SHOWN[one])) for one in legal]
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def _decide(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
+    def _decide(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
         if "confirmed" not in request.POST:
             return self._ask(request, jobs, action)
         allowed = set(jobs.values_list("pk", flat=True))
@@ -105,9 +107,10 @@ class Decisions(admin.ModelAdmin):
                     self.message_user(request, answer.message, LEVELS.get(answer.verdict, messages.ERROR))
         except CannotResolve as error:  # without a reason
             self.message_user(request, str(error), messages.ERROR)
-        return None
+        page = _page(request, sorted(allowed))
+        return redirect(page) if page else None
 
-    def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
+    def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> HttpResponse | None:
         whole = jobs.defer(None).defer(*HEAVY).select_related("campaign__approval", "sponsor", "vendor")
         rows = list(whole[: AT_ONCE + 1])
         if len(rows) > AT_ONCE:
@@ -119,8 +122,11 @@ class Decisions(admin.ModelAdmin):
         sums = progress.of_jobs(rows)
         found = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
         meant = [row for row in found if row.legal]
+        page = _page(request, [job.pk for job in rows])
         context = {
             **self.admin_site.each_context(request),
+            "back": page or request.get_full_path(),
+            "of_page": bool(page),
             "title": str(SHOWN[action]),
             "opts": self.opts,
             "action": request.POST["action"],
@@ -131,6 +137,11 @@ class Decisions(admin.ModelAdmin):
             "total": sum((row.sums for row in meant), start=Progress()),
         }
         return TemplateResponse(request, "admin/campaigns/job/decide.html", context)
+
+
+def _page(request: HttpRequest, ids: list[int]) -> str:
+    """The page of the one job on which the decision was chosen; empty: it was chosen in the list."""
+    return reverse("admin:campaigns_job_change", args=ids) if "of_page" in request.POST and len(ids) == 1 else ""
 
 
 def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:

@@ -4,10 +4,10 @@ Also the filter for document 000's look-up by date, with a custom range.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
@@ -42,15 +42,28 @@ class CreatedFilter(admin.ListFilter):
         others = {key: value for key, value in changelist.get_filters_params().items() if key not in self.names}
         kept = [(key, one) for key, value in others.items() for one in (value if isinstance(value, list) else [value])]
         inputs = [(name, self.used_parameters[name]) for name in self.names]
-        yield {"inputs": inputs, "kept": kept, "query": changelist.query, "selected": any(v for _, v in inputs)}
+        yield {
+            "fault": self._read()[2],
+            "inputs": inputs,
+            "kept": kept,
+            "query": changelist.query,
+            "selected": any(v for _, v in inputs),
+        }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        since, until, _fault = self._read()
+        return filters.within(queryset, since, until, "created")
+
+    def _read(self) -> tuple[datetime | None, datetime | None, str]:
+        """(since, until, what is wrong with them); what is not understood filters nothing."""
+        first, last = (str(self.used_parameters[name]) for name in self.names)
         try:
-            typed = (str(self.used_parameters[name]) for name in self.names)
-            since, until = filters.days(*typed)
-            return filters.within(queryset, since, until, "created")
+            since, until = filters.days(first, last)
         except (ValueError, OverflowError) as error:
-            raise IncorrectLookupParameters(str(error)) from None
+            return None, None, str(error)
+        if since and until and since >= until:
+            return None, None, filters.REVERSED % {"first": first, "last": last}
+        return since, until, ""
 
 
 class Scoped(ReadOnly):

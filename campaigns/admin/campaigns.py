@@ -69,7 +69,7 @@ class CampaignList(ChangeList):
 
 @admin.register(Campaign)
 class CampaignAdmin(Scoped):
-    list_display = ["id", "named", "whose", "by", "recipients", "badge", "created_at", "look"]
+    list_display = ["id", "named", "whose", "badge", "recipients", "by", "created_at", "look"]
     list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
     list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
@@ -77,7 +77,7 @@ class CampaignAdmin(Scoped):
     search_help_text = "A campaign's number, or the beginning of its name"
     sortable_by = ()
     ordering = ["-id"]
-    readonly_fields = ["state", "cost", "files_carried", "look"]
+    readonly_fields = ["badge", "look", "cost", "files_carried"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Of a campaign its LIMITS may be changed, also while it is sent."""
@@ -86,6 +86,17 @@ class CampaignAdmin(Scoped):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         stored = [field.name for field in Campaign._meta.fields if field.editable and field.name not in LIMITS]
         return [*(name for name in stored if name != "id"), *self.readonly_fields]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """How it stands first, then what it is, without what is empty; what may be changed stands beside the button."""
+        stored = [name for name in self.get_readonly_fields(request, obj) if name not in self.readonly_fields]
+        said = [name for name in stored if obj is None or obj.serializable_value(name) not in (None, "", {}, [])]
+        return [*self.readonly_fields, *said, *LIMITS]
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        campaign = kwargs.get("obj")
+        named = {"title": str(campaign), "subtitle": None} if campaign else {}
+        return OwnLookups.render_change_form(self, request, context | named, *args, **kwargs)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field: Any = super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -139,14 +150,12 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description="state")
     def badge(self, campaign: Any) -> SafeString:
+        if not hasattr(campaign, "sums"):  # on its own page
+            campaign.sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         word = labels.of_sum(campaign.sums)
-        return format_html("{}{}", badge(word, labels.LOOKS.get(word, "idle")), labels.reported(campaign.sums))
-
-    @admin.display(description="state")
-    def state(self, campaign: Any) -> str:
-        known = hasattr(campaign, "sums")
-        sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
-        return labels.of_sum(sums) + labels.reported(sums)
+        shown = badge(word, labels.LOOKS.get(word, "idle"))
+        reported = labels.reported(campaign.sums).removeprefix(", ")
+        return format_html('{} <small class="muted">{}</small>', shown, reported) if reported else shown
 
     @admin.display(description="cost")
     def cost(self, campaign: Campaign) -> str:
@@ -175,7 +184,7 @@ class CampaignAdmin(Scoped):
         jobs = reverse("admin:campaigns_job_changelist")
         messages = reverse("admin:campaigns_message_changelist")
         return format_html(
-            '<a href="{}?campaign={}">{}</a> · <a href="{}?campaign={}">{}</a>',
+            '<span><a href="{}?campaign={}">{}</a> · <a href="{}?campaign={}">{}</a></span>',
             *(jobs, campaign.pk, _("jobs"), messages, campaign.pk, _("messages")),
         )
 

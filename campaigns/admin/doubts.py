@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -22,6 +23,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
+from vendors import standing
 from vendors.history import Actor
 from vendors.models import Vendor
 
@@ -63,7 +65,7 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         return _ask(request, site, decision, chosen, rows)
     else:
         _settle(request, decision, chosen, [row.pk for row in rows])
-    return redirect("admin:attention")
+    return redirect(request.get_full_path())
 
 
 def _texts(request: HttpRequest) -> bool:
@@ -172,8 +174,18 @@ def _ask(
         "number": sum(cause.messages for cause, _version in shown) + len(rows),
         "decision": decision,
         "warning": WARNINGS[Resolution.Decision(decision)],
+        "back": request.get_full_path(),
+        "vendors": [(one.slug, standing.shown(one)) for one in _vendors(shown, rows)],
     }
     return _answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
+
+
+def _vendors(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendor]":
+    """Those that may have the messages."""
+    jobs = [cause.job_id for cause, _version in shown]
+    of_jobs = Job.objects.filter(pk__in=jobs).values("vendor")
+    of_rows = Message.objects.filter(pk__in=[row.pk for row in rows]).values("campaign__credential__vendor")
+    return Vendor.objects.filter(Q(pk__in=of_jobs) | Q(pk__in=of_rows)).order_by("slug")
 
 
 def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:

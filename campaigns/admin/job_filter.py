@@ -19,7 +19,7 @@ from campaigns.operators import filters
 from vendors.listing import CappedPaginator
 from vendors.models import Vendor
 
-TABS = ("Rendered", "Dispatched", "Sending", labels.FAILED, labels.ATTENTION, "")  # "": all
+TABS = ("Rendered", "Dispatched", "Sending", "Sent", "Stopped", labels.FAILED, labels.ATTENTION, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
 # Which statuses have such a date at all, so that the database need not search a million jobs to find out.
@@ -112,7 +112,7 @@ class JobFilter:
             return None, None
         since, until = filters.days(self.first, self.last)
         if since and until and since >= until:
-            raise ValueError(f"the first day, {self.first}, is after the last, {self.last}")
+            raise ValueError(filters.REVERSED % {"first": self.first, "last": self.last})
         return since, until
 
     def jobs(self, jobs: "QuerySet[Job]", status: str | None = None) -> "QuerySet[Job]":

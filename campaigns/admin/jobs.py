@@ -16,12 +16,14 @@ from django.utils.translation import gettext
 
 from campaigns import labels, progress
 from campaigns.admin import job_page
+from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.forecast import eta
 from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.operators import verbs
 from campaigns.operators.filters import DATES
 from campaigns.reports import campaign_names
 from campaigns.reports.campaign_names import CampaignsNamed
@@ -103,6 +105,7 @@ def with_progress(rows: list[Any]) -> list[Any]:
         job.sums, forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
         job.next, job.ends = forecast.next, forecast.ends
+        job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered(job, job.sums)]
     return rows
 
 
@@ -130,7 +133,11 @@ class JobAdmin(Decisions, Scoped):
         return JobList
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """The page; to a poll only what can change."""
+        """The page; to a poll only what can change. A row's own button is the action with that row alone."""
+        if request.method == "POST" and request.POST.get("stop_one", "").isdecimal():
+            one: Any = request.POST.copy()
+            one["action"], one["_selected_action"] = "stop", one["stop_one"]
+            request.POST = one
         if request.method != "GET" or "HX-Request" not in request.headers:
             return super().changelist_view(request, extra_context)
         if not self.has_view_or_change_permission(request):

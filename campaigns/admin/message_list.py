@@ -145,4 +145,8 @@ class MessageList(ChangeList):
         super().get_results(request)
         rows = list(self.result_list)
         message_rows.with_labels(rows)
+        of = Campaign.objects.filter(pk__in={row.campaign_id for row in rows})
+        channels = dict(of.values_list("pk", "credential__vendor__channel"))
+        for row in rows:
+            row.channel = channels[row.campaign_id]
         self.result_list = rows

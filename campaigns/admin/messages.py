@@ -38,7 +38,7 @@ def _at(moment: datetime | None) -> str:
 class MessageAdmin(Scoped):
     telling = ("recipient", "params", "error_sub_type", "report_note")
     list_display = [
-        *("id", "of", "recipient", "badge", "called", "answered", "delivered", "message_id", "error_code"),
+        *("id", "of", "recipient", "badge", "called", "answered", "delivered", "vendors_id", "why"),
     ]
     list_filter = [CampaignFilter, OfJobFilter, ReasonFilter, ShapeFilter]
     list_select_related = ["campaign"]
@@ -111,7 +111,8 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="why")
     def why(self, row: Message) -> str:
-        return reasons.of_message(row, row.campaign.credential.vendor.channel) or "-"
+        channel = getattr(row, "channel", "") or row.campaign.credential.vendor.channel
+        return reasons.of_message(row, channel) or "-"
 
     @admin.display(description="state")
     def badge(self, row: Any) -> SafeString:

@@ -4,10 +4,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
+from typing import Protocol
 
 from django.core.management.base import CommandError
 from django.db.models import Q
+from django.utils import timezone
 
+from campaigns.forecast import eta
 from campaigns.lifecycle import DONE, RUNNING, Status
 from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
@@ -18,28 +21,37 @@ OVER = (*DONE, Status.STOPPED, Status.P_STOPPED)
 RECORDED = (*DONE, Status.P_STOPPED)  # and what was in flight at a stop is recorded
 FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
-Bar = Callable[[int], None]
+
+class Bar(Protocol):
+    def __call__(self, done: int, said: str = "") -> None: ...
+
+
 AddBar = Callable[[str, int], Bar]
 
 
 @contextmanager
-def bars() -> Iterator[AddBar]:
+def bars(told: bool = False) -> Iterator[AddBar]:
     """Yields what adds a bar, by its label and total; call the bar with how much is done.
 
+    told: the caller says what stands beside it, since a rate of the last seconds tells nothing of a vendor's window.
     On standard error, and only if that is a terminal; they are gone in the end.
     """
     if not sys.stderr.isatty():
-        yield lambda label, total: lambda done: None
+        yield lambda label, total: lambda done, said="": None
         return
     # Here, because loading it takes longer than storing a short list does.
     from rich import progress
     from rich.console import Console
+    from rich.table import Column
 
-    with progress.Progress(console=Console(stderr=True), transient=True) as shown:
+    name = progress.TextColumn("{task.description}")
+    text = progress.TextColumn("{task.fields[said]}", table_column=Column())  # broken between words
+    columns = (name, progress.BarColumn(20), text) if told else progress.Progress.get_default_columns()
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
 
         def add(label: str, total: int) -> Bar:
-            bar = shown.add_task(label, total=total)
-            return lambda done: shown.update(bar, completed=done)
+            bar = shown.add_task(label, total=total, said="")
+            return lambda done, said="": shown.update(bar, completed=done, said=said, refresh=told)
 
         yield add
 
@@ -51,17 +63,27 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """
     ids, states = list(job_ids), tuple(over)
     try:
-        with bars() as add:
+        with bars(told=True) as add:
             bar = add("Sending", _sums(ids).size)
             while True:
                 began = monotonic()
                 sums = _sums(ids)
-                bar(sums.size - sums.open)
+                bar(sums.size - sums.open, _said(ids, sums))
                 if not _open(ids, states):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
     except KeyboardInterrupt:
         raise CommandError("sending goes on without you", returncode=INTERRUPTED) from None
+
+
+def _said(ids: list[int], sums: Progress) -> str:
+    """How many are done, and of a single job what comes next and about when it ends, as list_jobs says it."""
+    counts = f"{sums.size - sums.open:,} of {sums.size:,}"
+    if len(ids) != 1 or not sys.stderr.isatty():
+        return counts
+    rows = list(eta.described(Job.objects.filter(pk__in=ids)))
+    forecasts = eta.of_jobs(rows, of_jobs(rows), timezone.now())
+    return ", ".join(filter(None, (counts, *(text for one in forecasts.values() for text in (one.next, one.ends)))))
 
 
 def ending(sums: Progress) -> str:

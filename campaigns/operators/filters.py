@@ -9,16 +9,19 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext_lazy
 
 from campaigns import labels
-from campaigns.lifecycle import GROUPS, PARENTS, Status
+from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
 
+REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
 LEAVES = ~Q(status__in=PARENTS)
 # Results of messages are counted in leaves.
-ENDS = {labels.FAILED: FAILED & LEAVES, labels.ATTENTION: DOUBTS & LEAVES}
+PARTLY = FAILED & Q(status__in=DONE, accepted__gt=0) & ~DOUBTS
+ENDS = {labels.FAILED: FAILED & LEAVES, labels.PARTLY_SENT: PARTLY & LEAVES, labels.ATTENTION: DOUBTS & LEAVES}
 
 
 def by_status(word: str) -> Q:

@@ -47,6 +47,16 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     return job.status in LEGAL[verb] and (ended or verb not in DOUBTS)
 
 
+def offered(job: Job, sums: Progress) -> list[str]:
+    """The verbs that the job's own state allows; whether its approval does is asked when one is chosen."""
+    ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
+    found = [verb for verb, states in LEGAL.items() if job.status in states and (ended or verb not in DOUBTS)]
+    if job.is_parent and sums.moving and "stop" not in found:
+        found.append("stop")
+    paused = job.paused_at is not None
+    return [verb for verb in found if verb != ("retry" if paused else "resume")]
+
+
 def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
     """A version of each job, by which a stale page is noticed."""
     return versions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}

@@ -1,5 +1,6 @@
 """Template tags of the operators' pages: numbers, states as badges, progress bars."""
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from vendors import listing
 
 register = template.Library()
 LABEL = '<td data-label="{}" '
+EMPTY = re.compile("<td[^>]*>-?</td>")  # what a phone leaves out
 BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
 
 
@@ -39,10 +41,23 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
         SafeString(
             cell
             if "action-checkbox" in cell
-            else cell.replace("<td ", format_html(LABEL, capfirst(translated(header["text"]))), 1)
+            else cell.replace(
+                "<td ",
+                format_html(LABEL, capfirst(translated(header["text"]))) + "data-empty " * bool(EMPTY.fullmatch(cell)),
+                1,
+            )
         )
         for cell, header in named
     ]
+
+
+@register.filter
+def in_words(shown: Any) -> Any:
+    """A field that is only shown: yes and no as words, where Django has a tick and a cross."""
+    text = str(shown)
+    if not text.startswith("<img "):
+        return shown
+    return gettext("yes") if 'alt="True"' in text else gettext("no") if 'alt="False"' in text else "-"
 
 
 @register.filter

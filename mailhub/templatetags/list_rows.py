@@ -14,6 +14,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
+from campaigns import labels
+from campaigns.lifecycle import GROUPS
 from campaigns.progress import Progress
 
 register = template.Library()
@@ -37,6 +39,7 @@ class JobRow(NamedTuple):
     ends: str
     created: datetime
     pickable: bool
+    verbs: str
 
 
 class PartRow(NamedTuple):
@@ -73,12 +76,19 @@ class CampaignRow(NamedTuple):
     made: datetime
 
 
+def status_of(status: str, word: str) -> str:
+    """The name of the tab in which a job that waits is, where its label does not say it."""
+    group = next((name for name, members in GROUPS.items() if status in members), "")
+    return group if group in ("Rendered", "Dispatched") and word in (labels.WAITING, labels.PAUSED) else ""
+
+
 @register.simple_tag
 def job_row(job: Any, pickable: bool) -> SafeString:
     campaign, vendor = job.campaign, job.vendor
     facts = JobRow(
         job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
-        job.size, job.sums, job.word, job.status, job.next, job.ends, job.created_at, bool(pickable),
+        job.size, job.sums, job.word, status_of(job.status, job.word), job.next, job.ends, job.created_at,
+        bool(pickable), " ".join(job.verbs) if pickable else "",
     )  # fmt: skip
     return _row("admin/campaigns/job/row.html", facts)
 

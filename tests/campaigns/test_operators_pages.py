@@ -111,7 +111,7 @@ class TestLists:
         vendor = factories.vendor("old-print")
         type(vendor).objects.filter(pk=vendor.pk).update(paused=True, paused_reason="invoice 4711")
         assert (
-            '<span class="badge warn">paused</span> invoice 4711'
+            '<span class="badge warn">paused</span> <span>invoice 4711</span>'
             in admin_client.get("/admin/vendors/vendor/").content.decode()
         )
 

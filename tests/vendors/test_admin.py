@@ -91,7 +91,7 @@ class TestVendor:
         for _ in range(6):
             factories.vendor(limits=[(5, 60)])
         with django_assert_max_num_queries(7):
-            assert "5 per minute" in admin_client.get("/admin/vendors/vendor/").content.decode()
+            assert "5 per 60 s" in admin_client.get("/admin/vendors/vendor/").content.decode()
 
 
 class TestCredential:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SPANS = {3600.0: "hour", 86_400.0: "day"}
+SPANS = {1.0: "second", 3600.0: "hour", 86_400.0: "day"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Limit:
             raise ValueError(f"a limit needs units >= 0 and seconds > 0, not {self.units} per {self.seconds}")
 
     def __str__(self) -> str:
-        """5 per 60 s; 200,000 per day."""
+        """5 per 60 s, as document 000 says it; 200 per second; 200,000 per day."""
         return f"{self.units:,} per {SPANS.get(self.seconds) or f'{self.seconds:g} s'}"
 
 

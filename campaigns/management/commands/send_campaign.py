@@ -254,7 +254,7 @@ def _write(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:
 
 
 def _no_bar(label: str, total: int) -> following.Bar:
-    return lambda done: None
+    return lambda done, said="": None
 
 
 def _spool(name: str, spool: BinaryIO) -> int:

@@ -101,18 +101,24 @@ document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xh
 
 // Selection of rows. Django's script knows only the rows of the first answer.
 document.addEventListener("change", (event) => {
-  if (event.target.id === "action-toggle" && !window.Actions) { // Django's is there where there are more pages
-    for (const box of document.querySelectorAll(".action-select")) box.checked = event.target.checked;
-  }
   const table = event.target.closest("table.jobs");
-  if (!table) return;
-  const boxes = [...table.querySelectorAll(".pick")];
-  if (event.target.id === "pick-all") for (const box of boxes) box.checked = event.target.checked;
+  if (!table || window.Actions) return; // Django's is there where there are more pages
+  const boxes = [...table.querySelectorAll(".pick, .action-select")];
+  if (event.target.matches("#pick-all, #action-toggle")) for (const box of boxes) box.checked = event.target.checked;
   for (const box of boxes) box.closest("tr").classList.toggle("selected", box.checked);
   const note = document.getElementById("held");
-  const chosen = boxes.filter((box) => box.checked).length;
-  if (note) note.textContent = chosen ? note.dataset.text.replace("{chosen}", chosen).replace("{all}", boxes.length) : "";
+  const chosen = boxes.filter((box) => box.checked).map((box) => box.closest("tr"));
+  if (note) note.textContent = chosen.length ? note.dataset.text.replace("{chosen}", chosen.length).replace("{all}", boxes.length) : "";
+  offer(chosen);
 });
+
+// Verbs that none of the chosen rows is in a state for are not offered.
+function offer(rows) {
+  const known = rows.filter((row) => row.dataset.verbs !== undefined);
+  const legal = new Set(known.flatMap((row) => row.dataset.verbs.split(" ")));
+  const menu = document.querySelector('select[name="action"]');
+  for (const verb of menu ? menu.options : []) verb.disabled = known.length > 0 && verb.value !== "" && !legal.has(verb.value);
+}
 
 // Keys: / searches, j and k go from row to row, x chooses the row, ? tells them.
 const links = () => [...document.querySelectorAll("table.jobs tbody tr > th a, #result_list tbody tr > th a")];

@@ -68,6 +68,14 @@ async function refresh() {
 if (panel) {
   panel.querySelector("select").addEventListener("change", refresh);
   window.addEventListener("resize", refresh);
-  setInterval(refresh, 5000);
-  refresh();
+  // The next question comes after the answer to the last one, and later where the server is slow.
+  const follow = async () => {
+    const began = performance.now();
+    try {
+      await refresh();
+    } finally {
+      setTimeout(follow, Math.max(5000, rest(performance.now() - began)));
+    }
+  };
+  follow();
 }
