@@ -277,13 +277,16 @@ def test_a_letter_that_cannot_be_printed_is_refused_and_harms_no_other(vendor: S
 
 
 def png(side: int) -> bytes:
-    """A black image."""
+    """A black image; its side is a multiple of 1000."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    packer, row = zlib.compressobj(9), bytes(1 + 3 * side)
-    packed = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    packer = zlib.compressobj(9, wbits=-15)
+    part = packer.compress(bytes(1000 * (1 + 3 * side))) + packer.flush(zlib.Z_FULL_FLUSH)  # it stands for itself
+    size = side * (1 + 3 * side)
+    checksum = struct.pack(">I", size % 65521 << 16 | 1)  # Adler's of so many zeros
+    packed = b"\x78\xda" + side // 1000 * part + packer.flush() + checksum
     about = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
