@@ -116,8 +116,8 @@ def _end(home: Path, owner: int) -> None:
 def folders() -> list[Path]:
     """Where homes of runs are, those to come in the first one: in memory, where there is much of it.
 
-    After a test with transactions PostgreSQL makes and removes hundreds of files; in memory that takes a quarter of the
-    time.
+    After some tests with transactions PostgreSQL makes and removes hundreds of files; in memory that takes a quarter of
+    the time.
     """
     folders = [Path(tempfile.gettempdir())]
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK | os.X_OK):

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
+from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db import connection
 from django_celery_beat.models import PeriodicTask
@@ -13,6 +15,9 @@ from django_celery_beat.models import PeriodicTask
 from campaigns.models import Claim, Message, Store
 from tests import factories
 from tests.emptying import Emptying
+from tests.faults.sending import meanwhile
+from tests.programs import environment
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,13 +64,67 @@ def test_what_one_test_left_is_gone_and_what_it_took_away_is_there(emptying: Emp
     assert factories.vendor().pk > before, "numbers go on: Redis has keys of the vendors that there were"
 
 
-def test_a_table_whose_rows_are_gone_is_as_short_as_a_new_one(emptying: Emptying) -> None:
-    factories.claim(factories.campaign_with_job(3, status="SENDING"))
+def used(jobs: int) -> None:
+    """Tables with pages in which all rows are deleted."""
+    for _ in range(jobs):
+        factories.claim(factories.campaign_with_job(3 if jobs == 1 else 300, status="SENDING"))
     Claim.objects.all().delete()
     Message.objects.all().delete()
     assert pages() > 0
+
+
+def test_a_table_that_has_many_pages_is_as_short_as_a_new_one(emptying: Emptying) -> None:
+    used(3)
     emptying.put_back()
     assert pages() == 0
+
+
+def test_a_table_of_which_there_are_statistics_is_as_a_new_one(emptying: Emptying) -> None:
+    emptying.put_back()
+    new = plans()
+    used(1)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE campaigns_message, campaigns_claim")
+    assert plans() != new
+    emptying.put_back()
+    assert plans() == new
+
+
+def test_a_table_with_few_pages_is_planned_as_a_new_one(emptying: Emptying) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE campaigns_message, campaigns_claim CASCADE")
+    new = plans()
+    used(1)
+    emptying.put_back()
+    assert plans() == new
+
+
+def test_an_insert_that_is_still_to_be_committed_is_waited_for(emptying: Emptying) -> None:
+    """As of a process that was killed while PostgreSQL commits for it."""
+    with psycopg.connect(environment()["DATABASE_URL"]) as other:
+        other.execute("INSERT INTO django_session VALUES ('key', 'data', now())")
+        with meanwhile(emptying.put_back) as emptied:
+            wait_until(lambda: waits_for_a_lock() or emptied.done(), "it waits, or does not")
+            assert not emptied.done()
+            other.commit()
+    assert emptied.result() is None and not Session.objects.exists()
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        cursor.execute(f"SELECT EXISTS ({waits})")
+        return cursor.fetchone() == (True,)
+
+
+def plans() -> list[Any]:
+    """Of all rows of two tables: how many the planner expects, and what they cost."""
+    with connection.cursor() as cursor:
+        found = []
+        for table in ("campaigns_message", "campaigns_claim"):
+            cursor.execute(f"EXPLAIN SELECT * FROM {table}")
+            found += cursor.fetchall()
+    return found
 
 
 def pages() -> int:

@@ -25,6 +25,7 @@ from mailhub.operations import dashboard
 from tests import factories, forks, programs
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
+from tests.print.printed_once import printed_once
 from tests.print.sftp_server import SftpVendor
 from tests.waiting import wait_until
 from vendors import prices
@@ -32,7 +33,9 @@ from vendors.history import Actor
 from vendors.models import Price
 from vendors.printing import acknowledgements, pages
 
+__all__ = ["printed_once"]
 pytestmark = [
+    pytest.mark.usefixtures("printed_once"),  # a sender that is killed is a process of its own and prints itself
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
 ]

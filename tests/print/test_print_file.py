@@ -17,18 +17,19 @@ import asyncssh
 import pypdf
 import pytest
 
+from tests.print.printed_once import printed_once
 from tests.print.sftp_server import PASSWORD, SftpVendor
 from vendors.adapters.base import Attachment, InvalidSettings, Letter
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.printing import pages
 from vendors.printing.adapter import PrintFile
 
+__all__ = ["printed_once"]
 pytestmark = pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))
 DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c4944415408d763f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
-PRINTED: dict[str, pages.Printed] = {}
 
 
 def letter(number: int, body: str = "<p>Dear reader</p>", **more: Any) -> Letter:
@@ -39,20 +40,6 @@ def letter(number: int, body: str = "<p>Dear reader</p>", **more: Any) -> Letter
 def vendor(tmp_path: Path) -> Iterator[SftpVendor]:
     with SftpVendor(tmp_path) as running:
         yield running
-
-
-@pytest.fixture
-def printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these tests are about comes after the printing: a letter that was printed before is not printed again."""
-    printing = pages.PageMaker.letter
-
-    async def letter(maker: pages.PageMaker, question: dict[str, Any], files: Any) -> pages.Printed:
-        asked = repr((question, files))
-        if asked not in PRINTED:
-            PRINTED[asked] = await printing(maker, question, files)
-        return PRINTED[asked]
-
-    monkeypatch.setattr(pages.PageMaker, "letter", letter)
 
 
 @asynccontextmanager
@@ -277,13 +264,16 @@ def test_a_letter_that_cannot_be_printed_is_refused_and_harms_no_other(vendor: S
 
 
 def png(side: int) -> bytes:
-    """A black image."""
+    """A black image; its side is a multiple of 1000."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    packer, row = zlib.compressobj(9), bytes(1 + 3 * side)
-    packed = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    packer = zlib.compressobj(9, wbits=-15)
+    part = packer.compress(bytes(1000 * (1 + 3 * side))) + packer.flush(zlib.Z_FULL_FLUSH)  # it stands for itself
+    size = side * (1 + 3 * side)
+    checksum = struct.pack(">I", size % 65521 << 16 | 1)  # Adler's of so many zeros
+    packed = b"\x78\xda" + side // 1000 * part + packer.flush() + checksum
     about = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
@@ -368,6 +358,7 @@ def test_letters_are_weighed_by_pages_or_sheets_and_made_once(vendor: SftpVendor
     assert asyncio.run(story()) == [1, 1, 1, 1, 0, 0]
 
 
+@pytest.mark.usefixtures("printed_once")
 class TestFolder:
     def test_a_folder_below_the_setting_takes_batches(self, tmp_path: Path, settings: Any) -> None:
         settings.PRINT_FOLDER = str(tmp_path)
@@ -409,6 +400,7 @@ def test_settings_that_lack_a_host_key_or_lead_out_are_refused(vendor: SftpVendo
     assert "hush" not in str(error.value)
 
 
+@pytest.mark.usefixtures("printed_once")
 def test_a_look_up_reads_the_manifests_that_stay(vendor: SftpVendor) -> None:
     sent(vendor, letter(1), letter(2))
 
