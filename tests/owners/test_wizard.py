@@ -406,6 +406,16 @@ def test_a_preview_runs_nothing_and_asks_nobody(client, login):
     assert client.get(reverse("draft_letter", args=[draft.pk, 2])).status_code == 404
 
 
+def test_a_letter_is_seen_on_a_phones_width_and_dark(client, login):
+    draft = ready(client, login)
+    page, letter = (reverse(f"draft_{one}", args=[draft.pk, 2]) for one in ("preview", "letter"))
+    for look in ("", "phone", "dark"):
+        frame = lxml.html.fromstring(client.get(page, {"look": look}).content).find(".//iframe")
+        assert frame.get("src") == f"{letter}?look={look}" and frame.get("class").strip() == f"letter {look}".strip()
+        shown = client.get(letter, {"look": look}).content.decode()
+        assert "Good day Bob" in shown and ("content='dark'" in shown) == (look == "dark")
+
+
 def test_a_test_goes_to_oneself_once(client, login):
     draft = ready(client, login)
     for _ in range(2):
