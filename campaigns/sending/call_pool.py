@@ -10,6 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from django.conf import settings
 
@@ -32,6 +33,8 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
+FEW = 16  # calls at once: a transaction for more is mostly paid for, and nothing was gained by waiting for all of them
+GATHER_MOST = 0.02  # seconds that an answer, and ten times as many that a freed connection, waits for the others
 
 
 Said = NotSent | InDoubt
@@ -72,10 +75,10 @@ class CallPool:
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, each of which uses a connection
         self._group: asyncio.TaskGroup | None = None
-        self._took = 0.0  # seconds of a call, as a moving average
+        self._took = self._storing = 0.0  # seconds of a call, and of storing answers, as moving averages
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
-        self._answered, self._freed = asyncio.Event(), asyncio.Event()
+        self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def free(self) -> int:
@@ -98,6 +101,20 @@ class CallPool:
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether a call takes less time than storing its answer: then a wait for those on their way is a short one."""
+        return self.size <= FEW and self._took < self._storing
+
+    async def room(self) -> None:
+        """Waits until so many connections are free that they are worth a claim; not for long."""
+        if self._gathers:
+            few, soon = self.free <= self.size // 2, min(10 * GATHER_MOST, 2 * (self._took + self._storing))
+        else:
+            few, soon = self.free < max(1, self.size // 4), 0.02
+        if few:
+            await self.wait(soon if self.free else 0.2)
 
     async def wait(self, seconds: float) -> None:
         """Waits until a result is stored, at most `seconds`."""
@@ -130,6 +147,8 @@ class CallPool:
             self._busy += 1
             await self._call(batch)
             self._busy -= 1
+            if not self._busy:
+                self._all_answered.set()
         self._callers -= 1
 
     async def _call(self, batch: list[PermittedCall]) -> None:
@@ -220,12 +239,25 @@ class CallPool:
     async def _record(self) -> None:
         while True:
             await self._answered.wait()
+            await self._others()
             self._answered.clear()
             answers, self._answers = self._answers, []
             permits, self._permits = self._permits, []
+            began = time.monotonic()
             await self._write(answers, permits)
+            self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()
+
+    async def _others(self) -> None:
+        """Waits for the calls that are on their way: what is stored together is free, and claimed for, together.
+
+        Where permits or messages are the limit, and not the connections, nobody waits.
+        """
+        if self._busy and self._gathers and self.free <= self.size // 2 and not self.refusal:
+            self._all_answered.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_answered.wait(), min(self._storing, GATHER_MOST))
 
 
 def _by_size(made: list[tuple[PermittedCall, Letter | Outcome]]) -> list[list[tuple[PermittedCall, Letter | Outcome]]]:
