@@ -2,10 +2,6 @@
 
 A message counts as in flight from its claim until its result is stored, so that a kill leaves at most `size` in doubt.
 A slow answer blocks its own connection only.
-
-Also counts equal refusals at the start of a job: many of them in a row speak of us and not of the recipients. They are
-counted from the job's first answer until the vendor accepts one of its messages, over all its senders, and anew after
-somebody has resumed it.
 """
 
 import asyncio
@@ -14,7 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from contextlib import suppress
 
 from django.conf import settings
 
@@ -22,70 +18,14 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, letters_in_turn
+from campaigns.sending.equal_refusals import EqualRefusals
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome
 
-OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
 CALL_SIZE = 10_000_000  # characters in the letters of one call: each connection has its call in memory
-OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
-
-SO_FAR = """
-SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
-FROM campaigns_job j LEFT JOIN LATERAL (
-    SELECT error_code, error_sub_type FROM campaigns_message
-    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
-        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
-    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
-) m ON true WHERE j.id = %(job)s
-"""
-
-
-class EqualRefusals:
-    """The equal refusals of one job. most: so many in a row are too many, 0: no limit. over: counting has ended.
-
-    waiting: good answers that may still turn out to be such refusals, and then count against the vendor's health.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self.over = most, not most
-        self._last: Refused | None = None
-        self._length = self.waiting = 0
-
-    async def read(self, connection: Any, job_id: int) -> None:
-        """Reads the last answers that the job's earlier senders got."""
-        if self.over:
-            return
-        cursor = await connection.execute(SO_FAR, {"job": job_id, "most": self._most})
-        for accepted, code, sub_type in reversed(await cursor.fetchall()):
-            self.over = self.over or accepted
-            if code is not None:
-                self.note(Refused(code, sub_type))
-
-    @property
-    def too_many(self) -> bool:
-        return not self.over and self._length >= self._most
-
-    def note(self, outcome: Outcome) -> bool:
-        """Counts an outcome; whether it is one of a row of equal refusals."""
-        if isinstance(outcome, Accepted):
-            self.over = True
-        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
-            return False
-        if outcome != self._last:
-            self._last, self._length = outcome, 0
-        self._length += 1
-        return True
-
-    def said(self) -> NotSent:
-        """The outcome that so many equal refusals amount to: a pause of the credential."""
-        assert self._last is not None
-        text = f"{self._last.code} {self._last.sub_type}".strip()
-        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
-        return NotSent(reason, scope="credential", pause=True)
-
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +33,8 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
+FEW = 16  # calls at once: a transaction for more is mostly paid for, and nothing was gained by waiting for all of them
+GATHER_MOST = 0.02  # seconds that an answer, and ten times as many that a freed connection, waits for the others
 
 
 Said = NotSent | InDoubt
@@ -133,10 +75,10 @@ class CallPool:
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, each of which uses a connection
         self._group: asyncio.TaskGroup | None = None
-        self._took = 0.0  # seconds of a call, as a moving average
+        self._took = self._storing = 0.0  # seconds of a call, and of storing answers, as moving averages
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
-        self._answered, self._freed = asyncio.Event(), asyncio.Event()
+        self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def free(self) -> int:
@@ -159,6 +101,20 @@ class CallPool:
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether a call takes less time than storing its answer: then a wait for those on their way is a short one."""
+        return self.size <= FEW and self._took < self._storing
+
+    async def room(self) -> None:
+        """Waits until so many connections are free that they are worth a claim; not for long."""
+        if self._gathers:
+            few, soon = self.free <= self.size // 2, min(10 * GATHER_MOST, 2 * (self._took + self._storing))
+        else:
+            few, soon = self.free < max(1, self.size // 4), 0.02
+        if few:
+            await self.wait(soon if self.free else 0.2)
 
     async def wait(self, seconds: float) -> None:
         """Waits until a result is stored, at most `seconds`."""
@@ -191,6 +147,8 @@ class CallPool:
             self._busy += 1
             await self._call(batch)
             self._busy -= 1
+            if not self._busy:
+                self._all_answered.set()
         self._callers -= 1
 
     async def _call(self, batch: list[PermittedCall]) -> None:
@@ -281,12 +239,25 @@ class CallPool:
     async def _record(self) -> None:
         while True:
             await self._answered.wait()
+            await self._others()
             self._answered.clear()
             answers, self._answers = self._answers, []
             permits, self._permits = self._permits, []
+            began = time.monotonic()
             await self._write(answers, permits)
+            self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()
+
+    async def _others(self) -> None:
+        """Waits for the calls that are on their way: what is stored together is free, and claimed for, together.
+
+        Where permits or messages are the limit, and not the connections, nobody waits.
+        """
+        if self._busy and self._gathers and self.free <= self.size // 2 and not self.refusal:
+            self._all_answered.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_answered.wait(), min(self._storing, GATHER_MOST))
 
 
 def _by_size(made: list[tuple[PermittedCall, Letter | Outcome]]) -> list[list[tuple[PermittedCall, Letter | Outcome]]]:

@@ -179,8 +179,8 @@ class Stream:
             return end
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
-        elif self._pool.free < max(1, self._pool.size // 4):
-            await self._pool.wait(0.02 if self._pool.free else 0.2)
+        else:
+            await self._pool.room()
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
 

@@ -1,6 +1,8 @@
 """How much a sender may claim: what its connections can call at once, in rounds or one by one."""
 
 import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +17,11 @@ from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.claiming.pricing import ByCost
 from campaigns.connections import SharedRows
 from campaigns.models import CampaignFile, Message, StoredFile
+from campaigns.sending import call_pool
 from campaigns.sending.call_pool import CALL_SIZE, CallPool
 from tests import calling
 from tests.faults.sending import login, taken
+from tests.waiting import DEADLINE
 from vendors.adapters.base import Attachment, Capabilities, Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Accepted
@@ -77,6 +81,143 @@ async def beside_a_round_that_is_not_full() -> None:
 
 def test_beside_a_round_that_is_not_full_no_more_is_claimed_than_the_others_can_call_at_once() -> None:
     uvloop.run(beside_a_round_that_is_not_full())
+
+
+class InTurn(Slow):
+    """Its calls are answered when the test says so, each by itself. takes: seconds of the test's clock of a call."""
+
+    def __init__(self, concurrency: int, clock: "Clock", takes: float) -> None:
+        super().__init__(concurrency, batch=1)
+        self._clock, self._takes = clock, takes
+        self.open: list[asyncio.Event] = []
+
+    async def send(self, letters: list[Letter]) -> list[Accepted]:
+        self.open.append(over := asyncio.Event())
+        await over.wait()
+        self._clock.now += self._takes
+        return [Accepted("1")] * len(letters)
+
+
+class Clock:
+    """What the pool takes for the time: only the test lets it go on."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Gathering:
+    """A pool of connections in use, whose first answers have shown how long calls and storing answers take."""
+
+    def __init__(self, connections: int, *, call: float, storing: float) -> None:
+        self._clock, self._storing = Clock(), storing
+        self.adapter = InTurn(connections, self._clock, call)
+        job: Any = SimpleNamespace(adapter=self.adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
+        self.pool, self.stored, self._numbers = CallPool(job, self._write), list[int](), itertools.count()
+
+    async def _write(self, answers: list[Any], permits: list[str]) -> None:
+        self._clock.now += self._storing
+        self.stored.append(len(answers))
+
+    async def run(self, story: Callable[["Gathering"], Awaitable[None]]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(call_pool, "time", self._clock)
+            serving = asyncio.create_task(self.pool.run())
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    await self.call(1)
+                    self.answer(1)
+                    await self.all_stored()
+                    self.stored.clear()
+                    await story(self)
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    async def call(self, number: int) -> None:
+        self.pool.submit([ticket(next(self._numbers)) for _ in range(number)], {})
+        while len(self.adapter.open) < number:
+            await asyncio.sleep(0)
+
+    def answer(self, number: int) -> None:
+        for over in self.adapter.open[:number]:
+            over.set()
+        del self.adapter.open[:number]
+
+    async def all_stored(self) -> None:
+        while self.pool.in_flight:
+            await self.pool.wait(60)
+
+
+async def are_stored_together(of: Gathering) -> None:
+    await of.call(8)
+    for _ in range(8):
+        of.answer(1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert of.stored == [] or not of.adapter.open
+    await of.all_stored()
+    assert of.stored == [8]
+    await of.call(4)
+    free = asyncio.create_task(of.pool.room())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not free.done(), "four connections are worth a claim, but eight are about to be free"
+    of.answer(4)
+    await free
+    assert of.pool.free == 8 and of.stored == [8, 4]
+
+
+async def are_stored_at_once(of: Gathering) -> None:
+    await of.call(of.adapter.concurrency)
+    of.answer(1)
+    while of.pool.in_flight == of.adapter.concurrency:
+        await of.pool.wait(60)
+    assert of.stored == [1], "the others are on their way"
+    of.answer(of.adapter.concurrency - 1)
+    await of.all_stored()
+
+
+async def wait_for_one_that_is_late(of: Gathering) -> None:
+    await of.call(8)
+    of.answer(7)
+    while of.pool.in_flight > 1:
+        await of.pool.wait(60)
+    assert sum(of.stored) == 7, "a slow answer holds up its own connection only"
+    of.answer(1)
+    await of.all_stored()
+
+
+async def do_not_wait_where_the_connections_are_not_the_limit(of: Gathering) -> None:
+    await of.call(3)
+    await of.pool.room()
+    of.answer(1)
+    while of.pool.in_flight == 3:
+        await of.pool.wait(60)
+    assert of.stored == [1]
+    of.answer(2)
+    await of.all_stored()
+
+
+def test_answers_wait_for_each_other_where_a_call_takes_less_time_than_storing_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call_pool, "GATHER_MOST", DEADLINE)
+    uvloop.run(Gathering(8, call=1, storing=1000).run(are_stored_together))
+    uvloop.run(Gathering(8, call=1, storing=1000).run(do_not_wait_where_the_connections_are_not_the_limit))
+
+
+@pytest.mark.parametrize(("connections", "call", "storing"), [(8, 1, 0), (8, 10, 1), (call_pool.FEW + 1, 1, 1000)])
+def test_answers_of_slow_calls_or_many_connections_are_stored_as_they_come(
+    connections: int, call: float, storing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_pool, "GATHER_MOST", DEADLINE)
+    uvloop.run(Gathering(connections, call=call, storing=storing).run(are_stored_at_once))
+
+
+def test_answers_do_not_wait_for_one_that_does_not_come() -> None:
+    uvloop.run(Gathering(8, call=1, storing=1000).run(wait_for_one_that_is_late))
 
 
 async def large_letters() -> None:
