@@ -20,6 +20,8 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 SECONDS = 5.0
+ASYNC_MOST = 1000  # connections of an event loop: while Redis stalls, each of its streams may need several
+KEPT = 64  # of them, by each script
 
 
 def connect(url: str, seconds: float = SECONDS) -> Redis:
@@ -30,13 +32,15 @@ def connect(url: str, seconds: float = SECONDS) -> Redis:
 def connect_async(url: str) -> AsyncRedis:
     """The same for an event loop, with the default time."""
     retry = AsyncRetry(NoBackoff(), 0)
-    return AsyncRedis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=retry)
+    patience: Any = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "retry": retry}
+    return AsyncRedis.from_url(url, max_connections=ASYNC_MOST, **patience)
 
 
 class AsyncScript:
     """A Lua script for an event loop, run without the client, whose way to a connection and back takes as long as it.
 
-    It keeps the connections that it takes from the client's pool.
+    It keeps connections that it takes from the client's pool, but not all that a stall of Redis made it take: others
+    need that pool, too.
     """
 
     def __init__(self, redis: AsyncRedis, script: str) -> None:
@@ -48,15 +52,22 @@ class AsyncScript:
         connection = self._kept.pop() if self._kept else await self._pool.get_connection()
         try:
             await self._pool.ensure_connection(connection)
-            await connection.send_command("EVALSHA", self._script.sha, len(keys), *keys, *args, check_health=False)
-            return await connection.read_response()
-        except NoScriptError:
-            return await self._script(keys, args)
+            try:
+                return await self._eval(connection, "EVALSHA", self._script.sha, keys, args)
+            except NoScriptError:  # by the same connection: the pool may have no other one
+                return await self._eval(connection, "EVAL", self._script.script, keys, args)
         except BaseException:  # an answer may be on its way
             await connection.disconnect(nowait=True)
             raise
         finally:
-            self._kept.append(connection)
+            if len(self._kept) < KEPT:
+                self._kept.append(connection)
+            else:
+                await self._pool.release(connection)
+
+    async def _eval(self, connection: Any, verb: str, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        await connection.send_command(verb, script, len(keys), *keys, *args, check_health=False)
+        return await connection.read_response()
 
 
 def try_to_write(url: str, seconds: float) -> None:
