@@ -107,7 +107,7 @@ class CallPool:
         """Whether a call takes less time than storing its answer: then a wait for those on their way is a short one."""
         return self.size <= FEW and self._took < self._storing
 
-    async def room(self) -> None:
+    async def wait_for_free(self) -> None:
         """Waits until so many connections are free that they are worth a claim; not for long."""
         if self._gathers:
             few, soon = self.free <= self.size // 2, min(10 * GATHER_MOST, 2 * (self._took + self._storing))

@@ -180,7 +180,7 @@ class Stream:
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
         else:
-            await self._pool.room()
+            await self._pool.wait_for_free()
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
 

@@ -160,7 +160,7 @@ async def are_stored_together(of: Gathering) -> None:
     await of.all_stored()
     assert of.stored == [8]
     await of.call(4)
-    free = asyncio.create_task(of.pool.room())
+    free = asyncio.create_task(of.pool.wait_for_free())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not free.done(), "four connections are worth a claim, but eight are about to be free"
@@ -191,7 +191,7 @@ async def wait_for_one_that_is_late(of: Gathering) -> None:
 
 async def do_not_wait_where_the_connections_are_not_the_limit(of: Gathering) -> None:
     await of.call(3)
-    await of.pool.room()
+    await of.pool.wait_for_free()
     of.answer(1)
     while of.pool.in_flight == 3:
         await of.pool.wait(60)
