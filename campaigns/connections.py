@@ -252,7 +252,9 @@ async def connect() -> SenderConnection:
         for kind in ("json", "jsonb"):
             made.adapters.register_loader(kind, JsonLoader)
         await made.execute(BY_KEY)
-        await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
+        idle = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))  # as of every session: mailhub/apps.py
+        noted = f"SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), {guard.NOTED}"
+        await made.execute(noted, {"idle": idle, "tables": guard.tables()})
     except BaseException:  # as by the end of its stream
         await made.close()
         raise

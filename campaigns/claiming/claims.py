@@ -295,14 +295,3 @@ async def new_pass(connection: AsyncConnection[Any], lease: Lease, first: int, e
 async def release(connection: AsyncConnection[Any], lease: Lease, claim: OpenClaim) -> None:
     """Deletes a claim of which no call was started: its stream has ended before it heard of it."""
     await holding(connection, RELEASE, {"claim": claim.id}, jobs=[lease.job_id])
-
-
-HEARTBEAT = """
-UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
-WHERE id = %(job)s AND fence = %(fence)s AND status IN ('SENDING', 'STOPPED')
-"""
-
-
-async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> None:
-    """Renews the lease: also after a stop, until what is in flight is recorded."""
-    await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})

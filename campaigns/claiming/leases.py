@@ -11,49 +11,62 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from psycopg import Error as RowsError
 
-from campaigns.claiming import claims
 from campaigns.claiming.letters import Lease
 
 log = logging.getLogger(__name__)
 
+LOCKED_SECONDS = 0.2  # after which what was locked is tried again
+
 # What is locked is not waited for, so that one job keeps no other from being renewed, nor two who lock many of them
 # wait for each other in a circle.
-RENEW = """
-UPDATE campaigns_job SET heartbeat_at = clock_timestamp() WHERE id = ANY(ARRAY(
+HELD = """
     SELECT j.id FROM unnest(%(jobs)s::bigint[], %(fences)s::int[]) AS l(job, fence)
     JOIN campaigns_job j ON j.id = l.job AND j.fence = l.fence AND j.status IN ('SENDING', 'STOPPED')
-    FOR NO KEY UPDATE OF j SKIP LOCKED
-)) RETURNING id
+"""
+RENEW = f"""
+WITH held AS ({HELD}), renewed AS (
+    UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
+    WHERE id = ANY(ARRAY({HELD} FOR NO KEY UPDATE OF j SKIP LOCKED)) RETURNING id
+)
+SELECT id FROM held WHERE id <> ALL(ARRAY(SELECT id FROM renewed))
 """
 
 
 async def renew(connection: Any, leases: Sequence[Lease]) -> set[int]:
-    """Renews the leases of those that nobody has locked; returns which jobs that were."""
+    """Renews the leases, also after a stop, until what is in flight is recorded; not what another sender has taken.
+
+    Returns the jobs that somebody has locked: they are not renewed.
+    """
     params = {"jobs": [lease.job_id for lease in leases], "fences": [lease.fence for lease in leases]}
     rows = await connection.execute(RENEW, params)
     return {job_id for (job_id,) in await rows.fetchall()}
 
 
 class Leases:
-    """Renews those of all streams of an event loop, every HEARTBEAT_SECONDS."""
+    """Renews those of all streams of an event loop, every HEARTBEAT_SECONDS.
+
+    rows: connections on which nobody waits for the lock of a job.
+    """
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
+        self._kept: set[Lease] = set()
         self._alive: set[Lease] = set()
-        self._alone: set[Lease] = set()  # whose job was locked: each is renewed when that is over
+        self._locked: set[Lease] = set()  # tried until that is over: their streams may be waiting for the same lock
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def kept(self, lease: Lease) -> Iterator[Callable[[], None]]:
         """In the block the lease is renewed for as long as the stream calls this often enough: it lives."""
         if not self._tasks:
-            self._start(self._renew())
+            self._start(self._beat())
+        self._kept.add(lease)
         try:
             yield lambda: self._alive.add(lease)
         finally:
-            self._alive.discard(lease)
+            for of in (self._kept, self._alive, self._locked):
+                of.discard(lease)
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -66,27 +79,23 @@ class Leases:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _renew(self) -> None:
+    async def _beat(self) -> None:
         while True:
             await asyncio.sleep(settings.HEARTBEAT_SECONDS)
-            alive, self._alive = self._alive - self._alone, set()
-            if not alive:
-                continue
-            try:
-                renewed = await renew(self._rows, list(alive))
-            except Exception as error:  # the streams find out by themselves, and end if it lasts
-                log.info("%s leases are not renewed: %s", len(alive), error)
-                continue
-            for lease in alive:
-                if lease.job_id not in renewed:
-                    self._alone.add(lease)
-                    self._start(self._renew_alone(lease))
+            alive, self._alive = self._alive - self._locked, set()
+            if alive:  # not waited for: while one connection hangs they are renewed by another one
+                self._start(self._renew(alive))
 
-    async def _renew_alone(self, lease: Lease) -> None:
-        """Waits for whoever has locked the job: who waits for it behind us finds the lease renewed."""
+    async def _renew(self, leases: set[Lease]) -> None:
         try:
-            await claims.heartbeat(self._rows, lease)
-        except RowsError as error:
-            log.info("the lease of job %s is not renewed: %s", lease.job_id, error)
-        finally:
-            self._alone.discard(lease)
+            while leases := leases & self._kept:
+                async with asyncio.timeout(settings.LEASE_SECONDS / 3):
+                    locked = await renew(self._rows, list(leases))
+                self._locked -= leases
+                leases = {lease for lease in leases & self._kept if lease.job_id in locked}
+                self._locked |= leases
+                if leases:
+                    await asyncio.sleep(LOCKED_SECONDS)
+        except Exception as error:  # the streams find out by themselves, and end if it lasts
+            log.warning("%s leases are not renewed: %r", len(leases), error)
+            self._locked -= leases

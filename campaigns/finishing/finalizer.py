@@ -201,8 +201,13 @@ def ended_by(logged: JobSeen) -> list[int]:
 
 
 def jobs_to_recover(lease: timedelta) -> list[int]:
-    """Jobs whose sender is silent, or that have open calls and no sender."""
-    return list(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
+    """Jobs whose sender is silent, or that have open calls and no sender.
+
+    Not those that somebody has locked: their sender may live and cannot renew the lease until that is over.
+    """
+    with transaction.atomic():
+        free = Job.objects.select_for_update(skip_locked=True, no_key=True)
+        return list(free.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
 def unstarted(lease: timedelta) -> list[Job]:

@@ -51,7 +51,7 @@ class Sender:
         self._connections = Connections()
         self._database = DatabaseThreads() if many else None
         self._contexts = Contexts(self._connections.claims)
-        self._leases = Leases(self._connections.claims)
+        self._leases = Leases(self._connections.results)  # there nobody waits for a job
         self._joint = JointClaims(self._connections)
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None

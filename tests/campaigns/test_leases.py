@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claiming.leases import Leases, renew
+from campaigns.claiming.leases import LOCKED_SECONDS, Leases, renew
 from campaigns.claiming.letters import Lease
 from campaigns.connections import SharedRows
 from campaigns.finishing import finalizer
@@ -18,7 +18,6 @@ from campaigns.models import Job
 from tests import factories
 from tests.calling import by_sender
 from tests.campaigns.test_claims_and_answers import locked
-from tests.campaigns.test_locks import somebody_waits
 from tests.faults.sending import meanwhile
 from tests.waiting import wait_until
 
@@ -113,26 +112,88 @@ def test_a_lease_that_another_sender_has_taken_or_that_is_over_is_not_renewed() 
     Job.objects.filter(pk=taken.pk).update(fence=3)
     Job.objects.filter(pk=back.pk).update(status="DISPATCHED", heartbeat_at=None)
     Job.objects.filter(pk=stopped.pk).update(status="STOPPED", stopped_at=timezone.now())
-    assert by_sender(lambda rows: renew(rows, leases(jobs))) == renewed() == {stopped.pk, well.pk}
+    assert by_sender(lambda rows: renew(rows, leases(jobs))) == set(), "nobody has locked one"
+    assert renewed() == {stopped.pk, well.pk}
 
 
-def test_a_job_that_somebody_has_locked_keeps_no_other_from_being_renewed_and_is_renewed_next() -> None:
-    """Before anyone takes it away who has waited for the same lock, later than its sender."""
-    held, *free = sent(3)
+def test_a_job_that_somebody_has_locked_keeps_no_other_from_being_renewed_and_is_renewed_when_that_is_over() -> None:
+    """No connection waits for it, no sweep takes it away, and its stream, which waits too, says nothing meanwhile."""
+    held, too, *free = sent(4)
+    minute = timedelta(minutes=1)
+
+    async def story() -> None:
+        rows = Rows(1)
+        kept = Leases(rows)
+        with ExitStack() as streams:
+            for job in (held, too):
+                streams.enter_context(kept.kept(Lease(job.pk, 2)))()
+            await seen(lambda: rows.statements > 2, "they are tried again")
+            for job in free:
+                streams.enter_context(kept.kept(Lease(job.pk, 2)))()
+            await seen(lambda: renewed() == {job.pk for job in free}, "the others are renewed")
+            with meanwhile(to_recover) as found:
+                assert await asyncio.to_thread(found.result) == []
+            await asyncio.to_thread(release)
+            await seen(lambda: renewed() == {job.pk for job in (held, too, *free)}, "all are renewed")
+            with meanwhile(finalizer.recover, held.pk, minute) as recovering:
+                assert not await asyncio.to_thread(recovering.result)
+            await beats(2)
+            tries = rows.statements
+            await asyncio.sleep(2 * LOCKED_SECONDS)
+            assert rows.statements == tries, "nothing is locked any more"
+        await kept.close()
+        await rows.close(float("inf"))
+
+    def to_recover() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '2s'")
+        return finalizer.jobs_to_recover(minute)
+
+    assert set(finalizer.jobs_to_recover(minute)) == {job.pk for job in (held, too, *free)}
+    with locked(Job.objects.filter(pk__in=[held.pk, too.pk])) as release:
+        asyncio.run(story())
+
+
+def test_a_stream_that_has_ended_is_not_renewed_when_its_job_is_free_again() -> None:
+    [held] = sent(1)
 
     async def story(rows: Rows, kept: Leases) -> None:
-        with ExitStack() as streams:
-            for lease in leases([held, *free]):
-                streams.enter_context(kept.kept(lease))()
-            await seen(lambda: renewed() == {job.pk for job in free}, "the others are renewed")
-            await seen(somebody_waits, "its renewal waits for the lock")
-            with meanwhile(finalizer.recover, held.pk, timedelta(minutes=1)) as recovering:
-                await asyncio.to_thread(release)
-                assert not await asyncio.to_thread(recovering.result)
+        with kept.kept(Lease(held.pk, 2)) as lives:
+            lives()
+            await seen(lambda: rows.statements > 1, "it is tried")
+        await asyncio.to_thread(release)
+        await asyncio.sleep(2 * LOCKED_SECONDS)
 
     with locked(Job.objects.filter(pk=held.pk)) as release:
         with_leases(story)
-    assert renewed() == {job.pk for job in (held, *free)}
+    assert renewed() == set()
+
+
+def test_while_a_connection_hangs_they_are_renewed_by_another_one(settings: Any, caplog: Any) -> None:
+    settings.LEASE_SECONDS = 3.0
+    [job] = sent(1)
+
+    class Hanging(Rows):
+        async def execute(self, statement: Any, params: Any = None) -> Any:
+            return await super().execute(statement if self.statements else "SELECT pg_sleep(60)", params)
+
+    async def story() -> None:
+        rows = Hanging(2)
+        kept = Leases(rows)
+        with kept.kept(Lease(job.pk, 2)) as lives:
+            async with asyncio.timeout(30):
+                while rows.statements < 3:
+                    lives()
+                    await beats(0.5)
+                await seen(lambda: renewed() == {job.pk}, "it is renewed")
+                assert not caplog.records, "the first one hangs"
+                while not caplog.records:
+                    await beats(1)
+        await kept.close()
+        await rows.close(float("inf"))
+
+    asyncio.run(story())
+    assert "1 leases are not renewed: TimeoutError()" in caplog.text
 
 
 def test_while_the_database_refuses_nothing_ends_and_afterwards_they_are_renewed() -> None:
@@ -152,8 +213,8 @@ def test_while_the_database_refuses_nothing_ends_and_afterwards_they_are_renewed
                 while rows.statements < 4:
                     lives()
                     await beats(0.5)
+            await seen(lambda: renewed() == {job.pk}, "it is renewed")
         await kept.close()
         await rows.close(float("inf"))
 
     asyncio.run(story())
-    assert renewed() == {job.pk}

@@ -4,26 +4,31 @@ With a real worker as the Procfile starts it: one process, a thread for each tas
 """
 
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from campaigns.finishing import finalizer
 from campaigns.models import Job
 from campaigns.sending import Sender
 from campaigns.tasks import notify_vendors
 from tests import factories
+from tests.campaigns.test_claims_and_answers import locked
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
-from tests.faults.sending import CONCURRENCY, calls, login, send_the_rest, taken
+from tests.faults.sending import CONCURRENCY, calls, login, meanwhile, send_the_rest, taken
 from tests.installed import installed
 from tests.plugin import NIGHTLY
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
+from tests.waiting import DEADLINE
 from vendors.adapters.base import Letter
 from vendors.adapters.http import Http
 from vendors.models import Credential, Vendor
@@ -144,6 +149,32 @@ def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: st
     for job in (well, ill):
         send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums()["in doubt"] + sums()["accepted"] == 80
+
+
+def test_a_job_that_somebody_has_locked_holds_up_no_other_stream(sandbox: Sandbox, settings: Any) -> None:
+    """Its own stream waits, and goes on afterwards: nobody takes the job away."""
+    settings.HEARTBEAT_SECONDS = 1.0
+    sandbox.settings(latency_ms=300.0)
+    held, free = taken(6000, login(sandbox.url)), taken(80, login(sandbox.url))
+    over = threading.Event()
+    with (
+        closing(Sender(many=True)) as sender,
+        meanwhile(sender.send, held.pk, held.fence, over.is_set) as waiting,
+        meanwhile(sender.send, free.pk, free.fence, over.is_set) as going,
+        ExitStack() as stack,
+    ):
+        stack.callback(over.set)
+        calls(sandbox, 20)
+        with locked(Job.objects.filter(pk=held.pk)) as release:
+            assert not going.result(DEADLINE).left
+            assert held.pk not in finalizer.jobs_to_recover(timedelta(seconds=1))
+            released = timezone.now()
+            release()
+        renewed = Job.objects.filter(pk=held.pk, fence=held.fence + 1, heartbeat_at__gt=released)
+        wait_until(renewed.exists, "its lease is renewed")
+        over.set()
+        assert waiting.result(DEADLINE).left
+    assert Job.objects.get(pk=free.pk).accepted == 80
 
 
 def test_letters_to_idle_vendors_are_called_while_a_fast_vendor_and_slow_ones_keep_the_process_busy() -> None:

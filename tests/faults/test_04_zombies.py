@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from campaigns import sending as sender
@@ -23,6 +24,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail
 from tests.faults.sending import login, take_again, taken
 from tests.sandbox import Sandbox
+from tests.waiting import wait_until
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -182,3 +184,24 @@ def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sa
         assert judge(vendor.books()) == []
         assert impatient.wake(pid, failing=True)["end"] == "exit 1"
         assert judge(vendor.books()) == []
+
+
+def test_33_a_zombie_that_was_merging_loses_its_locks_too(vendor: Sandbox, driver: Driver) -> None:
+    """They are of a connection of its event loop; what it was merging is merged by others."""
+    with rounds.driver(TRANSACTION_IDLE_SECONDS="3") as impatient:
+        mail = rounds.mail(vendor.url)
+        pid = frozen(mail, "mid_merge:1", impatient)
+        assert in_idle_transactions() == 1
+        wait_until(lambda: in_idle_transactions() == 0, "the database has ended the zombie's transaction")
+        rounds.finish(mail, driver)
+        assert judge(vendor.books()) == []
+        assert impatient.wake(pid)["end"] == "exit 0"
+        assert judge(vendor.books()) == []
+
+
+def in_idle_transactions() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+        return int(cursor.fetchone()[0])

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns import delivery_reports, ground_truth
 from campaigns.casting import mailcaster
-from campaigns.claiming import claims, contexts
+from campaigns.claiming import claims, contexts, leases
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
@@ -110,7 +110,7 @@ def claim_all(state: State, lease: claims.Lease, thread: Any, cursor: int = 0) -
 
 @verb(HELD)
 def heartbeat(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: claims.heartbeat(rows, state.lease))
+    return thread.run(lambda rows: leases.renew(rows, [state.lease]))
 
 
 # -- what calls come to
