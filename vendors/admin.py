@@ -1,9 +1,9 @@
 """Admin pages of vendors, credentials, limits and mailcasters. Stored secrets are never shown."""
 
-import json
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
@@ -13,119 +13,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
-from django.utils.functional import cached_property
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters, configuration, history, prices, restarts, standing
-from vendors.adapters.base import InvalidSettings, NoSecret
-from vendors.described import reading
+from vendors import configuration, health, history, prices, restarts
+from vendors.forms import UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import Limit
 from vendors.listing import OwnLookups, ReadOnly, Rows, badge, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
-UPLOAD = "description"  # a field of the form alone
-
-
-class WriteOnly(forms.Textarea):
-    """A text field that shows neither the stored value nor what was typed before an error."""
-
-    def format_value(self, value: Any) -> str:
-        return ""
-
-
-class Indented(forms.JSONField):
-    """Shown with a line for each key."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return (
-            json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else super().prepare_value(value)
-        )
-
-
-class VendorForm(forms.ModelForm):
-    adapter = forms.ChoiceField(choices=lambda: [(name, name) for name in adapters.names()])
-    description = forms.FileField(
-        required=False,
-        help_text=_("A description of the vendor, in TOML, for the adapter described. Stored in its settings."),
-    )
-
-    @cached_property
-    def changed_data(self) -> list[str]:
-        """The names of changed fields; a description that was uploaded is a part of the settings."""
-        return list(dict.fromkeys("settings" if name == UPLOAD else name for name in super().changed_data))
-
-    class Meta:
-        model = Vendor
-        fields = "__all__"
-        field_classes = {"settings": Indented}
-        widgets = {"settings": forms.Textarea({"rows": 6, "cols": 80, "class": "code", "spellcheck": "false"})}
-        help_texts = {
-            "settings": _("Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."),
-            "small_audience_threshold": _("A job with fewer messages is small; the others are cut into parts."),
-            "min_requests": _("Below so many answers the vendor counts as healthy."),
-            "dispatch_at": _("Local time of the nightly dispatch"),
-        }
-
-    def clean(self) -> dict[str, Any]:
-        """Validate the settings with the adapter."""
-        cleaned = super().clean() or {}
-        if cleaned.get("description") and isinstance(cleaned.get("settings"), dict):
-            try:
-                text = cleaned["description"].read(reading.LONGEST + 1).decode()
-            except UnicodeDecodeError:
-                text = ""
-                self.add_error("description", _("This is no text."))
-            cleaned["settings"] = {**cleaned["settings"], "description": text}
-        if cleaned.get("adapter") and isinstance(cleaned.get("settings"), dict):
-            try:
-                typed = adapters.load(cleaned["adapter"]).validate(cleaned["settings"])
-                cleaned["settings"] = {key: typed[key] for key in cleaned["settings"]}
-            except InvalidSettings as error:
-                self.add_error("settings", error.errors)
-            except LookupError as error:
-                self.add_error("adapter", str(error))
-        return cleaned
-
-
-class CredentialForm(forms.ModelForm):
-    secret = forms.JSONField(
-        required=False,
-        widget=WriteOnly,
-        help_text=_('A JSON object, as {"Authorization": "..."}. Never shown; empty keeps what is stored.'),
-    )
-
-    class Meta:
-        model = Credential
-        fields = ["vendor", "name", "exclusive", "secret", "paused", "paused_reason"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial.pop("secret", None)
-
-    def clean_secret(self) -> dict[str, str]:
-        secret = self.cleaned_data["secret"]
-        if not secret:
-            return self.instance.secret
-        if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
-            raise forms.ValidationError("Enter one JSON object whose values are texts.")
-        return secret
-
-    def clean(self) -> dict[str, Any]:
-        """Validate the secret with the adapter, whose errors name headers, never values."""
-        cleaned = super().clean() or {}
-        vendor = self.instance.vendor if self.instance.pk else cleaned.get("vendor")
-        if vendor and "secret" in cleaned:
-            try:
-                adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
-            except NoSecret as error:
-                if cleaned["secret"] or not cleaned.get("paused"):  # until it is entered no call may start
-                    self.add_error("secret", [*error.errors, "Without its secret a credential can only be paused."])
-            except (InvalidSettings, LookupError) as error:
-                self.add_error("secret", getattr(error, "errors", [str(error)]))
-        return cleaned
 
 
 # A vendor's form, by what people come for. Its limits stand above them.
@@ -135,6 +34,22 @@ PARTS = (
     (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
     (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
 )
+
+
+def vendor_state(vendor: Vendor) -> SafeString:
+    """Paused, closed or working, in a badge, and how its last answers were."""
+    if vendor.paused:
+        return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason)
+    try:
+        seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
+    except health.HealthStoreUnreachable:
+        return badge("unknown: Redis is away")
+    state = badge("works", "good") if seen.accepting else badge("closed", "bad")
+    total = seen.good + seen.bad
+    if not total:
+        return state
+    facts = {"share": f"{seen.good / total:.0%}", "total": f"{total:,}"}
+    return format_html("{} <span>{}</span>", state, gettext("%(share)s good of %(total)s") % facts)
 
 
 class OnlyWhatChanged(OwnLookups):
@@ -201,8 +116,8 @@ class VendorAdmin(OnlyWhatChanged):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         allowed = [str(name) for name in self.get_fields(request, obj)]
         parts = [(title, [name for name in names if name in allowed]) for title, names in PARTS]
-        told = {name for _title, names in parts for name in names}
-        parts.append((_("Further settings"), [name for name in allowed if name not in told]))
+        placed = {name for _title, names in parts for name in names}
+        parts.append((_("Further settings"), [name for name in allowed if name not in placed]))
         return [(title, {"fields": names}) for title, names in parts if names]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -221,7 +136,7 @@ class VendorAdmin(OnlyWhatChanged):
     @admin.display(description="state", ordering="paused")
     def state(self, vendor: Vendor) -> SafeString:
         """Whether it is called; what its health says stands beside."""
-        return standing.shown(vendor)
+        return vendor_state(vendor)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of

@@ -87,7 +87,7 @@ class CampaignAdmin(Scoped):
         stored = [field.name for field in Campaign._meta.fields if field.editable and field.name not in LIMITS]
         return [*(name for name in stored if name != "id"), *self.readonly_fields]
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """How it stands first, then what it is, without what is empty; what may be changed stands beside the button."""
         stored = [name for name in self.get_readonly_fields(request, obj) if name not in self.readonly_fields]
         said = [name for name in stored if obj is None or obj.serializable_value(name) not in (None, "", {}, [])]

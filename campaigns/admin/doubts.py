@@ -23,7 +23,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
-from vendors import standing
+from vendors.admin import vendor_state
 from vendors.history import Actor
 from vendors.models import Vendor
 
@@ -175,7 +175,7 @@ def _ask(
         "decision": decision,
         "warning": WARNINGS[Resolution.Decision(decision)],
         "back": request.get_full_path(),
-        "vendors": [(one.slug, standing.shown(one)) for one in _vendors(shown, rows)],
+        "vendors": [(one.slug, vendor_state(one)) for one in _vendors(shown, rows)],
     }
     return _answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
 

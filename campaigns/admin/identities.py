@@ -15,7 +15,8 @@ from campaigns.admin.campaigns import SponsorFilter
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from vendors.adapters import dkim
-from vendors.admin import OnlyWhatChanged, WriteOnly
+from vendors.admin import OnlyWhatChanged
+from vendors.forms import WriteOnly
 from vendors.listing import badge, flag
 from vendors.models import Credential
 

@@ -30,10 +30,10 @@ AddBar = Callable[[str, int], Bar]
 
 
 @contextmanager
-def bars(told: bool = False) -> Iterator[AddBar]:
+def bars(foretold: bool = False) -> Iterator[AddBar]:
     """Yields what adds a bar, by its label and total; call the bar with how much is done.
 
-    told: the caller says what stands beside it, since a rate of the last seconds tells nothing of a vendor's window.
+    foretold: the caller says what stands beside it: a rate of the last seconds tells nothing of a vendor's window.
     On standard error, and only if that is a terminal; they are gone in the end.
     """
     if not sys.stderr.isatty():
@@ -46,12 +46,12 @@ def bars(told: bool = False) -> Iterator[AddBar]:
 
     name = progress.TextColumn("{task.description}")
     text = progress.TextColumn("{task.fields[said]}", table_column=Column())  # broken between words
-    columns = (name, progress.BarColumn(20), text) if told else progress.Progress.get_default_columns()
+    columns = (name, progress.BarColumn(20), text) if foretold else progress.Progress.get_default_columns()
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
 
         def add(label: str, total: int) -> Bar:
             bar = shown.add_task(label, total=total, said="")
-            return lambda done, said="": shown.update(bar, completed=done, said=said, refresh=told)
+            return lambda done, said="": shown.update(bar, completed=done, said=said, refresh=foretold)
 
         yield add
 
@@ -63,7 +63,7 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """
     ids, states = list(job_ids), tuple(over)
     try:
-        with bars(told=True) as add:
+        with bars(foretold=True) as add:
             bar = add("Sending", _sums(ids).size)
             while True:
                 began = monotonic()

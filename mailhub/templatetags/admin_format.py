@@ -52,7 +52,7 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
 
 
 @register.filter
-def in_words(shown: Any) -> Any:
+def yes_or_no(shown: Any) -> Any:
     """A field that is only shown: yes and no as words, where Django has a tick and a cross."""
     text = str(shown)
     if not text.startswith("<img "):

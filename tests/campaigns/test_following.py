@@ -29,4 +29,4 @@ def test_who_waits_reads_the_forecast_and_no_end_of_a_rate_of_the_last_seconds(
     lines = screen.lines()
     seen = " ".join(" ".join(lines).split())
     assert re.search(r"5 of 1,000, [^,]+, ends about \d\d:\d\d \(3 h 1\d min\)", seen), seen
-    assert max(map(len, lines)) <= width
+    assert max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)) for line in lines) <= width

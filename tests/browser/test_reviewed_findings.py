@@ -53,10 +53,10 @@ class TestTruth:
     def test_a_refused_login_is_told_and_no_end_with_it(self, window: Browsing, login: Credential) -> None:
         """B1, B2: the word of the vendor stands on every page, and nothing that only waits has an end."""
         job = factories.campaign_with_job(10, of=login, status="DISPATCHED")
-        told = "http 401: login or account refused"
-        Credential.objects.filter(pk=login.pk).update(paused=True, paused_reason=told)
+        said = "http 401: login or account refused"
+        Credential.objects.filter(pk=login.pk).update(paused=True, paused_reason=said)
         page = window.open("/admin/")
-        expect(page.locator("table.vendors")).to_contain_text(told)
+        expect(page.locator("table.vendors")).to_contain_text(said)
         assert "no end" in row(page, "amazingmail") and not re.search(r"\d\d:\d\d \(", row(page, "amazingmail"))
         page = window.open(JOBS)
         expect(page.locator(f"#row-{job.pk} .next")).to_contain_text(f"{login.name} paused")

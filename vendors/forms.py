@@ -1,0 +1,114 @@
+"""Forms of a vendor and of a credential; their adapter checks what is entered."""
+
+import json
+from typing import Any
+
+from django import forms
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
+
+from vendors import adapters
+from vendors.adapters.base import InvalidSettings, NoSecret
+from vendors.described import reading
+from vendors.models import Credential, Vendor
+
+UPLOAD = "description"  # a field of the form alone
+
+
+class WriteOnly(forms.Textarea):
+    """A text field that shows neither the stored value nor what was typed before an error."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
+class Indented(forms.JSONField):
+    """Shown with a line for each key."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return (
+            json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else super().prepare_value(value)
+        )
+
+
+class VendorForm(forms.ModelForm):
+    adapter = forms.ChoiceField(choices=lambda: [(name, name) for name in adapters.names()])
+    description = forms.FileField(
+        required=False,
+        help_text=_("A description of the vendor, in TOML, for the adapter described. Stored in its settings."),
+    )
+
+    @cached_property
+    def changed_data(self) -> list[str]:
+        """The names of changed fields; a description that was uploaded is a part of the settings."""
+        return list(dict.fromkeys("settings" if name == UPLOAD else name for name in super().changed_data))
+
+    class Meta:
+        model = Vendor
+        fields = "__all__"
+        field_classes = {"settings": Indented}
+        widgets = {"settings": forms.Textarea({"rows": 6, "cols": 80, "class": "code", "spellcheck": "false"})}
+        help_texts = {
+            "settings": _("Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."),
+            "small_audience_threshold": _("A job with fewer messages is small; the others are cut into parts."),
+            "min_requests": _("Below so many answers the vendor counts as healthy."),
+            "dispatch_at": _("Local time of the nightly dispatch"),
+        }
+
+    def clean(self) -> dict[str, Any]:
+        """Validate the settings with the adapter."""
+        cleaned = super().clean() or {}
+        if cleaned.get("description") and isinstance(cleaned.get("settings"), dict):
+            try:
+                text = cleaned["description"].read(reading.LONGEST + 1).decode()
+            except UnicodeDecodeError:
+                text = ""
+                self.add_error("description", _("This is no text."))
+            cleaned["settings"] = {**cleaned["settings"], "description": text}
+        if cleaned.get("adapter") and isinstance(cleaned.get("settings"), dict):
+            try:
+                typed = adapters.load(cleaned["adapter"]).validate(cleaned["settings"])
+                cleaned["settings"] = {key: typed[key] for key in cleaned["settings"]}
+            except InvalidSettings as error:
+                self.add_error("settings", error.errors)
+            except LookupError as error:
+                self.add_error("adapter", str(error))
+        return cleaned
+
+
+class CredentialForm(forms.ModelForm):
+    secret = forms.JSONField(
+        required=False,
+        widget=WriteOnly,
+        help_text=_('A JSON object, as {"Authorization": "..."}. Never shown; empty keeps what is stored.'),
+    )
+
+    class Meta:
+        model = Credential
+        fields = ["vendor", "name", "exclusive", "secret", "paused", "paused_reason"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial.pop("secret", None)
+
+    def clean_secret(self) -> dict[str, str]:
+        secret = self.cleaned_data["secret"]
+        if not secret:
+            return self.instance.secret
+        if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
+            raise forms.ValidationError("Enter one JSON object whose values are texts.")
+        return secret
+
+    def clean(self) -> dict[str, Any]:
+        """Validate the secret with the adapter, whose errors name headers, never values."""
+        cleaned = super().clean() or {}
+        vendor = self.instance.vendor if self.instance.pk else cleaned.get("vendor")
+        if vendor and "secret" in cleaned:
+            try:
+                adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
+            except NoSecret as error:
+                if cleaned["secret"] or not cleaned.get("paused"):  # until it is entered no call may start
+                    self.add_error("secret", [*error.errors, "Without its secret a credential can only be paused."])
+            except (InvalidSettings, LookupError) as error:
+                self.add_error("secret", getattr(error, "errors", [str(error)]))
+        return cleaned
