@@ -65,7 +65,7 @@ class AsyncScript:
             else:
                 await self._pool.release(connection)
 
-    async def _eval(self, connection: Any, verb: str, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def _eval(self, connection: Any, verb: str, script: Any, keys: Sequence[str], args: Sequence[Any]) -> Any:
         await connection.send_command(verb, script, len(keys), *keys, *args, check_health=False)
         return await connection.read_response()
 

@@ -22,6 +22,7 @@ ALLOWED = {
     "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
     "campaigns/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence and status are of the row itself",
+    "campaigns/finishing/finalizer.py:jobs_to_recover": "SKIP LOCKED: it waits for nobody; recover decides under hold",
     # of other rows
     "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
