@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from django.conf import settings
@@ -23,9 +23,12 @@ from campaigns.suppression.recent import Asker
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.models import Credential, Vendor
-from vendors.outcomes import Refused
+from vendors.outcomes import Outcome, Refused
 
 LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
+CALL_SIZE = 10_000_000  # characters in the letters of one call: each connection has its call in memory
+
+_Call = TypeVar("_Call")
 
 
 class NoLinks(LookupError):
@@ -174,3 +177,24 @@ async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) ->
         if time.monotonic() - began > LONG:
             await asyncio.sleep(0)
     return letters
+
+
+def by_size(made: list[tuple[_Call, Letter | Outcome]]) -> list[list[tuple[_Call, Letter | Outcome]]]:
+    """Those that go out in one call, the calls one after the other: a letter that alone is too large has its own."""
+    if len(made) == 1:
+        return [made]
+    calls, size = [made[:1]], _size(made[0][1])
+    for one in made[1:]:
+        size += (own := _size(one[1]))
+        if size > CALL_SIZE:
+            calls.append([])
+            size = own
+        calls[-1].append(one)
+    return calls
+
+
+def _size(letter: Letter | Outcome) -> int:
+    if not isinstance(letter, Letter):
+        return 0
+    files = sum(len(one.content) for one in letter.attachments)
+    return len(letter.body) + len(letter.text) + files * 4 // 3  # in base64

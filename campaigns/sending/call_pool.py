@@ -11,21 +11,77 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from django.conf import settings
 
 from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
-from campaigns.claiming.letters import LeasedJob, letters_in_turn
-from campaigns.sending.equal_refusals import EqualRefusals
+from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
-CALL_SIZE = 10_000_000  # characters in the letters of one call: each connection has its call in memory
+OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
+OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
+
+SO_FAR = """
+SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
+FROM campaigns_job j LEFT JOIN LATERAL (
+    SELECT error_code, error_sub_type FROM campaigns_message
+    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
+        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
+    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
+) m ON true WHERE j.id = %(job)s
+"""
+
+
+class EqualRefusals:
+    """Equal refusals in a row at the start of a job, over all its senders: they speak of us, not of the recipients.
+
+    most: so many are too many, 0: no limit; over: counting has ended; waiting: good answers that may be such ones.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.over = most, not most
+        self._last: Refused | None = None
+        self._length = self.waiting = 0
+
+    async def read(self, connection: Any, job_id: int) -> None:
+        """Reads the last answers that the job's earlier senders got."""
+        if self.over:
+            return
+        cursor = await connection.execute(SO_FAR, {"job": job_id, "most": self._most})
+        for accepted, code, sub_type in reversed(await cursor.fetchall()):
+            self.over = self.over or accepted
+            if code is not None:
+                self.note(Refused(code, sub_type))
+
+    @property
+    def too_many(self) -> bool:
+        return not self.over and self._length >= self._most
+
+    def note(self, outcome: Outcome) -> bool:
+        """Counts an outcome; whether it is one of a row of equal refusals."""
+        if isinstance(outcome, Accepted):
+            self.over = True
+        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
+            return False
+        if outcome != self._last:
+            self._last, self._length = outcome, 0
+        self._length += 1
+        return True
+
+    def said(self) -> NotSent:
+        """The outcome that so many equal refusals amount to: a pause of the credential."""
+        assert self._last is not None
+        text = f"{self._last.code} {self._last.sub_type}".strip()
+        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
+        return NotSent(reason, scope="credential", pause=True)
+
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +91,6 @@ PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a free
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 FEW = 16  # calls at once: a transaction for more is mostly paid for, and nothing was gained by waiting for all of them
 GATHER_MOST = 0.02  # seconds that an answer, and ten times as many that a freed connection, waits for the others
-
-
 Said = NotSent | InDoubt
 
 
@@ -61,9 +115,7 @@ class CallPool:
         self.in_flight = 0
         self._busy = 0  # connections in a call
         self.refusal: Said | None = None  # the vendor could not be called, or asked us to wait
-        self.answered_at = (
-            0.0  # when the last answer came that is no refusal to be called, in seconds of time.monotonic
-        )
+        self.answered_at = 0.0  # in time.monotonic(): the last answer that is no refusal to be called
         self.not_sent = 0  # messages that wait again and may be called at once
         self.put_off = 0  # messages that the vendor has put off
         self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
@@ -158,7 +210,7 @@ class CallPool:
         made = made or [*await letters_in_turn(self._job, [one.message for one in batch])]
         if self._files is not None:
             made = await self._files.enclose(made)
-        for together in _by_size(list(zip(batch, made, strict=True))):
+        for together in by_size(list(zip(batch, made, strict=True))):
             await self._call_once(together)
 
     async def _call_once(self, together: list[tuple[PermittedCall, Letter | Outcome]]) -> None:
@@ -258,27 +310,6 @@ class CallPool:
             self._all_answered.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_answered.wait(), min(self._storing, GATHER_MOST))
-
-
-def _by_size(made: list[tuple[PermittedCall, Letter | Outcome]]) -> list[list[tuple[PermittedCall, Letter | Outcome]]]:
-    """Those that go out in one call, the calls one after the other: a letter that alone is too large has its own."""
-    if len(made) == 1:
-        return [made]
-    calls, size = [made[:1]], _size(made[0][1])
-    for one in made[1:]:
-        size += (own := _size(one[1]))
-        if size > CALL_SIZE:
-            calls.append([])
-            size = own
-        calls[-1].append(one)
-    return calls
-
-
-def _size(letter: Letter | Outcome) -> int:
-    if not isinstance(letter, Letter):
-        return 0
-    files = sum(len(one.content) for one in letter.attachments)
-    return len(letter.body) + len(letter.text) + files * 4 // 3  # in base64
 
 
 def _without(recipient: str, text: str) -> str:

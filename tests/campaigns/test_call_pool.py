@@ -14,11 +14,12 @@ from campaigns import ground_truth
 from campaigns.attachments import AttachmentCache
 from campaigns.claiming import letters
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
+from campaigns.claiming.letters import CALL_SIZE
 from campaigns.claiming.pricing import ByCost
 from campaigns.connections import SharedRows
 from campaigns.models import CampaignFile, Message, StoredFile
 from campaigns.sending import call_pool
-from campaigns.sending.call_pool import CALL_SIZE, CallPool
+from campaigns.sending.call_pool import CallPool
 from tests import calling
 from tests.faults.sending import login, taken
 from tests.waiting import DEADLINE

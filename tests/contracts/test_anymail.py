@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from campaigns.sending.equal_refusals import OURS
+from campaigns.sending.call_pool import OURS
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
 from vendors.adapters import anymail
 from vendors.adapters.anymail import SERVICES as ALL
