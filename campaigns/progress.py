@@ -1,12 +1,14 @@
 """How far jobs and campaigns are, in messages, counted from the rows; a parent is the sum of its children."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from django.db import connection
 from django.db.models import Q
 
+from campaigns import prepared
 from campaigns.lifecycle import DONE, GROUPS, Status
 from campaigns.merging import IN_FLIGHT
 from campaigns.models import Job
@@ -39,8 +41,8 @@ class Progress:
     parts_done: int = 0
 
     def __add__(self, other: "Progress") -> "Progress":
-        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return Progress(*(a or b if isinstance(a, bool) else a + b for a, b in pairs))
+        pairs = zip(_counts(self), _counts(other), strict=True)
+        return Progress(*[a or b if isinstance(a, bool) else a + b for a, b in pairs])
 
     @property
     def open(self) -> int:
@@ -48,7 +50,10 @@ class Progress:
         return self.waiting + self.in_flight
 
 
-# One statement, so that all counts are of one moment.
+_counts = attrgetter(*Progress.__slots__)
+
+# One statement, so that all counts are of one moment. OFFSET 0: calls in flight are counted once for each job, and not
+# once for each sum.
 SUMS = f"""
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
     sum(expired), sum(suppressed), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
@@ -63,7 +68,7 @@ FROM (
     FROM (
         SELECT id AS top, 0 AS part, * FROM campaigns_job WHERE id = ANY(%(leaves)s)
         UNION ALL SELECT parent_id, 1, * FROM campaigns_job WHERE parent_id = ANY(%(parents)s)
-    ) j
+    ) j OFFSET 0
 ) leaf GROUP BY top
 """
 CALLED = f"""
@@ -77,10 +82,16 @@ def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
     """Progress by job id, in one statement for any number of jobs, leaves and parents alike."""
     asked = list(jobs)
     parents = [job.pk for job in asked if job.is_parent]
+    cut = set(parents)
     sums = {job.pk: _uncut(job) if job.is_parent else Progress() for job in asked}
     for top, *counts in _leaves([job.pk for job in asked if not job.is_parent], parents):
-        sums[top] += Progress(*counts)
+        sums[top] = sums[top] + Progress(*counts) if top in cut else Progress(*counts)
     return sums
+
+
+def of_leaves(job_ids: Sequence[int]) -> dict[int, Progress]:
+    """Progress by job id, of jobs that are no parents."""
+    return {job_id: Progress(*counts) for job_id, *counts in _leaves(list(job_ids), [])}
 
 
 def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
@@ -103,9 +114,8 @@ def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
         "done": list(DONE),
         "begun": list(GROUPS["Sending"]),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(SUMS, params)
-        return [tuple(n if isinstance(n, bool) else int(n or 0) for n in row) for row in cursor.fetchall()]
+    found = prepared.rows(SUMS, params)
+    return [tuple([n if isinstance(n, bool) else int(n or 0) for n in row]) for row in found]
 
 
 def _uncut(job: Job) -> Progress:

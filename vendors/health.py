@@ -6,7 +6,7 @@ the vendor again, or close it for another retry_after seconds. All counts expire
 while a vendor is closed; their answers count, and may open it, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -86,7 +86,18 @@ class Health:
 
     def look(self, vendor_id: int, policy: HealthPolicy) -> HealthStatus:
         """The same status as `admit`, without a probe."""
-        return self._ask(vendor_id, policy.args("look"))
+        return self.looks({vendor_id: policy})[vendor_id]
+
+    def looks(self, policies: Mapping[int, HealthPolicy]) -> dict[int, HealthStatus]:
+        """`look` by vendor, in one word with Redis."""
+        pipe = self._redis.pipeline(transaction=False)
+        for vendor_id, policy in policies.items():
+            self._script(keys=[_key(vendor_id)], args=policy.args("look"), client=pipe)
+        try:
+            replies = pipe.execute()
+        except RedisError as error:
+            raise HealthStoreUnreachable(str(error)) from error
+        return {vendor_id: _status(reply) for vendor_id, reply in zip(policies, replies, strict=True)}
 
     def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """Count answers. trouble: the text of the last bad one, without recipients."""
@@ -105,9 +116,13 @@ class Health:
             reply: Any = self._script(keys=[_key(vendor_id)], args=args)
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
-        state, good, bad, seconds, trouble, at = reply
-        when = datetime.fromtimestamp(float(at), UTC) if trouble else None
-        return HealthStatus(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
+        return _status(reply)
+
+
+def _status(reply: Any) -> HealthStatus:
+    state, good, bad, seconds, trouble, at = reply
+    when = datetime.fromtimestamp(float(at), UTC) if trouble else None
+    return HealthStatus(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
 
 
 def at(url: str) -> Health:

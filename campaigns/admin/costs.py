@@ -49,7 +49,7 @@ class CostAdmin(Scoped):
             "totals": [prices.amount(value, currency) for currency, value in accounts.totals(found).items()],
             "unpriced": sum(one.messages for one in found if one.amount is None),
             "asked": asked,
-            "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user))[:MOST_CHOICES],
+            "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user)).only("name")[:MOST_CHOICES],
             "vendors": Vendor.objects.values_list("slug", flat=True).order_by("slug")[:MOST_CHOICES],
             "query": request.GET.urlencode(),
         }

@@ -62,9 +62,7 @@ class MonthCost:
 # What holds is looked up once for a day, a vendor and a credential, not for each sponsor.
 ACCOUNTS = f"""
 WITH d AS MATERIALIZED (
-    SELECT date_trunc('month', day)::date AS month, day, sponsor_id, vendor_id, credential_id,
-        sum(messages) AS messages, sum(units) AS units, sum(in_doubt) AS in_doubt, sum(doubt_units) AS doubt_units
-    FROM (
+    SELECT date_trunc('month', day)::date AS month, * FROM (
         SELECT day, sponsor_id, vendor_id, credential_id, messages, units, 0 AS in_doubt, 0 AS doubt_units
         FROM campaigns_costentry
         UNION ALL
@@ -76,7 +74,6 @@ WITH d AS MATERIALIZED (
     WHERE day >= %(since)s AND day < %(until)s
         AND (%(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]))
         AND (%(vendors)s::text[] IS NULL OR vendor_id IN (SELECT id FROM vendors_vendor WHERE slug = ANY(%(vendors)s)))
-    GROUP BY day, sponsor_id, vendor_id, credential_id
 )
 SELECT d.month, s.id, s.name, v.slug, sum(d.messages)::bigint, sum(d.units)::bigint, coalesce(p.currency, ''),
     sum(d.units * p.per_unit + d.messages * p.per_message), sum(d.in_doubt)::bigint,

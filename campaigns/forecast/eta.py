@@ -80,6 +80,7 @@ PATIENCE = 1.0  # seconds; a page does not wait longer for Redis
 MOST_PERMITS = 10_000  # of a window that are read
 FOREVER = timedelta(days=3650).total_seconds()  # ends later than this are not shown
 CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
+NO_CALLS: tuple[CallEnds, CallEnds] = (), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,10 @@ def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
 
 
 def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
-    """By job id, in at most three statements and a word with Redis for each vendor. jobs: as `described` reads them."""
+    """By job id, in at most three statements and a word with Redis. jobs: as `described` reads them."""
     seen = queues.of_jobs(jobs, now)
+    pairs = {(job.vendor_id, job.credential_id) for job in jobs if job.vendor_id in seen}
+    _read([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
     _say_what_holds(jobs)
     return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
 
@@ -166,15 +169,42 @@ def about(at: datetime | None, now: datetime) -> str:
     return f"{local:%H:%M} ({long})" if hours < 20 else f"{formats.date_format(local, 'd M H:i')} ({long})"
 
 
-def call_ends(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[CallEnds, CallEnds] | None:
-    """When the latest calls of the vendor and of the credential ended or will have; None: no answer from Redis."""
-    most = max((limit.units for limit in limits), default=0)
-    if not most:
-        return (), ()
+def read_windows(queues: Iterable[VendorQueue]) -> None:
+    """Reads from Redis at once what is in the windows of these vendors, and of their credentials with queued messages.
+
+    `vendor_window` and `of_queue` do not ask again then.
+    """
+    wanted: list[tuple[VendorQueue, LoginQueue | None]] = []
+    for queue in queues:
+        wanted += [(queue, None), *((queue, login) for login in queue.logins.values() if login.queued)]
+    _read(wanted)
+
+
+def _read(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
+    """Adds to each queue what is in the windows of this credential and of its vendor; None: of the vendor alone."""
+    asked = []
+    for queue, login in wanted:
+        limits = (*queue.limits, *login.limits) if login else queue.limits
+        most = max((limit.units for limit in limits), default=0)
+        queue.taken[login.id if login else 0] = NO_CALLS
+        if most:
+            asked.append((queue, login.id if login else 0, min(MOST_PERMITS, most)))
+    if not asked:
+        return
+    scopes = [(Scope(queue.vendor_id, login_id, 0), most) for queue, login_id, most in asked]
+    found: Sequence[Any]
     try:
-        return _throttle(settings.REDIS_URL).places(Scope(vendor_id, login_id, 0), most=min(MOST_PERMITS, most))
+        found = _throttle(settings.REDIS_URL).places_of(scopes)
     except ThrottleUnreachable:
-        return None
+        found = [None] * len(asked)
+    for (queue, login_id, _most), taken in zip(asked, found, strict=True):
+        queue.taken[login_id] = taken
+
+
+def vendor_window(queue: VendorQueue) -> CallEnds | None:
+    """When the vendor's latest calls ended or will have, after `read_windows`; None: Redis does not answer."""
+    taken = queue.taken[0]
+    return taken[0] if taken else None
 
 
 @cache
@@ -238,7 +268,7 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
 
 
 def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:
-    """As call_ends; read from Redis once for each queue and credential."""
+    """When the latest calls of the vendor and of the credential ended or will have; None: no answer from Redis."""
     if login.id not in queue.taken:
-        queue.taken[login.id] = call_ends(queue.vendor_id, login.id, (*queue.limits, *login.limits))
+        _read([(queue, login)])
     return queue.taken[login.id]

@@ -45,7 +45,7 @@ VENDORS = f"""
 SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.paused, 'reason', v.paused_reason,
     'logins', (SELECT json_agg(json_build_array(l.id, l.name, l.paused, l.paused_reason,
         extract(epoch from l.retry_after_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
-    'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds))
+    'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds) ORDER BY r.id)
         FROM vendors_ratelimit r WHERE r.vendor_id = v.id),
     'kinds', (SELECT json_agg(DISTINCT m.kind) FROM vendors_mailcaster m WHERE m.vendor_id = v.id AND m.enabled),
     'nights', (SELECT json_agg(json_build_array(d.local_date, extract(epoch from d.started_at),
@@ -80,10 +80,10 @@ FROM (
 """
 
 # A vendor's jobs are sent by age; children count as their parent, so that of others none younger than what is asked for
-# matters. Of a hundred thousand jobs in one status the oldest
-# are enough: there is no forecast for younger ones, and if all that are asked for are younger, nothing is summed up.
-# The order includes the status because only the index job_pick has that order, whatever statistics say; compared as
-# rows, it would be read to the vendor's last job.
+# matters. Of a hundred thousand jobs in one status the oldest are enough: there is no forecast for younger ones, and if
+# all that are asked for are younger, nothing is summed up. The order includes the status because only the index
+# job_pick has that order, whatever statistics say. The oldest are looked up by their numbers alone: a condition on the
+# number would be tried on the vendor's every job in that status.
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH far AS MATERIALIZED (
@@ -98,9 +98,10 @@ WITH far AS MATERIALIZED (
 ), near AS MATERIALIZED (
     SELECT one.* FROM (SELECT vendor, max(id) AS last FROM asked GROUP BY 1) v LEFT JOIN far USING (vendor)
     CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
-        (SELECT * FROM campaigns_job
-        WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id <= v.last AND parent_id IS NULL
-        ORDER BY status, id LIMIT %(most)s)
+        (SELECT j.* FROM (
+            SELECT id FROM campaigns_job WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name
+            ORDER BY status, id LIMIT %(most)s
+        ) o JOIN campaigns_job j ON j.id = o.id WHERE o.id <= v.last AND j.parent_id IS NULL)
         UNION ALL (SELECT * FROM campaigns_job
         WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
             AND parent_id IS NOT NULL ORDER BY status, id LIMIT %(most)s)

@@ -7,16 +7,17 @@ is wrong: too few senders, none for this vendor, or one that does not answer.
 One statement for all vendors. It reads the jobs that are with a sender, and of those that wait the oldest few.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 
+from campaigns import prepared
 from campaigns.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues
+from campaigns.forecast.queues import VendorQueue
 
 LATE = 5.0  # seconds
 STILL_CALLED = "1 hour"  # after a stop: by then the calls that it found in flight have long ended
@@ -24,12 +25,27 @@ NEAR = 200  # oldest jobs of a vendor in each rank that are looked at
 
 # Of a job that an idle mailcaster would take. Jobs outside their sending hours count until one has looked at them; of
 # an exclusive credential's, those of the campaign that uses it (document 001).
+_OLDEST = f"""
+SELECT j.* FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) i CROSS JOIN LATERAL (
+    SELECT * FROM campaigns_job j WHERE j.vendor_id = i.vendor_id AND {{rank}} ORDER BY j.id LIMIT {NEAR}
+) j
+"""
+
+
+def _oldest() -> str:
+    """For each rank the oldest jobs of the vendors whose idle mailcasters have it in their order."""
+    kinds: dict[Rank, list[str]] = {}
+    for kind, ranks in ORDER.items():
+        for rank in ranks:
+            kinds.setdefault(rank, []).append(f"'{kind}'")
+    parts = (_OLDEST.format(kinds=", ".join(names), rank=rank.jobs) for rank, names in kinds.items())
+    return " UNION ALL ".join(parts)
+
+
 _TAKEABLE = f"""
 SELECT j.vendor_id, greatest(coalesce(j.status_at, j.dispatched_at, j.created_at),
     j.not_before, l.retry_after_until, l.rate_limited_until, l.resumed_at, v.resumed_at) AS since
-FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) i CROSS JOIN LATERAL (
-    SELECT * FROM campaigns_job j WHERE j.vendor_id = i.vendor_id AND {{rank}} ORDER BY j.id LIMIT {NEAR}
-) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
+FROM ({_oldest()}) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
     AND {CALLABLE.format(now="statement_timestamp()")}
     AND NOT (l.exclusive AND EXISTS (SELECT FROM campaigns_job h
@@ -37,16 +53,6 @@ WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
             AND (h.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT', 'P_ASSIGNING', 'P_ASSIGNED')
                 OR h.status IN ('DISPATCHED', 'STOPPED') AND h.started_at IS NOT NULL)))
 """
-
-
-def _takeable() -> str:
-    """For each rank the vendors whose idle mailcasters have it in their order."""
-    kinds: dict[Rank, list[str]] = {}
-    for kind, ranks in ORDER.items():
-        for rank in ranks:
-            kinds.setdefault(rank, []).append(f"'{kind}'")
-    parts = (_TAKEABLE.format(kinds=", ".join(names), rank=rank.jobs) for rank, names in kinds.items())
-    return " UNION ALL ".join(parts)
 
 
 # Between two jobs a mailcaster is idle for a moment, so one that is idle proves nothing as long as jobs of its vendor
@@ -69,7 +75,7 @@ WITH busy AS MATERIALIZED (
     SELECT vendor_id, extract(epoch FROM statement_timestamp() - since)::float8 AS seconds, true AS taken
     FROM busy WHERE status = 'ENQUEUED'
     UNION ALL SELECT vendor_id, extract(epoch FROM statement_timestamp() - since)::float8, false
-    FROM ({_takeable()}) takeable
+    FROM ({_TAKEABLE}) takeable
 )
 SELECT v.id, v.slug, coalesce(s.running, 0), coalesce(w.waiting, 0), greatest(w.oldest, 0), coalesce(w.late, 0)
 FROM vendors_vendor v LEFT JOIN (
@@ -97,17 +103,18 @@ class VendorStreams:
 
 def of_vendors() -> list[VendorStreams]:
     """Of all vendors, by the database's clock."""
-    with connection.cursor() as cursor:
-        cursor.execute(READ, {"late": LATE, "lease": settings.LEASE_SECONDS})
-        return [VendorStreams(*row) for row in cursor.fetchall()]
+    asked = {"late": LATE, "lease": float(settings.LEASE_SECONDS)}
+    return [VendorStreams(*row) for row in prepared.rows(READ, asked)]
 
 
-def alarms(found: Iterable[VendorStreams]) -> list[str]:
-    """A sentence for each vendor with jobs that are late, and why they are."""
+def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | None = None) -> list[str]:
+    """A sentence for each vendor with jobs that are late, and why they are. seen: the vendors' queues, if known."""
     late = [one for one in found if one.late]
-    seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
+    if seen is None:
+        seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
     return [
         f"vendor {one.slug}: {one.late:,} {'job' if one.late == 1 else 'jobs'} could be sent and no sender has begun "
         f"for {one.oldest:.0f} s: {obstacles.of_senders(seen[one.vendor_id])}"
         for one in late
+        if one.vendor_id in seen
     ]

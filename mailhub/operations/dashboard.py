@@ -4,9 +4,11 @@
 about a second.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Count
@@ -23,9 +25,10 @@ from campaigns.forecast.streams import VendorStreams
 from campaigns.ground_truth import AWAITED
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
+from campaigns.progress import Progress
 from mailhub import worker_queues
 from mailhub.operations import outcomes
-from mailhub.operations.charts import WindowUsage, limits_of, meters
+from mailhub.operations.charts import WindowUsage, meters
 from vendors import health, redis_clients, report_counts, restarts
 from vendors.limits.values import Limit
 from vendors.models import Vendor
@@ -69,7 +72,6 @@ def to_restart() -> list[str]:
 
 
 COUNTED = 10_000
-RUNNING_SHOWN = ("status", "parent", "mailcaster__name", "vendor__slug")
 MOST_RUNNING = 200  # jobs on the map of casters
 
 
@@ -118,13 +120,23 @@ class VendorRow:
         return f"{self.vendor.min_ratio:.0%}"
 
 
+class RunningJob(NamedTuple):
+    """A job that a sender has. mailcaster: its name, or empty."""
+
+    pk: int
+    parent: int | None
+    vendor: str
+    mailcaster: str
+    sums: Progress
+
+
 @dataclass(slots=True)
 class Dashboard:
     """The whole page except the workers."""
 
     at: datetime
     vendors: list[VendorRow]
-    running: list[Any]
+    running: list[RunningJob]
     today: dict[str, int]
     last_minute: int
     attention: int
@@ -188,21 +200,22 @@ def read(sponsors: Sponsors = None, *, recent: bool = False) -> Dashboard:
     """
     now = timezone.now()
     today, last_minute = outcomes.of_today(now, sponsors)
-    vendors = _vendors(now, today, sponsors, recent)
+    vendors = list(Vendor.objects.all())
+    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
     total = {name: sum(counts[name] for counts in today.values()) for name in outcomes.COUNTS}
     found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
     return Dashboard(
         at=now,
-        vendors=vendors,
+        vendors=_rows(vendors, seen, today, now, counted=sponsors is None),
         running=_running(sponsors),
         today=total,
         last_minute=last_minute,
         attention=doubts.order_by()[: COUNTED + 1].count(),
         parked=_parked(now),
         streams=found,
-        alarms=streams.alarms(found),
+        alarms=streams.alarms(found, seen),
     )
 
 
@@ -213,54 +226,67 @@ def ends(end: Eta, queued: int, now: datetime) -> str:
     return eta.about(end.ends_at, now) if queued else _("nothing is queued")
 
 
-def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors, recent: bool) -> list[VendorRow]:
-    vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
-    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
-    rows = [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
-    reports = report_counts.of_today(list(seen))
-    for row in rows:
-        row.reports = reports[row.vendor.pk]
-    return rows
-
-
 def of_vendor(vendor: Vendor) -> VendorRow:
     """The row of one vendor, with the mail of all sponsors; what waits may be some seconds old, if that is much."""
     now = timezone.now()
-    row = _vendor(vendor, queues.of_vendors([vendor.pk], now, recent=True)[vendor.pk], {}, now)
-    row.reports = report_counts.of_today([vendor.pk])[vendor.pk]
-    return row
+    return _rows([vendor], queues.of_vendors([vendor.pk], now, recent=True), defaultdict(dict), now, counted=True)[0]
 
 
-def _vendor(
-    vendor: Vendor, queue: VendorQueue, today: dict[str, int], now: datetime, counted: bool = True
+def _rows(
+    vendors: list[Vendor],
+    seen: dict[int, VendorQueue],
+    today: Mapping[int, dict[str, int]],
+    now: datetime,
+    *,
+    counted: bool,
+) -> list[VendorRow]:
+    """Asks Redis twice and the database once for all of them.
+
+    counted: whether the viewer may see how much mail of all sponsors waits.
+    """
+    eta.read_windows(seen.values())
+    reports = report_counts.of_today(list(seen))
+    looked = _health(vendors)
+    return [
+        _row(vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted)
+        for vendor in vendors
+    ]
+
+
+def _health(vendors: list[Vendor]) -> Mapping[int, health.HealthStatus]:
+    """By vendor; empty while Redis does not answer."""
+    try:
+        return health.at(settings.REDIS_URL).looks({vendor.pk: health.HealthPolicy.of(vendor) for vendor in vendors})
+    except health.HealthStoreUnreachable:
+        return {}
+
+
+def _row(
+    vendor: Vendor,
+    queue: VendorQueue,
+    today: dict[str, int],
+    status: health.HealthStatus | None,
+    reports: dict[str, int],
+    now: datetime,
+    counted: bool,
 ) -> VendorRow:
-    """counted: whether the viewer may see how much mail of all sponsors waits."""
-    limits = limits_of(vendor)
-    window = eta.call_ends(vendor.pk, 0, limits)
-    full = meters(limits, window[0] if window else None)
-    row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today, counted_at=queue.counted_at)
+    row = VendorRow(
+        vendor, queue.limits, meters(queue.limits, eta.vendor_window(queue)), queue.jobs, queue.mine,
+        today=today, counted_at=queue.counted_at, reports=reports,
+    )  # fmt: skip
     row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
-    _healthy(row, queue, now)
-    return row
-
-
-def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
-    """Fill in whether the vendor accepts work, from API clients and from our senders."""
-    status: health.HealthStatus | None
-    try:
-        status = health.at(settings.REDIS_URL).look(row.vendor.pk, health.HealthPolicy.of(row.vendor))
+    if status:
         row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
-    except health.HealthStoreUnreachable:
-        status = None
     shut = _shut(row, queue, status, now)
     row.accepting, row.open = shut or _("yes"), not shut
+    return row
 
 
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
     """Why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
-    vendor, logins = row.vendor, row.vendor.credentials.all()
+    vendor, logins = row.vendor, queue.logins.values()
     closed = [login.retry_after_until for login in logins if login.retry_after_until]
     if queue.halted:
         return _("halted: %(why)s") % {"why": queue.halted}
@@ -275,18 +301,11 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
     return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""
 
 
-def _running(sponsors: Sponsors) -> list[Any]:
-    jobs: list[Any] = list(
-        Job.objects.of_sponsors(sponsors)
-        .filter(status__in=RUNNING)
-        .select_related("mailcaster", "vendor")
-        .only(*RUNNING_SHOWN)
-        .order_by("vendor", "mailcaster")[:MOST_RUNNING]
-    )
-    sums = progress.of_jobs(jobs)
-    for job in jobs:
-        job.sums = sums[job.pk]
-    return jobs
+def _running(sponsors: Sponsors) -> list[RunningJob]:
+    jobs = Job.objects.of_sponsors(sponsors).filter(status__in=RUNNING).order_by("vendor", "mailcaster")
+    rows = list(jobs.values_list("pk", "parent_id", "vendor__slug", "mailcaster__name")[:MOST_RUNNING])
+    sums = progress.of_leaves([pk for pk, *_ in rows])
+    return [RunningJob(pk, parent, slug, name or "", sums.get(pk, Progress())) for pk, parent, slug, name in rows]
 
 
 def _parked(now: datetime) -> list[tuple[datetime, int]]:

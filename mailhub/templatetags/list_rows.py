@@ -17,6 +17,8 @@ from django.utils.translation import get_language
 from campaigns import labels
 from campaigns.lifecycle import GROUPS
 from campaigns.progress import Progress
+from mailhub.operations.charts import WindowUsage
+from mailhub.operations.dashboard import RunningJob, VendorRow
 
 register = template.Library()
 KEPT = 2_000  # rows, of about a kilobyte
@@ -54,14 +56,24 @@ class PartRow(NamedTuple):
     next: str
 
 
-class RunningRow(NamedTuple):
-    """A job that a sender has, on the operations page."""
+class VendorFacts(NamedTuple):
+    """A vendor on the operations page, as VendorRow names them."""
 
     pk: int
-    parent: int | None
-    vendor: str
-    mailcaster: str
-    sums: Progress
+    slug: str
+    meters: tuple[WindowUsage, ...]
+    waiting: int
+    ends: str
+    apart: tuple[str, ...]
+    ratio: str
+    total: int
+    threshold: str
+    accepting: str
+    open: bool
+    stopped: tuple[str, ...]
+    refused_reports: str
+    trouble: str
+    trouble_at: datetime | None
 
 
 class CampaignRow(NamedTuple):
@@ -101,9 +113,20 @@ def part_row(job: Any) -> SafeString:
 
 
 @register.simple_tag
-def running_row(job: Any) -> SafeString:
-    name = job.mailcaster.name if job.mailcaster else ""
-    return _row("admin/operations/running.html", RunningRow(job.pk, job.parent_id, job.vendor.slug, name, job.sums))
+def running_row(job: RunningJob) -> SafeString:
+    return _row("admin/operations/running.html", job)
+
+
+@register.simple_tag
+def vendor_row(row: VendorRow, sees_recipients: bool) -> SafeString:
+    """sees_recipients: a vendor's last error may name some."""
+    trouble = row.trouble if sees_recipients else ""
+    facts = VendorFacts(
+        row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, row.ends, tuple(row.apart), row.ratio,
+        row.total, row.threshold, row.accepting, row.open, tuple(row.stopped), row.refused_reports, trouble,
+        row.trouble_at if trouble else None,
+    )  # fmt: skip
+    return _row("admin/operations/vendor_row.html", facts)
 
 
 @register.simple_tag

@@ -21,10 +21,10 @@ SteadyClock is the clock of this process that is compared with Redis's.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
@@ -180,8 +180,19 @@ class Throttle(_Script):
 
         Unix seconds; for a call in flight the latest possible end. Only the newest `most` of each.
         """
-        vendor, credential = (self._stamps(key, most) for key in _keys(scope.vendor_id, [scope.credential_id]))
-        return vendor, credential
+        return self.places_of([(scope, most)])[0]
+
+    def places_of(self, asked: Sequence[tuple[Scope, int]]) -> list[tuple[list[float], list[float]]]:
+        """`places` of each of these scopes, in one word with Redis."""
+        pipe = self._redis.pipeline(transaction=False)
+        for scope, most in asked:
+            for key in _keys(scope.vendor_id, [scope.credential_id]):
+                pipe.zrevrangebyscore(key, "(+inf", "(0", start=0, num=most, withscores=True)
+        try:
+            found = [[row[1] / 1e6 for row in reversed(rows)] for rows in pipe.execute()]
+        except RedisError as error:
+            raise ThrottleUnreachable(str(error)) from error
+        return list(zip(found[::2], found[1::2], strict=True))
 
     def counts(self, windows: Mapping[int, Iterable[float]]) -> dict[int, tuple[int, list[int]]]:
         """For monitors: by vendor the places of calls in flight, and those in each of its windows (seconds)."""
@@ -204,13 +215,6 @@ class Throttle(_Script):
         reply = self._run((_keys(vendor_id, []), [*self._head("granted"), generation]))
         word, cut = _parsed(reply)
         return _trail(reply[2], bool(cut)) if word == "trail" else None
-
-    def _stamps(self, key: str, most: int) -> list[float]:
-        try:
-            rows = self._redis.zrevrangebyscore(key, "(+inf", "(0", start=0, num=most, withscores=True)
-        except RedisError as error:
-            raise ThrottleUnreachable(str(error)) from error
-        return [row[1] / 1e6 for row in reversed(cast(list[Any], rows))]
 
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
         """Write the vendor's log anew from the ledger: returns None, or Lost if it has this or a newer generation.
