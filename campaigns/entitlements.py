@@ -13,6 +13,7 @@ from django.db.models import Case, CharField, Exists, OuterRef, Q, Subquery, Val
 from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import Exact
 
+from campaigns import prepared
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topic
 from campaigns.models.identities import named_address
 from vendors import adapters
@@ -201,10 +202,12 @@ def why_held() -> Case:
     )
 
 
+_HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held()))
+
+
 def each_held(job_ids: Iterable[int]) -> dict[int, str]:
     """Why each of these jobs may not go, by its id; those that may are left out."""
-    found = Job.objects.filter(pk__in=list(job_ids)).order_by().values_list("pk", why_held())
-    return {job_id: why for job_id, why in found if why}
+    return {job_id: why for job_id, why in _HELD.of(job_ids) if why}
 
 
 def held(job_ids: Iterable[int]) -> str:

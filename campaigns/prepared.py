@@ -1,28 +1,59 @@
-"""Long statements that are read often: parsed and planned once a connection, and not each time.
+"""Statements of pages that many people look at: planned once a connection, or written once a process.
 
-Django's cursors put values into the text, so that nothing is prepared; of a statement with ten joins, planning takes
-longer than reading its few rows. PostgreSQL has to keep its sessions for this (docs/explanation/capacity.md).
+PostgreSQL has to keep its sessions for this (docs/explanation/capacity.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import psycopg
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
+from django.db.models import QuerySet
 
 
 class _PreparingCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, params: Any = None, **_: Any) -> Any:
-        return super().execute(query, params, prepare=True)
+        usual = self.connection.prepare_threshold  # None with Django: its own cursors cannot prepare
+        self.connection.prepare_threshold = 0
+        try:
+            return super().execute(query, params, prepare=True)
+        finally:
+            self.connection.prepare_threshold = usual
 
 
 def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """All rows of this statement, by Django's connection of this thread; errors are Django's.
+    """All rows of a statement, by Django's connection of this thread; parsed and planned once. Errors are Django's.
 
-    Parameters are bound by the server, so a type that it cannot see from their place needs a cast: %(ids)s::bigint[].
+    For long statements whose best plan is the same for all values. A plan for all values uses no partial index whose
+    condition is among them, and expects ten elements of each array.
     """
     connection.ensure_connection()
     with CursorWrapper(_PreparingCursor(connection.connection), connection) as cursor:
         cursor.execute(statement, params)
         return list(cursor.fetchall())
+
+
+class ByKey:
+    """The values of a queryset for rows of given keys. Django writes its statement once in a process.
+
+    build: makes the queryset, without a condition and without an order.
+    """
+
+    def __init__(self, build: Callable[[], QuerySet[Any, Any]]) -> None:
+        self._build = build
+
+    @cached_property
+    def _statement(self) -> tuple[str, tuple[Any, ...]]:
+        found = self._build()
+        statement, params = found.query.get_compiler(connection=connection).as_sql()
+        key: Any = found.model._meta.pk
+        named = f"{connection.ops.quote_name(found.model._meta.db_table)}.{connection.ops.quote_name(key.column)}"
+        return f"{statement} WHERE {named} = ANY(%s)", tuple(params)
+
+    def of(self, keys: Iterable[int]) -> list[tuple[Any, ...]]:
+        statement, params = self._statement
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [*params, list(keys)])
+            return list(cursor.fetchall())

@@ -14,7 +14,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import entitlements
+from campaigns import entitlements, prepared
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
@@ -113,6 +113,9 @@ def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> di
     return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
 
 
+_HOLDERS = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", HOLDER))
+
+
 def _say_what_holds(jobs: Sequence[Any]) -> None:
     """Adds to each job what keeps it besides its vendor, where that could be.
 
@@ -122,7 +125,7 @@ def _say_what_holds(jobs: Sequence[Any]) -> None:
     may_be_held = [job.pk for job in jobs if job.status in obstacles.MAY_BE_HELD]
     wait = [job.pk for job in jobs if job.credential.exclusive and job.status in queues.QUEUED]
     held = entitlements.each_held(may_be_held) if may_be_held else {}
-    holders = dict(Job.objects.filter(pk__in=wait).order_by().values_list("pk", HOLDER)) if wait else {}
+    holders = dict(_HOLDERS.of(wait)) if wait else {}
     for job in jobs:
         job.held, job.holder = held.get(job.pk, ""), holders.get(job.pk)
 

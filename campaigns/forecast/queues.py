@@ -15,9 +15,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
+from django.db import connection
 from django.utils.translation import gettext as _
 
-from campaigns import prepared
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
 from campaigns.forecast import kept_totals
@@ -181,7 +181,9 @@ def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str,
 
 
 def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
-    return [[what, vendor, _json(facts)] for what, vendor, facts in prepared.rows(statement, params)]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return [[what, vendor, _json(facts)] for what, vendor, facts in cursor.fetchall()]
 
 
 @lru_cache(maxsize=2)

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.urls import reverse
 
 from tests.celery_tasks import in_broker, note
 from tests.factories import unique
@@ -175,3 +176,23 @@ def test_a_get_changes_nothing(operator: Client, queue: str) -> None:
     operator.get(PAGE, {"action": "cancel", "_selected_action": id, "confirmed": "1"})
 
     assert ParkedTask.waiting.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_crontabs_time_zone_is_typed_and_checked(client: Client) -> None:
+    from django_celery_beat.models import CrontabSchedule
+
+    client.force_login(User.objects.create_superuser("root"))
+    cron = CrontabSchedule.objects.create(minute="7", hour="3", timezone="Europe/Berlin")
+    page = reverse("admin:django_celery_beat_crontabschedule_change", args=[cron.pk])
+    shown = client.get(page).content.decode()
+    assert 'value="Europe/Berlin"' in shown and "<option" not in shown
+    typed = {name: getattr(cron, name) for name in ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")}
+    assert (
+        "Mars/Base is not one of the available choices"
+        in client.post(page, {**typed, "timezone": "Mars/Base"}).content.decode()
+    )
+    typed |= {"periodictask_set-TOTAL_FORMS": "0", "periodictask_set-INITIAL_FORMS": "0"}
+    assert client.post(page, {**typed, "timezone": "Asia/Tokyo"}).status_code == 302
+    cron.refresh_from_db()
+    assert str(cron.timezone) == "Asia/Tokyo"

@@ -1,0 +1,75 @@
+"""Statements that are planned once a connection (campaigns/prepared.py)."""
+
+import pytest
+from django.db import DatabaseError, ProgrammingError, connection, transaction
+
+from campaigns import entitlements, prepared
+from campaigns.entitlements import why_held
+from campaigns.forecast import streams
+from campaigns.lifecycle import Status
+from campaigns.models import Entitlement, Job
+from tests import factories
+
+PLANNED = """
+SELECT count(*), coalesce(sum(generic_plans + custom_plans), 0) FROM pg_prepared_statements WHERE statement LIKE %s
+"""
+
+
+def planned(like: str) -> tuple[int, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(PLANNED, [like])
+        count, runs = cursor.fetchone()
+        return count, int(runs)
+
+
+@pytest.mark.django_db
+def test_a_statement_is_parsed_once_and_run_as_often_as_it_is_asked() -> None:
+    statement = "SELECT %(left)s::int + %(right)s::int AS of_this_test"
+    assert [prepared.rows(statement, {"left": number, "right": 1}) for number in (1, 2, 3)] == [[(2,)], [(3,)], [(4,)]]
+    assert planned("%AS of_this_test") == (1, 3)
+
+
+@pytest.mark.django_db
+def test_an_error_is_one_of_djangos_and_the_connection_goes_on() -> None:
+    with pytest.raises(ProgrammingError), transaction.atomic():
+        prepared.rows("SELECT nothing_of_that_name", {})
+    assert prepared.rows("SELECT 1", {}) == [(1,)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_connection_is_an_error_of_djangos_and_the_next_request_has_a_new_one() -> None:
+    pid = prepared.rows("SELECT pg_backend_pid()", {})[0][0]
+    assert connection.connection is not None
+    other = connection.copy("default")
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    other.close()
+    with pytest.raises(DatabaseError):
+        prepared.rows("SELECT pg_backend_pid()", {})
+    connection.close_if_unusable_or_obsolete()
+    assert prepared.rows("SELECT pg_backend_pid()", {})[0][0] != pid
+
+
+@pytest.mark.django_db(transaction=True)
+def test_streams_are_read_on_while_an_upgrade_adds_a_column() -> None:
+    vendor = factories.vendor(limits=[(5, 60)])
+    streams.of_vendors()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE campaigns_job ADD COLUMN of_an_upgrade int")
+    try:
+        assert vendor.slug in {one.slug for one in streams.of_vendors()}
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE campaigns_job DROP COLUMN of_an_upgrade")
+
+
+@pytest.mark.django_db
+def test_by_key_says_what_the_queryset_says_of_each_row() -> None:
+    free, barred = factories.campaign_with_job(status=Status.READY), factories.campaign_with_job(status=Status.READY)
+    Entitlement.objects.filter(sponsor=barred.sponsor_id).delete()
+    other = factories.campaign_with_job(status=Status.READY)
+    asked = [free.pk, barred.pk]
+    by_orm = dict(Job.objects.filter(pk__in=asked).order_by().values_list("pk", why_held()))
+    assert entitlements.each_held(asked) == {pk: why for pk, why in by_orm.items() if why}
+    assert set(entitlements.each_held([*asked, other.pk])) == {barred.pk}
+    assert entitlements.each_held([]) == {}
