@@ -116,6 +116,7 @@ class Rows:
             "vendor_id": self.vendor.pk,
             "number": 1,
             "verb": "stop",
+            "channel": "sms",
             "id": User.objects.latest("pk").pk,
             "app_label": "campaigns",
             "pk": {
@@ -231,6 +232,7 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
         "suppression-add-mistake": ("/suppressions/add/", {"address": "nowhere"}),
         "suppression-import-mistake": ("/suppressions/import/", {}),
         "identity-edit-mistake": (reverse("identity-edit", args=[rows.identity.pk]), {"from_address": "nowhere"}),
+        "identity-add-mistake": ("/senders/add/email/", {"name": "no name", "from_address": "nowhere"}),
         "login-mistake": ("/login/", {"username": "ann", "password": "wrong"}),
         "admin-job-stop": (jobs, {"action": "stop", "_selected_action": rows.waiting.jobs.latest("pk").pk}),
         "admin-job-retry": (jobs, {"action": "retry", "_selected_action": rows.job.pk}),
