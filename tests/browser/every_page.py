@@ -236,6 +236,10 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
         "login-mistake": ("/login/", {"username": "ann", "password": "wrong"}),
         "admin-job-stop": (jobs, {"action": "stop", "_selected_action": rows.waiting.jobs.latest("pk").pk}),
         "admin-job-retry": (jobs, {"action": "retry", "_selected_action": rows.job.pk}),
+        "admin-topic-archive": (
+            "/admin/campaigns/topic/",
+            {"action": "archive", "_selected_action": Topic.objects.latest("pk").pk},
+        ),
         "admin-attention-resend": (attention, {"decision": "resend", "cause": cause.key}),
         "admin-vendors_vendor_pause": (reverse("admin:vendors_vendor_pause", args=[rows.vendor.pk]), {}),
         "admin-parkedtask-cancel": (
