@@ -34,7 +34,7 @@ def version(row: Identity) -> str:
 def add_identity(row: Identity, by: Actor) -> bool:
     """Stores a new one; False: its sponsor has one of this name, and nothing is stored. Raises ValidationError.
 
-    The first one of its sponsor and channel is the default; another one takes the place of the one before it if it says so.
+    The first one of its sponsor and channel is the default; a later one takes its place if it says so.
     """
     entitlements.one_change()
     others = Identity.objects.filter(sponsor=row.sponsor)

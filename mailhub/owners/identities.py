@@ -206,8 +206,8 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
     on = request.POST.get("to") == "on"
     try:
         if senders.change_identity(pk, {"enabled": on}, actor(request)):
-            done = _("It is enabled: what was held goes on.") if on else _("It is disabled: nothing new goes out as it.")
-            messages.success(request, done)
+            off = _("It is disabled: nothing new goes out as it.")
+            messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     return redirect("identity", pk)
