@@ -44,8 +44,8 @@ def test_topics_are_archived_and_restored_once_after_a_question_and_only_those_o
     assert "Campaigns can name these topics again" in press(client, "restore", [offers, news])
     assert "1 restored." in press(client, "restore", [offers, news], confirmed="yes")
     assert not Topic.objects.exclude(archived_at=None).exists()
-    told = list(LogEntry.objects.order_by("pk").values_list("object_id", "change_message"))
-    assert told == [(str(offers.pk), "archived"), (str(offers.pk), "restored")]
+    kept = list(LogEntry.objects.order_by("pk").values_list("object_id", "change_message"))
+    assert kept == [(str(offers.pk), "archived"), (str(offers.pk), "restored")]
 
 
 def test_who_may_only_look_is_offered_neither() -> None:

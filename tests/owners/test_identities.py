@@ -154,8 +154,8 @@ def test_whoever_may_disables_and_enables_one_once(client, sponsor):
         assert [said in one for one in shown] == [True, False]
         row.refresh_from_db()
         assert row.enabled is enabled
-    told = list(LogEntry.objects.order_by("pk").values_list("change_message", flat=True))
-    assert told == ["enabled yes → no", "enabled no → yes"]
+    kept = list(LogEntry.objects.order_by("pk").values_list("change_message", flat=True))
+    assert kept == ["enabled yes → no", "enabled no → yes"]
     theirs = Identity.objects.create(sponsor=factories.sponsor(), name="n", channel="email", from_address="n@x.invalid")
     assert client.post(f"/senders/{theirs.pk}/switch/", {"to": "off"}).status_code == 404
     theirs.refresh_from_db()

@@ -95,11 +95,11 @@ document.addEventListener("htmx:afterSwap", ({ detail: { elt, xhr } }) => {
 });
 
 // Nothing asks again for an upload, which says itself that it was cut off (wizard.js).
-const toldThere = ({ target }, status) => target.matches("[data-upload]") && (status === 0 || status >= 500);
-for (const name of ["sendError", "timeout"]) document.addEventListener(`htmx:${name}`, (event) => { if (!toldThere(event, 0)) freeze(0); });
+const saysItself = ({ target }, status) => target.matches("[data-upload]") && (status === 0 || status >= 500);
+for (const name of ["sendError", "timeout"]) document.addEventListener(`htmx:${name}`, (event) => { if (!saysItself(event, 0)) freeze(0); });
 document.addEventListener("htmx:responseError", (event) => {
   const { xhr } = event.detail;
-  if (!toldThere(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
+  if (!saysItself(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
 });
 document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of")); });
 
