@@ -83,7 +83,7 @@ NO_PAGES = {
         "draft_send",
     ),
     *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
-    *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign"),
+    *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
     *("webhook-remove", "key-revoke", "vendors_vendor_pause"),
 }
