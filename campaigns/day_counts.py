@@ -6,7 +6,7 @@ of the call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 MOST_SUMMED = 10_000  # rows at a time
+DAYS_SHOWN, MOST_DAYS = 30, 366  # where nobody says how many, and of one question
 # Parts of the statements that store reports and events. In `changed`: id, campaign_id, kind, at, and before it was, at.
 OF_REPORTS = """
 INSERT INTO campaigns_daycount (day, sponsor_id, delivered, bounced)
@@ -75,8 +76,13 @@ class DaySums:
     unsubscribed: int = 0
 
 
-def of_sponsors(sponsors: Sequence[int] | None, days: int = 30) -> list[DaySums]:
-    """The last days (UTC), today's last, of these sponsors' mail; None: of all."""
+KINDS = tuple(one.name for one in fields(DaySums) if one.name != "day")
+
+
+def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[DaySums]:
+    """The last 1 to MOST_DAYS days (UTC), today's last, of these sponsors' mail; None: of all. Raises ValueError."""
+    if not 1 <= days <= MOST_DAYS:
+        raise ValueError(f"ask for 1 to {MOST_DAYS} days")
     last = timezone.now().date()
     params: Any = {"before": last - timedelta(days=days), "last": last, "sponsors": sponsors}
     with connection.cursor() as cursor:
@@ -84,6 +90,11 @@ def of_sponsors(sponsors: Sequence[int] | None, days: int = 30) -> list[DaySums]
         found = {row[0]: DaySums(*row) for row in cursor.fetchall()}
     every = (last - timedelta(days=ago) for ago in range(days - 1, -1, -1))
     return [found.get(day) or DaySums(day) for day in every]
+
+
+def total(days: Sequence[DaySums]) -> DaySums:
+    """The sums of all these days, under the last of them."""
+    return DaySums(days[-1].day, *(sum(getattr(one, name) for one in days) for name in KINDS))
 
 
 def unsubscribed(sponsor_id: int) -> None:

@@ -239,6 +239,8 @@ NAMES = (
     gettext_noop("A job's number, or the beginning of a campaign's name"),
     gettext_noop("A campaign's number, or the beginning of its name"),
     gettext_noop("Lift: they may be written to again"),
+    gettext_noop("Archive: no new campaign can name them"),
+    gettext_noop("Restore: campaigns can name them again"),
     gettext_noop("Erase the addresses: they stay suppressed"),
     gettext_noop("Release now"),
     gettext_noop("Cancel"),

@@ -6,17 +6,20 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns import entitlements, labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
+from campaigns.operators import senders
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
+from vendors.history import Actor
 from vendors.listing import badge, flag
 from vendors.models import Credential
 
@@ -123,6 +126,35 @@ class TopicAdmin(OfTheirSponsors):
     list_display = ["name", "sponsor", "title", "created_at", "archived_at"]
     list_filter = [SponsorFilter]
     search_fields = ["name", "title", "sponsor__name"]
+    actions = ["archive", "restore"]
+
+    @admin.action(description="Archive: no new campaign can name them", permissions=["change"])
+    def archive(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
+        return self._archive(request, rows, "archive")
+
+    @admin.action(description="Restore: campaigns can name them again", permissions=["change"])
+    def restore(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
+        return self._archive(request, rows, "restore")
+
+    def _archive(self, request: HttpRequest, rows: QuerySet[Topic], action: str) -> TemplateResponse | None:
+        """Asks first; then it is done with those that were shown. A second press changes nothing."""
+        archived = action == "archive"
+        meant = list(rows.filter(archived_at__isnull=archived))
+        if "confirmed" in request.POST or not meant:
+            by = Actor(request.user.get_username(), request.user.pk)
+            number = sum(senders.archive_topic(row.pk, archived, by) for row in meant)
+            text = gettext("%(number)s archived.") if archived else gettext("%(number)s restored.")
+            self.message_user(request, text % {"number": labels.number(number)})
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Archive topics") if archived else gettext("Restore topics"),
+            "action": action,
+            "archived": archived,
+            "topics": meant,
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "admin/campaigns/topic/archive.html", context)
 
 
 @admin.register(Entitlement)

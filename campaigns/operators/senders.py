@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib.admin.models import DELETION
+from django.contrib.admin.models import ADDITION, DELETION
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import ProtectedError
@@ -20,7 +20,7 @@ from vendors.history import Actor
 
 FIELDS = {
     "email": ("from_name", "from_address", "reply_to", "return_path", "verp", "default"),
-    "sms": ("sender_id", "numbers", "default"),
+    "sms": ("sender_id", "numbers", "stop_texts", "start_texts", "help_texts", "help_answer", "default"),
 }
 
 
@@ -28,6 +28,25 @@ def version(row: Identity) -> str:
     """A text that changes with what pages change of it."""
     values = [getattr(row, name) for name in FIELDS[row.channel]]
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
+
+
+@transaction.atomic
+def add_identity(row: Identity, by: Actor) -> bool:
+    """Stores a new one; False: its sponsor has one of this name, and nothing is stored. Raises ValidationError.
+
+    The first one of its sponsor and channel is the default; a later one takes its place if it says so.
+    """
+    entitlements.one_change()
+    others = Identity.objects.filter(sponsor=row.sponsor)
+    if others.filter(name=row.name).exists():
+        return False
+    row.full_clean(validate_unique=False, validate_constraints=False)
+    row.default = row.default or not others.filter(default=True, channel=row.channel).exists()
+    if row.default:
+        entitlements.free_default(row.sponsor, row.channel)
+    row.save()
+    history.record(by, Identity, [(row.pk, "added")], flag=ADDITION)
+    return True
 
 
 @transaction.atomic

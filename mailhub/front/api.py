@@ -8,6 +8,7 @@ from ninja.operation import Operation
 
 from mailhub.front import (
     costs,
+    days,
     files,
     finds,
     inbound,
@@ -83,6 +84,7 @@ for part in (
     inbound,
     webhooks,
     costs,
+    days,
     finds,
     topics,
 ):  # what is asked most comes first: a path is looked for in this order

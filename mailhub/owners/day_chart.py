@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from campaigns import day_counts
 from campaigns.day_counts import DaySums
 
 WIDTH, HEIGHT = 720, 120  # of the drawing; it is as wide as its page
@@ -36,9 +37,7 @@ class DayChart:
 
     @property
     def total(self) -> DaySums:
-        """The sums of all days, under the last of them."""
-        names = ("sent", "delivered", "bounced", "complained", "unsubscribed")
-        return DaySums(self.days[-1].day, *(sum(getattr(one, name) for one in self.days) for name in names))
+        return day_counts.total(self.days)
 
 
 def chart(days: Sequence[DaySums]) -> DayChart:

@@ -8,7 +8,7 @@ from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -23,7 +23,9 @@ from vendors import history
 from vendors.adapters import dkim
 from vendors.models import Vendor
 
-LOOK, LOOK_TOPICS, ADD_TOPIC = "campaigns.view_identity", "campaigns.view_topic", "campaigns.add_topic"
+LOOK, ADD, CHANGE = (f"campaigns.{verb}_identity" for verb in ("view", "add", "change"))
+LOOK_TOPICS, ADD_TOPIC = "campaigns.view_topic", "campaigns.add_topic"
+LINES = ("numbers", "stop_texts", "start_texts", "help_texts")  # of SMS: each line is one
 LOOKS = {findings.OK: "good", findings.MISSING: "bad", findings.WRONG: "bad", findings.NO_ANSWER: "warn"}
 EACH_PAGE = 50
 MOST = 500  # sponsors to choose from
@@ -61,6 +63,10 @@ def _record(row: Identity) -> tuple[str, str] | None:
         return None
 
 
+def _lines(label: Any) -> forms.CharField:
+    return forms.CharField(label=label, required=False, max_length=4_000, widget=forms.Textarea(attrs={"rows": 4}))
+
+
 class SenderForm(forms.Form):
     """What recipients see of a sender, and where their answers go."""
 
@@ -72,8 +78,12 @@ class SenderForm(forms.Form):
         label=gettext_lazy("Bounces come back to mailhub: to an address of each message"), required=False
     )
     sender_id = forms.CharField(label=gettext_lazy("Sender of the SMS"), max_length=11, required=False)
-    numbers = forms.CharField(
-        label=gettext_lazy("Numbers, one in a line"), required=False, max_length=4_000, widget=forms.Textarea
+    numbers = _lines(gettext_lazy("Numbers, one in a line"))
+    stop_texts = _lines(gettext_lazy("Further words that ask as STOP does, one in a line"))
+    start_texts = _lines(gettext_lazy("Further words that ask as START does, one in a line"))
+    help_texts = _lines(gettext_lazy("Further words that ask as HELP does, one in a line"))
+    help_answer = forms.CharField(
+        label=gettext_lazy("Answer to HELP; empty: none is sent"), required=False, max_length=480, widget=forms.Textarea
     )
     default = forms.BooleanField(
         label=gettext_lazy("The default: of campaigns and requests that name none"), required=False
@@ -81,20 +91,75 @@ class SenderForm(forms.Form):
 
     def __init__(self, row: Identity, given: Any = None) -> None:
         known = {name: getattr(row, name) for name in senders.FIELDS[row.channel]}
-        if "numbers" in known:
-            known["numbers"] = "\n".join(known["numbers"])
+        known |= {name: "\n".join(known[name]) for name in LINES if name in known}
         if row.default:  # another one takes its place
             del known["default"]
         super().__init__(given, initial=known)
-        for name in self.fields.keys() - known.keys():
+        for name in {*SenderForm.base_fields} - known.keys():
             del self.fields[name]
 
-    def clean_numbers(self) -> list[str]:
-        """The lines that are not blank."""
-        return [line.strip() for line in self.cleaned_data["numbers"].splitlines() if line.strip()]
+    def clean(self) -> dict[str, Any]:
+        """Of what has lines, those that are not blank."""
+        cleaned = super().clean() or {}
+        lines = {name: cleaned[name].splitlines() for name in LINES if name in cleaned}
+        return cleaned | {name: [one.strip() for one in found if one.strip()] for name, found in lines.items()}
 
 
-@page(LOOK, "campaigns.change_identity")
+class NewSenderForm(SenderForm):
+    """A new one, of one of the user's sponsors."""
+
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
+    name = forms.CharField(
+        label=gettext_lazy("Name, by which campaigns and programs name it: letters, digits, . _ -"), max_length=50
+    )
+    field_order = ("sponsor", "name")
+
+    def __init__(self, row: Identity, mine: Any, given: Any = None) -> None:
+        super().__init__(row, given)
+        field: Any = self.fields["sponsor"]
+        field.queryset = mine
+
+
+@page(LOOK, ADD)
+@require_http_methods(["GET", "POST"])
+def add(request: HttpRequest, channel: str) -> HttpResponse:
+    """A new one for e-mail or SMS; a second press changes nothing."""
+    if channel not in senders.FIELDS:
+        raise Http404
+    row = Identity(channel=channel)
+    form = NewSenderForm(row, Sponsor.objects.of_sponsors(sponsors_of(request.user)), request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        for name, value in form.cleaned_data.items():
+            setattr(row, name, value)
+        try:
+            if senders.add_identity(row, actor(request)):
+                messages.success(request, _("The sender identity “%(name)s” is there.") % {"name": row.name})
+                return redirect("identity", row.pk)
+            known = Identity.objects.get(sponsor=row.sponsor, name=row.name)
+            if _is_so(known, row):
+                messages.info(request, _("It was there already."))
+                return redirect("identity", known.pk)
+            form.add_error("name", _("There is a sender identity of this name already."))
+        except ValidationError as error:
+            _refused(form, error)
+    facts = {"form": form, "channel": channel}
+    return render(request, "owners/identities/add.html", facts, status=422 if form.errors else 200)
+
+
+def _is_so(known: Identity, typed: Identity) -> bool:
+    """The stored one is as the form says. Raises ValidationError."""
+    typed.pk, typed.default = known.pk, known.default
+    typed.full_clean(validate_unique=False, validate_constraints=False)
+    return known.channel == typed.channel and senders.version(known) == senders.version(typed)
+
+
+def _refused(form: forms.Form, error: ValidationError) -> None:
+    """What the model says, beside the fields that it is about."""
+    for name, texts in getattr(error, "message_dict", {None: error.messages}).items():
+        form.add_error(name if name in form.fields else None, texts)
+
+
+@page(LOOK, CHANGE)
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Changes it from the next job on; what waits for approval is looked at again."""
@@ -107,13 +172,12 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
             messages.success(request, _("It is changed.") if changed else _("It was so already."))
             return redirect("identity", pk)
         except ValidationError as error:
-            for name, texts in getattr(error, "message_dict", {None: error.messages}).items():
-                form.add_error(name if name in form.fields else None, texts)
+            _refused(form, error)
     facts = {"identity": row, "form": form, "seen": senders.version(row)}
     return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
 
 
-@page(LOOK, "campaigns.change_identity")
+@page(LOOK, CHANGE)
 @require_POST
 def sign(request: HttpRequest, pk: int) -> HttpResponse:
     """Signs its mails with a new key, or no more; a second press changes nothing."""
@@ -129,6 +193,21 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
         else:
             senders.sign(pk, selector, actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    return redirect("identity", pk)
+
+
+@page(LOOK, CHANGE)
+@require_POST
+def switch(request: HttpRequest, pk: int) -> HttpResponse:
+    """On or off, as the form says, so that two presses are one."""
+    get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
+    on = request.POST.get("to") == "on"
+    try:
+        if senders.change_identity(pk, {"enabled": on}, actor(request)):
+            off = _("It is disabled: nothing new goes out as it.")
+            messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     return redirect("identity", pk)

@@ -83,7 +83,7 @@ NO_PAGES = {
         "draft_send",
     ),
     *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
-    *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign"),
+    *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
     *("webhook-remove", "key-revoke", "vendors_vendor_pause"),
 }
@@ -116,6 +116,7 @@ class Rows:
             "vendor_id": self.vendor.pk,
             "number": 1,
             "verb": "stop",
+            "channel": "sms",
             "id": User.objects.latest("pk").pk,
             "app_label": "campaigns",
             "pk": {
@@ -231,9 +232,14 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
         "suppression-add-mistake": ("/suppressions/add/", {"address": "nowhere"}),
         "suppression-import-mistake": ("/suppressions/import/", {}),
         "identity-edit-mistake": (reverse("identity-edit", args=[rows.identity.pk]), {"from_address": "nowhere"}),
+        "identity-add-mistake": ("/senders/add/email/", {"name": "no name", "from_address": "nowhere"}),
         "login-mistake": ("/login/", {"username": "ann", "password": "wrong"}),
         "admin-job-stop": (jobs, {"action": "stop", "_selected_action": rows.waiting.jobs.latest("pk").pk}),
         "admin-job-retry": (jobs, {"action": "retry", "_selected_action": rows.job.pk}),
+        "admin-topic-archive": (
+            "/admin/campaigns/topic/",
+            {"action": "archive", "_selected_action": Topic.objects.latest("pk").pk},
+        ),
         "admin-attention-resend": (attention, {"decision": "resend", "cause": cause.key}),
         "admin-vendors_vendor_pause": (reverse("admin:vendors_vendor_pause", args=[rows.vendor.pk]), {}),
         "admin-parkedtask-cancel": (

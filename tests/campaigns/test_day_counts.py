@@ -1,9 +1,13 @@
 """What happened by day and sponsor: each report, complaint and wish counts once; a later report corrects it."""
 
+import csv
+import io
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns import day_counts, delivery_reports
@@ -13,6 +17,7 @@ from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.links import Subscription
 from tests import factories
 from tests.campaigns.rows import accepted, logged
+from tests.terminal import Terminal
 from vendors.adapters.reports import Reported
 
 pytestmark = pytest.mark.django_db
@@ -88,3 +93,49 @@ def test_the_last_thirty_days_of_some_sponsors(job):
     assert sum(day.sent for day in day_counts.of_sponsors(None)) == 5
     assert sum(day.sent for day in day_counts.of_sponsors([other.sponsor_id])) == 2
     assert sum(day.sent for day in day_counts.of_sponsors([factories.sponsor().pk])) == 0
+
+
+def manage(*typed):
+    out = io.StringIO()
+    call_command("days", *typed, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_shows_the_days_of_one_sponsor_or_of_all_as_a_table_objects_and_a_file(job, tmp_path):
+    other, today = logged(2, [accepted()] * 2), timezone.now().date().isoformat()
+    report(job, "delivered", timezone.now())
+    report(job, "bounced", timezone.now(), 1, bounce="hard")
+    rows = [json.loads(line) for line in manage("--sponsor", job.sponsor.name, "--json").splitlines()]
+    assert len(rows) == 30
+    own = {"day": today, "sent": 3, "delivered": 1, "bounced": 1, "complained": 0, "unsubscribed": 0}
+    assert rows[-1] == own
+    of_all = [json.loads(line)["sent"] for line in manage("--days", "2", "--json").splitlines()]
+    assert len(of_all) == 2 and sum(of_all) == 5, "since midnight a sending may be of yesterday"
+    table = manage("--sponsor", other.sponsor.name, "--days", "7").splitlines()
+    assert table[-1].split() == ["together", "2", "0", "0", "0", "0"] and len(table) == 9
+    file = tmp_path / "days.csv"
+    assert manage("--csv", str(file)).endswith("30 rows\n")
+    read = list(csv.DictReader(io.StringIO(file.read_text("utf-8-sig"))))
+    assert len(read) == 30 and sum(int(row["sent"]) for row in read) == 5
+    with pytest.raises(CommandError, match="is there already"):
+        manage("--csv", str(file))
+
+
+def test_the_command_fits_80_columns_whatever_the_sums(job, monkeypatch):
+    DayCount.objects.create(day=timezone.now().date(), sponsor=job.sponsor, delivered=10**8, bounced=-(10**7))
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    call_command("days", stdout=out)
+    lines = out.lines()
+    assert max(map(len, lines)) <= 80 and len(lines) == 32
+    assert lines[0].split() == ["day", "sent", "delivered", "bounced", "complained", "unsubscribed"]
+    assert "100,000,000" in lines[-1] and "-10,000,000" in lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [(["--days", "0"], "1 to 366"), (["--days", "367"], "1 to 366"), (["--sponsor", "nobody"], "there is no sponsor")],
+)
+def test_the_command_says_what_cannot_be_asked(typed, why):
+    with pytest.raises(CommandError, match=why):
+        manage(*typed)

@@ -1,6 +1,4 @@
-"""Pages of suppressions, sender identities and topics: of the user's sponsors alone."""
-
-import re
+"""Pages of suppressions and topics: of the user's sponsors alone."""
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -10,13 +8,12 @@ from django.http import FileResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.models import Identity, Suppression, Topic
+from campaigns.models import Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
 from mailhub.front import downloads
 from tests import factories
-from tests.dns_server import dns_server
 
 pytestmark = pytest.mark.django_db
 
@@ -120,20 +117,6 @@ def test_a_large_file_lies_on_the_disk_and_few_are_made_at_a_time(client, sponso
     assert all(rsgi.FILE.search(one) for one in made) and not rsgi.FILE.search(reverse("campaign-report", args=[1]))
 
 
-def test_identities_without_secrets(client, sponsor):
-    mine = Identity(sponsor=sponsor, name="news", channel="email", from_address="news@one.invalid")
-    mine.dkim_domain, mine.dkim_selector, mine.secret = "one.invalid", "s1", {"private_key": "very secret"}
-    mine.save()
-    theirs = Identity.objects.create(
-        sponsor=factories.sponsor(), name="other", channel="email", from_address="other@two.invalid"
-    )
-    page = client.get("/senders/").content.decode()
-    assert "news@one.invalid" in page and "two.invalid" not in page
-    page = client.get(f"/senders/{mine.pk}/").content.decode()
-    assert "s1._domainkey.one.invalid" in page and "very secret" not in page
-    assert client.get(f"/senders/{theirs.pk}/").status_code == client.post(f"/senders/{theirs.pk}/").status_code == 404
-
-
 def test_a_topic_is_added_once_by_whoever_may(client, sponsor):
     given = {"sponsor": sponsor.pk, "name": "offers", "title": "Weekly offers"}
     client.post("/senders/topics/", given)
@@ -146,75 +129,6 @@ def test_a_topic_is_added_once_by_whoever_may(client, sponsor):
     assert client.post("/senders/topics/", given | {"sponsor": factories.sponsor().pk}).status_code == 404
     assert Topic.objects.get().title == "Weekly offers" and LogEntry.objects.count() == 1
     assert "Weekly offers" in client.get("/senders/topics/").content.decode()
-
-
-def test_whoever_may_changes_an_identity_that_is_as_it_was_shown(client, sponsor, settings):
-    row = Identity(sponsor=sponsor, name="news", channel="email", from_address="news@one.invalid")
-    row.save()
-    page = f"/senders/{row.pk}/edit/"
-    given = {"from_name": "News", "from_address": "hello@one.invalid", "reply_to": "", "return_path": ""}
-    assert client.get(page).status_code == client.post(page, given).status_code == 403
-    client.force_login(user("ida", sponsor, "viewer", may=["change_identity"]))
-    seen = re.search(r'name="seen" value="([^"]+)"', client.get(page).content.decode())[1]
-    assert client.post(page, given | {"seen": seen, "from_address": "no address"}).status_code == 422
-    for _ in range(2):
-        assert client.post(page, given | {"seen": seen}).status_code == 302
-    row.refresh_from_db()
-    assert row.shown == "News <hello@one.invalid>"
-    assert "from address news@one.invalid → hello@one.invalid" in LogEntry.objects.get().change_message
-    assert client.post(page, given | {"seen": seen, "from_name": "Old"}).status_code == 422
-    theirs = Identity(sponsor=factories.sponsor(), name="news", channel="email", from_address="news@one.invalid")
-    theirs.save()
-    assert client.post(f"/senders/{theirs.pk}/edit/", given).status_code == 404
-    with dns_server(settings) as server:
-        server.text("one.invalid", "v=spf1 -all")
-        asked = client.post(f"/senders/{row.pk}/").content.decode()
-    assert "v=spf1" in asked or "SPF" in asked
-    assert any(name == "one.invalid" for _, name, _ in server.asked)
-
-
-def test_whoever_may_signs_mails_chooses_the_default_and_has_bounces_come_back(client, sponsor, settings):
-    rows = [Identity(sponsor=sponsor, name=one, channel="email", from_address=f"{one}@one.invalid") for one in "ab"]
-    rows[0].default = True
-    for row in rows:
-        row.save()
-    first, second = rows
-    sign, page = f"/senders/{second.pk}/sign/", f"/senders/{second.pk}/edit/"
-    assert client.post(sign, {"selector": "m1"}).status_code == 403
-    client.force_login(user("ida", sponsor, "viewer", may=["change_identity"]))
-    assert 'name="default"' not in client.get(f"/senders/{first.pk}/edit/").content.decode()
-    seen = re.search(r'name="seen" value="([^"]+)"', client.get(page).content.decode())[1]
-    client.post(page, {"seen": seen, "from_address": "b@one.invalid", "verp": "on", "default": "on"})
-    first.refresh_from_db()
-    second.refresh_from_db()
-    assert (first.default, second.default, second.verp) == (False, True, True)
-    assert "Say under which name" in client.post(sign, {"selector": " "}, follow=True).content.decode()
-    shown = [client.post(sign, {"selector": "m1"}, follow=True).content.decode() for _ in range(2)]
-    records = {re.search(r"v=DKIM1; k=rsa; p=([\w+/=]+)", page)[1] for page in shown}
-    second.refresh_from_db()
-    assert len(records) == 1 and second.dkim.selector == "m1" and "m1._domainkey.one.invalid" in shown[1]
-    assert second.dkim.private_key not in "".join(shown) and "PRIVATE KEY" not in "".join(shown)
-    assert "secret replaced" in LogEntry.objects.first().change_message
-    assert client.post(sign, {"selector": "not a name"}, follow=True).content.decode().count("DNS can have") == 1
-    client.post(sign, {"off": "1"})
-    second.refresh_from_db()
-    assert second.dkim is None
-    theirs = Identity.objects.create(sponsor=factories.sponsor(), name="n", channel="email", from_address="n@x.invalid")
-    assert client.post(f"/senders/{theirs.pk}/sign/", {"selector": "m1"}).status_code == 404
-
-
-def test_numbers_of_sms_are_changed_line_by_line(client, sponsor):
-    row = Identity(sponsor=sponsor, name="texts", channel="sms", numbers=["+447700900001"])
-    row.save()
-    client.force_login(user("ida", sponsor, "viewer", may=["change_identity"]))
-    page = f"/senders/{row.pk}/edit/"
-    shown = client.get(page).content.decode()
-    seen = re.search(r'name="seen" value="([^"]+)"', shown)[1]
-    assert "+447700900001" in shown and "from_address" not in shown
-    assert client.post(page, {"seen": seen, "sender_id": "", "numbers": "x"}).status_code == 422
-    assert client.post(page, {"seen": seen, "numbers": "+44 7700 900001\n+44 7700 900002\n"}).status_code == 302
-    row.refresh_from_db()
-    assert row.numbers == ["+447700900001", "+447700900002"]
 
 
 def test_a_topic_is_renamed_and_one_that_nothing_names_removed(client, sponsor):

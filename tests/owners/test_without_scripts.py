@@ -23,7 +23,7 @@ from vendors.history import Actor
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 GROUPS = ("campaign owner", "integrator", "campaign approver")
-MORE = ("add_topic", "change_topic", "delete_topic", "change_suppression", "change_identity")
+MORE = ("add_topic", "change_topic", "delete_topic", "change_suppression", "add_identity", "change_identity")
 LIST = (
     b"email,first_name\nann@example.com,Ann\nbob@example.com,Bob\nno address,Cy\nBOB@example.com,Bo\ndee@example.com,\n"
 )
@@ -67,7 +67,7 @@ def test_every_verb_works_without_scripts(browser: PlainBrowser, sponsor: Sponso
     templates(browser)
     webhooks_and_keys(browser, sponsor)
     suppressions_and_topics(browser)
-    identity(browser, sponsor)
+    identity(browser)
     browser.open("/find/")
     browser.submit("Find", what="ann@example.com")
     assert "May" in browser.text
@@ -175,16 +175,27 @@ def webhooks_and_keys(browser: PlainBrowser, sponsor: Sponsor) -> None:
     keyring.forget()
 
 
-def identity(browser: PlainBrowser, sponsor: Sponsor) -> None:
-    """Its page asks the DNS, so this begins behind it."""
-    row = Identity.objects.create(sponsor=sponsor, name="news", channel="email", from_address="news@one.invalid")
-    browser.open(f"/senders/{row.pk}/edit/")
+def identity(browser: PlainBrowser) -> None:
+    browser.open("/senders/")
+    browser.follow("Add one for e-mail")
+    browser.submit("Add", name="news", from_address="news@one.invalid")
+    browser.follow("Change")
     browser.submit("Store", from_name="Acme News")
     assert Identity.objects.get().from_name == "Acme News"
+    browser.submit("Disable")
+    assert not Identity.objects.get().enabled
+    browser.submit("Enable")
+    assert Identity.objects.get().enabled
+    browser.open("/senders/")
+    browser.follow("Add one for SMS")
+    browser.submit("Add", name="texts", sender_id="Acme")
+    browser.follow("Change")
+    browser.submit("Store", stop_texts="Schluss", help_answer="Call 0800 1")
+    assert Identity.objects.get(name="texts").stop_texts == ["Schluss"]
     browser.open("/senders/")
     browser.follow("news")
     browser.submit("Make a key, and sign", selector="mailhub1")
-    assert Identity.objects.get().dkim_selector == "mailhub1" and "v=DKIM1" in browser.text
+    assert Identity.objects.get(name="news").dkim_selector == "mailhub1" and "v=DKIM1" in browser.text
 
 
 def suppressions_and_topics(browser: PlainBrowser) -> None:

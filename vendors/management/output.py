@@ -1,12 +1,14 @@
-"""Output of management commands: sentences and tables, or with --json one JSON object a line."""
+"""Output of management commands: sentences and tables, or with --json one JSON object a line; files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import orjson
-from django.core.management.base import OutputWrapper
+from django.core.management.base import CommandError, OutputWrapper
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -53,6 +55,21 @@ def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line; times in ISO 8601."""
     for row in rows:
         out.write(orjson.dumps(row, default=str).decode())
+
+
+def write_file(out: OutputWrapper, name: str, rows: int, write: Callable[[TextIO], None]) -> None:
+    """Write so many rows to a new file, for spreadsheets, or to the output (-). Raises CommandError."""
+    if name == "-":
+        write(sys.stdout)
+        return
+    try:
+        with Path(name).open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
+            write(file)
+    except FileExistsError:
+        raise CommandError(f"{name} is there already: name a new file") from None
+    except OSError as error:
+        raise CommandError(f"cannot write {name}: {error.strerror}") from error
+    out.write(f"{name}: {rows:,} rows")
 
 
 def word(value: object) -> str:

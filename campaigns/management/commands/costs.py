@@ -1,19 +1,17 @@
 """`manage.py costs`: what vendors charge, by month, sponsor and vendor."""
 
-import sys
 from argparse import ArgumentParser
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.costs import accounts
 from campaigns.costs.accounts import MonthCost
-from campaigns.models import Sponsor
+from campaigns.management.sponsors import named_sponsor
 from vendors import prices
 from vendors.management import arguments
-from vendors.management.output import write_rows
+from vendors.management.output import write_file, write_rows
 
 SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money", "doubtful")
 
@@ -35,28 +33,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         first, last = _months(options["month"])
-        sponsors = [_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
+        sponsors = [named_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
         vendors = [arguments.vendor(options["vendor"]).slug] if options["vendor"] else None
         found = accounts.of_months(first, last, sponsors, vendors)
         if options["csv"]:
-            self._write(found, options["csv"])
+            write_file(self.stdout, options["csv"], len(found), lambda file: accounts.write_csv(found, file))
             return
         write_rows(self.stdout, map(_row, found), options["json"], SHOWN)
         if not options["json"] and len(found) > 1:
             self.stdout.write(_totals(found))
-
-    def _write(self, found: list[MonthCost], name: str) -> None:
-        if name == "-":
-            accounts.write_csv(found, sys.stdout)
-            return
-        try:
-            with Path(name).open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
-                accounts.write_csv(found, file)
-        except FileExistsError:
-            raise CommandError(f"{name} is there already: name a new file") from None
-        except OSError as error:
-            raise CommandError(f"cannot write {name}: {error.strerror}") from error
-        self.stdout.write(f"{name}: {len(found):,} rows")
 
 
 def _months(text: str | None) -> tuple[date, date]:
@@ -67,13 +52,6 @@ def _months(text: str | None) -> tuple[date, date]:
     except ValueError as error:
         raise CommandError(str(error)) from None
     return month, month
-
-
-def _sponsor(name: str) -> Sponsor:
-    found = Sponsor.objects.filter(name=name).first()
-    if found is None:
-        raise CommandError(f"there is no sponsor {name!r}")
-    return found
 
 
 def _row(account: MonthCost) -> dict[str, Any]:

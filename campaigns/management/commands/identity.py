@@ -6,10 +6,9 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import ProtectedError
 
-from campaigns import entitlements
 from campaigns.management.sponsors import identity_facts, named_identity, named_sponsor
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
@@ -88,29 +87,21 @@ class Command(BaseCommand):
     def do_add(self, sponsor: str, name: str, **options: Any) -> None:
         if sum(options[one] is not None for one in ("from", "sender_id", "number")) != 1:
             raise CommandError("say --from for e-mail, or --sender-id or --number for SMS", returncode=2)
-        try:
-            with transaction.atomic():
-                who = named_sponsor(sponsor, new=options["new_sponsor"])
-                wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
-                entitlements.one_change()
-                if who.identities.filter(name=name).exists():
-                    raise IntegrityError
-                row = Identity(sponsor=who, name=name, **wanted)
-                row.default = (
-                    options["default"] or not who.identities.filter(default=True, channel=row.channel).exists()
-                )
-                arguments.check(row)
-                if row.default:
-                    entitlements.free_default(who, row.channel)
-                row.save()
-                facts.added(row)
-        except IntegrityError:
-            row = named_identity(named_sponsor(sponsor), name)
-            if faults := arguments.differences(row, wanted):
-                raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults)) from None
-            self._tell(row, "already there", options)
+        with transaction.atomic():
+            who = named_sponsor(sponsor, new=options["new_sponsor"])
+            wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
+            row = Identity(sponsor=who, name=name, default=options["default"], **wanted)
+            try:
+                added = senders.add_identity(row, Actor(arguments.person()))
+            except ValidationError as error:
+                raise arguments.refused(error) from None
+        if added:
+            self._tell(row, f"added: {row.shown}{', its default' if row.default else ''}", options)
             return
-        self._tell(row, f"added: {row.shown}{', its default' if row.default else ''}", options)
+        row = named_identity(who, name)
+        if faults := arguments.differences(row, wanted):
+            raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
+        self._tell(row, "already there", options)
 
     def do_list(self, sponsor: str | None, **options: Any) -> None:
         rows = Identity.objects.select_related("sponsor").defer("secret")

@@ -94,9 +94,13 @@ document.addEventListener("htmx:afterSwap", ({ detail: { elt, xhr } }) => {
   if (tag) tags.set(elt, tag);
 });
 
-document.addEventListener("htmx:sendError", () => freeze(0));
-document.addEventListener("htmx:timeout", () => freeze(0));
-document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => freeze(xhr.status, xhr.getResponseHeader("X-Login")));
+// Nothing asks again for an upload, which says itself that it was cut off (wizard.js).
+const saysItself = ({ target }, status) => target.matches("[data-upload]") && (status === 0 || status >= 500);
+for (const name of ["sendError", "timeout"]) document.addEventListener(`htmx:${name}`, (event) => { if (!saysItself(event, 0)) freeze(0); });
+document.addEventListener("htmx:responseError", (event) => {
+  const { xhr } = event.detail;
+  if (!saysItself(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
+});
 document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of")); });
 
 // Selection of rows. Django's script knows only the rows of the first answer.

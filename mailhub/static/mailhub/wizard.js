@@ -81,11 +81,13 @@ document.addEventListener("change", (event) => {
   if (file && !large && form.matches("[data-upload]")) form.requestSubmit();
 });
 
+// The answer that comes back has a progress of its own, so the bar never goes back.
 document.addEventListener("htmx:xhr:progress", (event) => {
   const shown = event.target.querySelector("[data-progress]");
   if (!shown || !event.detail.lengthComputable) return;
   shown.hidden = false;
-  shown.querySelector("progress").value = (100 * event.detail.loaded) / event.detail.total;
+  const bar = shown.querySelector("progress");
+  bar.value = Math.max(bar.value, (100 * event.detail.loaded) / event.detail.total);
 });
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.matches("[data-upload]")) lock(event.target, true);
@@ -95,5 +97,9 @@ document.addEventListener("htmx:afterRequest", (event) => {
 });
 
 function lock(form, locked) {
+  const shown = form.querySelector("[data-progress]");
+  shown.hidden = true;
+  shown.querySelector("progress").value = 0;
+  form.querySelector("[data-cut-off]").hidden = locked;
   for (const one of form.querySelectorAll("button[type='submit'], input[type='file']")) one.disabled = locked;
 }

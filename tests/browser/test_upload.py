@@ -1,0 +1,166 @@
+"""A large list on its way over a slow line: the bar moves, is announced, and an upload that is cut off says so."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from campaigns.models import Draft
+from tests import factories
+from tests.browser.conftest import Browsing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROWS = 300_000
+SMALL_BUFFER = 65_536  # bytes; a part of the list has to wait in the browser
+RESET = struct.pack("ii", 1, 0)  # a connection that is closed so is reset
+SEEN = """() => {
+  window.seen = []
+  const bar = document.querySelector("[data-progress] progress")
+  new MutationObserver(() => window.seen.push(bar.value)).observe(bar, {attributes: true})
+}"""
+MIDWAY = "() => window.seen.some((one) => one > 0 && one < 100)"
+
+
+class SlowLine:
+    """A line to the server that can be held: then so many bytes of each connection pass, and no more until it is free.
+
+    url: of the server, by this line.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        parts = urlsplit(upstream)
+        self._to = parts.hostname or "", parts.port or 0
+        self._listening = socket.create_server((self._to[0], 0))
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)  # its connections have it, too
+        self.url = f"http://{self._to[0]}:{self._listening.getsockname()[1]}"
+        self._most, self._free, self._open = 0, threading.Event(), set[socket.socket]()
+        self._free.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self, after: int) -> None:
+        self._most = after
+        self._free.clear()
+
+    def let_go(self) -> None:
+        self._free.set()
+
+    def cut(self) -> None:
+        """Resets all connections, on which nothing more passes."""
+        for one in list(self._open):
+            with contextlib.suppress(OSError):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._open.clear()
+
+    def close(self) -> None:
+        self._listening.close()
+        self.cut()
+        self.let_go()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(self._to)
+                self._open |= {near, far}
+                for pair in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, held: bool) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while part := source.recv(SMALL_BUFFER):
+                passed += len(part)
+                if held and passed > self._most:
+                    self._free.wait()
+                target.sendall(part)
+            target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def line(window: Browsing) -> Iterator[SlowLine]:
+    made = SlowLine(window.home)
+    window.home = made.url
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    file = tmp_path / "large.csv"
+    lines = (f"reader{n}@sandbox.example,A reader with a name {n}" for n in range(ROWS))
+    file.write_text("\n".join(["email,Given", *lines]) + "\n")
+    return file
+
+
+@pytest.fixture
+def page(window: Browsing, line: SlowLine) -> Iterator[Page]:
+    """The second step of a draft that has a small list already."""
+    factories.sponsor("Acme")
+    factories.credential(factories.vendor(casters=None))
+    page = window.open("/campaigns/new/")
+    page.get_by_label("Name of the campaign").fill("May")
+    page.get_by_label("Subject").fill("Hello")
+    page.get_by_label("Text", exact=True).fill("Good day {{ first_name }}")
+    page.get_by_role("button", name="Keep, and go on").click()
+    small = {"name": "small.csv", "mimeType": "text/csv", "buffer": b"email,Given\nann@sandbox.example,Ann\n"}
+    page.get_by_label("A spreadsheet").set_input_files(small)  # type: ignore[arg-type]
+    expect(page.get_by_role("heading", name="Take another list")).to_be_visible()
+    yield page
+    window.console[:] = [one for one in window.console if "Failed to load" not in one and "htmx:" not in one]
+
+
+def on_its_way(page: Page, line: SlowLine, large: Path) -> None:
+    page.evaluate(SEEN)
+    line.hold(after=large.stat().st_size // 10)
+    page.get_by_label("A spreadsheet").set_input_files(large)
+    page.wait_for_function(MIDWAY)
+
+
+def test_the_bar_of_a_large_upload_moves_forward_and_is_announced(
+    window: Browsing, page: Page, line: SlowLine, large: Path
+) -> None:
+    bar = page.get_by_role("progressbar", name="How much is uploaded")
+    expect(bar).to_have_count(0)
+    on_its_way(page, line, large)
+    expect(bar).to_be_visible()
+    expect(page.get_by_role("button", name="Upload and check")).to_be_disabled()
+    for width in (390, 1280):
+        window.resize(width)
+        window.fits("wizard-upload")
+    assert Draft.objects.get().list_name == "small.csv"
+    line.let_go()
+    expect(page.get_by_text("large.csv").first).to_be_visible()
+    seen = page.evaluate("window.seen")
+    assert seen == sorted(seen) and seen[-1] == 100
+    assert Draft.objects.get().list_name == "large.csv"
+
+
+def test_an_upload_that_is_cut_off_says_so_keeps_what_was_typed_and_is_sent_again(
+    window: Browsing, page: Page, line: SlowLine, large: Path
+) -> None:
+    page.get_by_label("The name of Given in the message").fill("first_name")
+    on_its_way(page, line, large)
+    line.cut()
+    alert = page.get_by_role("alert").filter(has_text="The list did not arrive")
+    expect(alert).to_be_visible()
+    for width in (390, 1280):
+        window.resize(width)
+        window.fits("wizard-cut-off")
+    expect(page.get_by_role("progressbar", name="How much is uploaded")).to_have_count(0)
+    expect(page.locator("#cut-off")).to_have_count(0)
+    expect(page.get_by_label("The name of Given in the message")).to_have_value("first_name")
+    assert page.get_by_label("A spreadsheet").evaluate("one => one.files[0].name") == "large.csv"
+    assert Draft.objects.get().list_name == "small.csv"
+    line.let_go()
+    page.get_by_role("button", name="Upload and check").click()
+    expect(page.get_by_text("large.csv").first).to_be_visible()
+    expect(alert).to_have_count(0)
+    assert Draft.objects.get().list_name == "large.csv"
