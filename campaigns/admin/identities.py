@@ -75,12 +75,17 @@ class IdentityForm(forms.ModelForm):
             raise forms.ValidationError(str(error)) from None
 
     def clean(self) -> dict[str, Any]:
-        """Without domain and selector the key is forgotten; a new default one takes the place of the one before it."""
+        """Without domain and selector the key is forgotten; a new default one takes the place of the one before it.
+
+        The first one of its sponsor and channel is the default, as at the other doors.
+        """
         cleaned = super().clean() or {}
         entitlements.one_change()  # before the numbers are compared with those of others
         if not cleaned.get("dkim_domain") and not cleaned.get("dkim_selector") and "secret" not in self.changed_data:
             cleaned["secret"] = {}
-        self.new_default = bool(cleaned.get("default")) and not self.instance.default
+        sponsor = cleaned.get("sponsor")
+        first = not self.instance.pk and sponsor and not senders.has_default(sponsor.pk, cleaned.get("channel", ""))
+        self.new_default = bool(cleaned.get("default") or first) and not self.instance.default
         if self.new_default:
             cleaned["default"] = False  # until the one before it is none any more
         return cleaned

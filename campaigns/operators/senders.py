@@ -30,6 +30,11 @@ def version(row: Identity) -> str:
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
 
 
+def has_default(sponsor_id: int | None, channel: str) -> bool:
+    """Whether campaigns of this sponsor and channel that name no identity find one."""
+    return Identity.objects.filter(sponsor=sponsor_id, channel=channel, default=True).exists()
+
+
 @transaction.atomic
 def add_identity(row: Identity, by: Actor) -> bool:
     """Stores a new one; False: its sponsor has one of this name, and nothing is stored. Raises ValidationError.
@@ -37,11 +42,10 @@ def add_identity(row: Identity, by: Actor) -> bool:
     The first one of its sponsor and channel is the default; a later one takes its place if it says so.
     """
     entitlements.one_change()
-    others = Identity.objects.filter(sponsor=row.sponsor)
-    if others.filter(name=row.name).exists():
+    if Identity.objects.filter(sponsor=row.sponsor, name=row.name).exists():
         return False
     row.full_clean(validate_unique=False, validate_constraints=False)
-    row.default = row.default or not others.filter(default=True, channel=row.channel).exists()
+    row.default = row.default or not has_default(row.sponsor_id, row.channel)
     if row.default:
         entitlements.free_default(row.sponsor, row.channel)
     row.save()

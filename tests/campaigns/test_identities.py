@@ -199,6 +199,16 @@ def test_the_page_takes_a_key_keeps_it_and_shows_it_never(admin_client: Client) 
     assert admin_client.get(URL).status_code == 200
 
 
+def test_the_first_one_of_a_sponsor_and_channel_is_the_default_in_the_admin_too(admin_client: Client) -> None:
+    velma = make.sponsor("Velma")
+    for name in ("first", "second"):
+        assert admin_client.post(f"{URL}add/", form(velma, name=name)).status_code == 302
+    first, _second = Identity.objects.order_by("pk")
+    assert [one.name for one in Identity.objects.filter(default=True)] == ["first"]
+    assert admin_client.post(f"{URL}{first.pk}/change/", form(velma, name="first")).status_code == 302
+    assert not Identity.objects.filter(default=True).exists(), "whoever clears it means it"
+
+
 def test_the_page_of_entitlements_grants_and_withdraws(admin_client: Client) -> None:
     make.sponsor("Other")
     velma, vendor = make.sponsor("Velma"), make.vendor("v")
