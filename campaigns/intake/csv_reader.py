@@ -159,8 +159,8 @@ class Table:
         for number, cells in self._records(errors="surrogateescape"):
             for column, cell in enumerate(cells, start=1):
                 if UNDECODED.search(cell):
-                    text = f"column {column}: byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {advice}"
-                    raise BadInput([RowError(number, text)])
+                    where = f"column {column}: byte 0x{byte:02x} at position {position:,} of the file is not UTF-8"
+                    raise BadInput([RowError(number, f"{where}; {advice}")])
         raise BadInput(f"byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {advice}")
 
 

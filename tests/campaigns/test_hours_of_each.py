@@ -133,7 +133,7 @@ class TestDoors:
         login = factories.credential(factories.vendor("mail", settings={"url": "http://127.0.0.1:9/"}))
         factories.entitle([factories.sponsor("Velma")], [login.vendor])
         (tmp_path / "list.csv").write_text(
-            "email,time_zone\nann@a.example,\nbob@a.example,Mars/Base\ncy@a.example,UTC\n"
+            "email,time_zone\nann@a.eu,\nbob@a.eu,Mars/Base\ncy@a.eu,UTC\n"
         )
         (tmp_path / "body.txt").write_text("Good day")
         given = [str(tmp_path / "list.csv"), "--sponsor", "Velma", "--vendor", "mail", "--subject", "Hello"]
@@ -142,7 +142,7 @@ class TestDoors:
             call_command("send_campaign", *given)
         assert not Campaign.objects.exists()
         call_command("send_campaign", *given, "--skip-bad-rows", str(tmp_path / "bad.csv"))
-        assert set(Message.objects.values_list("recipient", flat=True)) == {"ann@a.example", "cy@a.example"}
+        assert set(Message.objects.values_list("recipient", flat=True)) == {"ann@a.eu", "cy@a.eu"}
         assert "Mars/Base" in (tmp_path / "bad.csv").read_text()
 
     def test_the_forecast_says_when_nobody_gets_it(self) -> None:
