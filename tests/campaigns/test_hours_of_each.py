@@ -132,9 +132,7 @@ class TestDoors:
     def test_a_row_that_names_no_zone_of_the_list_is_a_bad_row_and_an_empty_one_is_not(self, tmp_path: Path) -> None:
         login = factories.credential(factories.vendor("mail", settings={"url": "http://127.0.0.1:9/"}))
         factories.entitle([factories.sponsor("Velma")], [login.vendor])
-        (tmp_path / "list.csv").write_text(
-            "email,time_zone\nann@a.eu,\nbob@a.eu,Mars/Base\ncy@a.eu,UTC\n"
-        )
+        (tmp_path / "list.csv").write_text("email,time_zone\nann@a.eu,\nbob@a.eu,Mars/Base\ncy@a.eu,UTC\n")
         (tmp_path / "body.txt").write_text("Good day")
         given = [str(tmp_path / "list.csv"), "--sponsor", "Velma", "--vendor", "mail", "--subject", "Hello"]
         given += ["--body", str(tmp_path / "body.txt"), "--at", "now", "--hours", "09:00-18:00", "--hours-of-each"]
