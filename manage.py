@@ -3,11 +3,16 @@
 
 import os
 import sys
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
+AT_ONCE = {  # said before anything is loaded, which takes seconds on a slow machine
+    "up": "mailhub starts: first PostgreSQL and Redis, then the tables, then its processes",
+    "demo": "The demo starts: first PostgreSQL and Redis, then the tables, then its processes",
+}
 INTERRUPTED = 130  # exit code, as a shell has it for a program that Ctrl-C ended
 CLOSED = 141  # exit code, as a shell has it for a program that SIGPIPE ended
 NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703")  # PostgreSQL's codes
@@ -69,12 +74,21 @@ def execute(new: bool) -> None:
         sys.exit("The database's tables are not those of this version: run manage.py migrate (`up` does it by itself)")
 
 
+def say(sentence: str) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        sys.stdout.write(f"{sentence}\n")
+        sys.stdout.flush()
+
+
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
     new = False
     with ExitStack() as stack:
         if needs_services(sys.argv[1:]):
+            began, tells = time.monotonic(), sys.argv[1] in AT_ONCE
+            if tells:
+                say(AT_ONCE[sys.argv[1]])
             from mailhub import embedded
 
             new = "DATABASE_URL" not in os.environ and sys.argv[1] not in MAKING_TABLES
@@ -83,9 +97,15 @@ def main() -> None:
                     from sandbox.demo import home
 
                     stack.enter_context(home.own())
+                own = not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"))
                 os.environ.update(embedded.ensure())
+                if tells and own:
+                    say(f"PostgreSQL and Redis answer ({time.monotonic() - began:.0f} s)")
             except embedded.EmbeddedError as why:
                 sys.exit(str(why))
+            except OSError as why:
+                home = embedded.Home().path
+                sys.exit(f"{home} cannot be used ({why.strerror or why}): set MAILHUB_HOME to a folder of yours")
         execute(new)
 
 

@@ -75,6 +75,12 @@ CALLED = f"""
 SELECT called.id FROM campaigns_job j CROSS JOIN LATERAL (SELECT u.id FROM {IN_FLIGHT}) called
 WHERE j.id = ANY(%(jobs)s) OR j.parent_id = ANY(%(jobs)s)
 """
+# After the store was taken over (recover_store) also what is not cut yet may be in doubt.
+UNCUT_DOUBTS = """
+SELECT j.id, count(*) FROM campaigns_job j JOIN campaigns_message m
+    ON m.id >= j.first_message + j.size - j.remaining AND m.id < j.first_message + j.size
+WHERE j.id = ANY(%(jobs)s) AND m.in_doubt_at IS NOT NULL GROUP BY j.id
+"""
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
@@ -83,7 +89,8 @@ def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
     asked = list(jobs)
     parents = [job.pk for job in asked if job.is_parent]
     cut = set(parents)
-    sums = {job.pk: _uncut(job) if job.is_parent else Progress() for job in asked}
+    doubts = _uncut_doubts([job.pk for job in asked if job.is_parent and job.remaining and job.in_doubt])
+    sums = {job.pk: _uncut(job, doubts.get(job.pk, 0)) if job.is_parent else Progress() for job in asked}
     for top, *counts in _leaves([job.pk for job in asked if not job.is_parent], parents):
         sums[top] = sums[top] + Progress(*counts) if top in cut else Progress(*counts)
     return sums
@@ -118,11 +125,21 @@ def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
     return [tuple([n if isinstance(n, bool) else int(n or 0) for n in row]) for row in found]
 
 
-def _uncut(job: Job) -> Progress:
+def _uncut_doubts(parents: list[int]) -> dict[int, int]:
+    """Messages in doubt that are not cut yet, by parent."""
+    if not parents:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(UNCUT_DOUBTS, {"jobs": parents})
+        return dict(cursor.fetchall())
+
+
+def _uncut(job: Job, in_doubt: int) -> Progress:
     """The part of a parent that is not cut yet; its children are added to this."""
     return Progress(
         size=job.remaining,
-        waiting=job.remaining - job.remaining_suppressed,
+        waiting=max(0, job.remaining - job.remaining_suppressed - in_doubt),
+        in_doubt=in_doubt,
         suppressed=job.remaining_suppressed,
         moving=job.status not in STILL,
         begun=job.status in GROUPS["Sending"],

@@ -25,7 +25,7 @@ from mailhub.wsgi import application  # first: it sets Django up
 
 # isort: split
 from django.conf import settings
-from django.core.handlers.wsgi import WSGIHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
@@ -144,7 +144,7 @@ class Listener:
             async with gate:
                 await self._in_a_thread(environ, protocol)
         except Problem as problem:
-            _tell(protocol, problem.response())
+            _tell(protocol, problem.response(), _environ(scope))
 
     async def _in_a_thread(self, environ: Environ, protocol: Any) -> None:
         done = self._loop.create_future()
@@ -160,7 +160,7 @@ class Listener:
                 large = _answer(self._django, environ, protocol)
             except Exception:
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-                _tell(protocol, Problem("internal", "It is in the log.").response())
+                _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
             self._loop.call_soon_threadsafe(done.set_result, large)
 
 
@@ -282,8 +282,9 @@ def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
     return response
 
 
-def _tell(protocol: Any, response: HttpResponse) -> None:
-    _guarded(response)
+def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
+    """Answers without Django. environ: of the request, which says whether it came by TLS, as Django reads it."""
+    _guarded(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 

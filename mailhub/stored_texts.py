@@ -102,6 +102,22 @@ FIXED = (
     gettext_noop("there are no recipients"),
     gettext_noop("there are no recipients: every row would be left out"),
     gettext_noop("the subject has a line break in it"),
+    gettext_noop("the list was checked once more since: look at the number of bad rows again"),
+    gettext_noop("this form has made a draft of another sponsor: open a new one"),
+    gettext_noop("save it as XLSX or as 'CSV UTF-8'"),
+    gettext_noop("save it as XLSX or as 'CSV UTF-8', or name its encoding, like cp1252 or cp1250"),
+    gettext_noop("hours by each recipient's clock begin and end with a minute"),
+    gettext_noop("hours by each recipient's clock need a column time_zone that says where each is (Europe/London)"),
+    gettext_noop("it must be known who sends a letter to oneself"),
+    gettext_noop("the number of first recipients must be 1 or more"),
+    gettext_noop("the deadline is not after the time to send at"),
+    gettext_noop("the spreadsheet is packed in a way that is not usual: save it as XLSX"),
+    gettext_noop("a tag does not end"),
+    gettext_noop("it is nested too deeply, or has too many kinds of elements"),
+    gettext_noop("it has a document type"),
+    gettext_noop("it has too many formats"),
+    gettext_noop("a text is missing"),
+    gettext_noop("only an HTML body can show images"),
     gettext_noop("the spreadsheet has no visible sheet"),
     gettext_noop("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'"),
     gettext_noop("a transactional campaign has no topic: nobody can unsubscribe from it"),
@@ -166,12 +182,49 @@ FIXED = (
     gettext_noop("each doubt that the vendor can settle waits for its turn"),
 )
 FORMS = (
+    gettext_noop("row %(row)s: %(why)s"),
     gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
     gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
     gettext_noop("%(name)s is empty, and the template shows it"),
     gettext_noop("%(count)s rows of the list are bad: correct them, or leave them out."),
     gettext_noop("there is no recipient %(number)s"),
+    gettext_noop("there is no column %(name)s: after the address there may be %(known)s"),
+    gettext_noop("there is no column %(name)s for files; the columns after the first are %(known)s"),
     gettext_noop("there is no column %(name)s"),
+    gettext_noop("the time to send at, %(when)s is past"),
+    gettext_noop("the time to send at, %(when)s is more than ten years ahead"),
+    gettext_noop("the lists of %(sponsor)s's drafts are too large together: delete some drafts"),
+    gettext_noop("%(sponsor)s has %(most)s drafts: delete some that nobody needs"),
+    gettext_noop("column %(column)s: byte %(byte)s at position %(position)s of the file is not UTF-8; %(advice)s"),
+    gettext_noop("byte %(byte)s at position %(position)s of the file is not UTF-8; %(advice)s"),
+    gettext_noop("the file is not in the encoding %(name)s; %(advice)s"),
+    gettext_noop("the files of each letter have %(size)s bytes; %(most)s are the most"),
+    gettext_noop("a campaign may have %(number)s files, and %(size)s bytes of them"),
+    gettext_noop("two files are called %(name)s"),
+    gettext_noop("sending hours %(hours)s must look like 08:00-20:00"),
+    gettext_noop("sending hours %(hours)s are no hours"),
+    gettext_noop("a letter that needs no approval has one recipient, not %(count)s"),
+    gettext_noop("campaigns of %(sponsor)s wait for approval, so it must be known who asks for this one"),
+    gettext_noop("%(count)s recipients are too many"),
+    gettext_noop("the campaign's name must have 1 to %(most)s characters"),
+    gettext_noop("there were %(count)s recipients when they were checked, and %(stored)s after"),
+    gettext_noop("the %(what)s has a NUL character in it"),
+    gettext_noop("there is no header: the first row holds the address %(name)s"),
+    gettext_noop("it has more than %(most)s addresses, which are too many at once"),
+    gettext_noop("the test-send: %(why)s"),
+    gettext_noop("a sponsor may have %(most)s: delete some; those that nobody refers to go after 30 days"),
+    gettext_noop("the file is a zip file, but no XLSX spreadsheet: it has no %(path)s"),
+    gettext_noop("a cell is larger than %(most)s characters"),
+    gettext_noop("a cell of the spreadsheet is larger than %(most)s characters"),
+    gettext_noop("the spreadsheet has more than %(most)s bytes of cells"),
+    gettext_noop("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV"),
+    gettext_noop("row %(row)s comes after row %(before)s"),
+    gettext_noop("there is no place for %(name)s"),
+    gettext_noop("the HTML shows no cid:%(name)s"),
+    gettext_noop("the HTML shows cid:%(name)s, and there is no such image"),
+    gettext_noop("the header %(name)s is mailhub's own"),
+    gettext_noop("the header %(name)s is there twice"),
+    gettext_noop("... and %(count)s more; %(total)s problems in all"),
     gettext_noop("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'"),
     gettext_noop("column %(column)s has the same name as column %(before)s: %(name)s"),
     gettext_noop("column %(column)s is called %(name)s: that is the name of the first column in every template"),
@@ -182,6 +235,9 @@ FORMS = (
     gettext_noop("the template needs %(names)s; the columns are %(known)s"),
     gettext_noop("%(address)s is not an e-mail address: %(why)s"),
     gettext_noop("%(number)s is not a phone number: %(why)s"),
+    gettext_noop(
+        "time_zone: %(name)s is no time zone of the IANA list; write it like Europe/London, or leave it empty"
+    ),
     gettext_noop("the same recipient as in row %(row)s: %(name)s"),
     gettext_noop("the file has %(size)s bytes; %(most)s are the most"),
     gettext_noop("the field %(name)s is missing"),
@@ -209,11 +265,17 @@ FORMS = (
     gettext_noop("somebody else has just decided about job %(job)s: look again"),
     gettext_noop("job %(job)s is still being finalised; try again in a moment"),
     gettext_noop("there is no template %(name)s"),
+    gettext_noop("%(name)s cannot be read: %(why)s"),
+    gettext_noop("%(name)s has %(size)s bytes; %(most)s are the most"),
+    gettext_noop("%(name)s should be a number"),
+    gettext_noop("%(name)s is not a time zone; for example Europe/London"),
+    gettext_noop("%(name)s had %(size)s bytes when it was checked, and others after"),
+    gettext_noop("%(kind)s is not the type of a file, like application/pdf"),
     gettext_noop("something went wrong that should not have (%(error)s). Nothing was sent. Please try again."),
 )
 
 
-SENTENCES = {"why"}  # what is filled in, and is a text of its own
+SENTENCES = {"why", "advice"}  # what is filled in, and is a text of its own
 
 
 def in_language(text: str) -> str:
@@ -222,6 +284,8 @@ def in_language(text: str) -> str:
         return text
     if (known := gettext(text)) != text:
         return known
+    if "\n" in text:  # problems, each on a line
+        return "\n".join(map(in_language, text.split("\n")))
     for form, pattern in _patterns():
         if found := pattern.fullmatch(text):
             given = found.groupdict()

@@ -182,7 +182,8 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     except (BadInput, TemplateError, NotEntitled):
         intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)  # its columns are worth to be known
         raise
-    made = content.compiled
+    within = contents.hours(draft)
+    made = within.with_zones(draft.channel, content.compiled) if within else content.compiled
     arrangement.needed = made.fields | made.optional
     table = intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)
     left_out, steps = intake.LeftOut(), _Steps(table, sign)

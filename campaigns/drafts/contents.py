@@ -11,7 +11,7 @@ from campaigns.content.parts import carried_by
 from campaigns.drafts import keeping
 from campaigns.drafts.blocks import CheckedRows
 from campaigns.entitlements import NotEntitled
-from campaigns.intake import BadInput
+from campaigns.intake import BadInput, Hours
 from campaigns.intake.contents import CampaignContent, compiled
 from campaigns.intake.files import CampaignFiles
 from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, TemplateVersion
@@ -84,6 +84,13 @@ def of(draft: Draft) -> CampaignContent:
         transactional=draft.transactional,
         others=entries.vendors(draft.route) if draft.route else (),
     )
+
+
+def hours(draft: Draft) -> Hours | None:
+    """Within which hours it goes. Raises BadInput."""
+    if draft.hours_from is None or draft.hours_to is None:
+        return None
+    return Hours(draft.hours_from, draft.hours_to, draft.time_zone, draft.hours_of_each)
 
 
 def headers(draft: Draft) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns import failpoints, intake
 from campaigns.content.templates import TemplateError
 from campaigns.dispatch import dispatcher
-from campaigns.drafts import contents, keeping
+from campaigns.drafts import checking, contents, keeping
 from campaigns.drafts.checking import FenceLost, Sign, claim, unexpected
 from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
 from campaigns.entitlements import NotEntitled
@@ -35,13 +35,6 @@ def at(draft: Draft) -> At:
     return draft.send_at if draft.when == "at" and draft.send_at else "nightly" if draft.when == "nightly" else "now"
 
 
-def hours(draft: Draft) -> Hours | None:
-    """Within which hours. Raises BadInput."""
-    if draft.hours_from is None or draft.hours_to is None:
-        return None
-    return Hours(draft.hours_from, draft.hours_to, draft.time_zone, draft.hours_of_each)
-
-
 def obstacle(draft: Draft) -> str:
     """Why it cannot be sent as it is, as a sentence; empty: it can."""
     facts = draft.found
@@ -58,13 +51,19 @@ def obstacle(draft: Draft) -> str:
 
 def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
     """Decides that it is sent then, as the page has shown it; `finish` does it. Raises Stale, Closed, BadInput."""
+    shown = draft.found
     draft = keeping.save(draft, WHEN, seen, values)
     if any(revision(seen, part) != revision(draft.seen, part) for part in (MESSAGE, LIST)):
         raise Stale(draft)
+    if shown and draft.found is None and checking.is_small(draft):  # these hours ask more of its rows, or less
+        checking.check(checking.ask(draft).pk)
+        draft = look(draft.pk)
     if why := obstacle(draft):
         raise BadInput(why)
+    if shown and draft.found and draft.found["good"] != shown["good"]:
+        raise BadInput("the list was checked once more since: look at the number of bad rows again")
     check_times(at(draft), None, timezone.now())
-    if within := hours(draft):
+    if within := contents.hours(draft):
         within.check_fields(draft.channel, [one["field"] for one in (draft.found or {}).get("columns", ())])
     contents.of(draft)
     mine = Draft.objects.filter(still_open(), pk=draft.pk, busy="")
@@ -99,7 +98,7 @@ def finish(draft_id: int) -> Job | None:
 
     try:
         rows = contents.recipients(draft).spooled(sign)
-        job = _accept(draft, rows, joined, draft.name, at(draft), hours(draft))
+        job = _accept(draft, rows, joined, draft.name, at(draft), contents.hours(draft))
     except FenceLost:
         return None
     except (BadInput, TemplateError, NotEntitled) as error:

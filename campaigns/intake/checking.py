@@ -43,7 +43,7 @@ def email(text: str) -> str:
     try:
         return validate_email(text, check_deliverability=False, strict=True).normalized
     except EmailNotValidError as error:
-        raise ValueError(f"{_quoted(text)} is not an e-mail address: {error}") from error
+        raise ValueError(f"{quoted(text)} is not an e-mail address: {error}") from error
 
 
 def print_address(text: str) -> str:
@@ -82,7 +82,8 @@ _BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
 }
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """In quotes, and cut after 80 characters."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 

@@ -1,14 +1,17 @@
 """Hours of the day in which a campaign is sent, as somebody asks for them."""
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from datetime import time
+from functools import cache
 from typing import Any
+from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 
-from campaigns.intake.checking import BadInput
+from campaigns.content.templates import Budget, Content, Values
+from campaigns.intake.checking import BadInput, quoted
 from campaigns.models.campaigns import ZONE_FIELD
 from vendors.models import Vendor, known_zone
 
@@ -47,6 +50,28 @@ class Hours:
             raise BadInput(
                 f"hours by each recipient's clock need a column {ZONE_FIELD} that says where each is (Europe/London)"
             )
+
+    def with_zones(self, channel: str, content: Content) -> Content:
+        """The content, which also checks where each recipient says to be, if the hours go by that."""
+        if not self.each or channel == Vendor.Channel.SMS:
+            return content
+        before = content.further
+
+        def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+            zone = fields.get(ZONE_FIELD)
+            if not (zone in (None, "") or (isinstance(zone, str) and zone in _zones())):
+                yield (
+                    f"{ZONE_FIELD}: {quoted(str(zone))} is no time zone of the IANA list; "
+                    "write it like Europe/London, or leave it empty"
+                )
+            yield from before(recipient, fields, budget) if before else ()
+
+        return replace(content, further=further)
+
+
+@cache
+def _zones() -> set[str]:
+    return available_timezones()
 
 
 def parse_hours(text: str, zone: str, each: bool = False) -> Hours:

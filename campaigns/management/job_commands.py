@@ -20,6 +20,7 @@ from vendors.management.arguments import person
 from vendors.management.output import tell, write_json
 
 NOT_YET = 3
+SHOWN = 50  # rows of a list, unless --limit says how many
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
@@ -52,6 +53,23 @@ def add_lookups(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--since", default="", metavar="TIME", help="created then or later; ISO date or time")
     parser.add_argument("--until", default="", metavar="TIME", help="created before")
+
+
+def add_limit(parser: ArgumentParser, which: str) -> None:
+    """which: of those that there are, as the newest."""
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"the {which} N; 0: all; by default {SHOWN}, with --json all"
+    )
+
+
+def limit(options: Mapping[str, Any]) -> int | None:
+    """How many rows are listed; None: all. Raises CommandError."""
+    given: int | None = options["limit"]
+    if given is None:
+        return None if options["json"] else SHOWN
+    if given < 0:
+        raise CommandError("--limit must be 0 or more")
+    return given or None
 
 
 def any_lookup(options: Mapping[str, Any]) -> bool:

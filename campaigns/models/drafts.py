@@ -125,6 +125,8 @@ class Draft(models.Model):
         parts: list[Any] = [self.list_version, self.columns, self.channel, self.subject, self.html, self.text]
         parts += [self.headers, self.transactional, self.sponsor.phone_region, self.credential_id, self.route_id]
         parts += [self.topic_id, self.identity_id]  # who is suppressed, and what a message costs
+        if self.hours_of_each and self.hours_from is not None and self.channel != Vendor.Channel.SMS:
+            parts.append("time_zone")  # each row's
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     @property

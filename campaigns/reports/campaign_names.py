@@ -28,6 +28,11 @@ SELECT c.id FROM (
     SELECT c.id, c.name FROM campaigns_campaign c WHERE {OLDER} ORDER BY c.id DESC LIMIT %(through)s
 ) c WHERE lower(c.name) LIKE %(like)s ORDER BY c.id DESC LIMIT %(most)s
 """
+# What others have decides nothing of what these sponsors are shown.
+OWN_BY_NAME = """
+SELECT c.id FROM campaigns_campaign c
+WHERE c.sponsor_id = ANY(%(sponsors)s::bigint[]) AND lower(c.name) LIKE %(like)s LIMIT %(named)s
+"""
 # By the sponsor's own index, so that it does not matter how many campaigns others have.
 NEWEST_OF_SPONSORS = f"""
 SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
@@ -39,7 +44,7 @@ SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class CampaignsNamed:
-    """ids: the newest first; common: so many begin like this that older ones may be missing."""
+    """ids: the newest first; common: so many of theirs begin like this that older ones may be missing."""
 
     ids: list[int]
     common: bool
@@ -55,7 +60,11 @@ def newest(text: str, sponsors: list[int] | None, most: int, before: int | None 
     with connection.cursor() as cursor:
         cursor.execute(BY_NAME, params)
         named = cursor.fetchall()
-        mine = [pk for pk, mine in named if mine and (before is None or pk < before)]
+        own = [pk for pk, mine in named if mine]
+        if len(named) > MOST_NAMED and sponsors is not None:
+            cursor.execute(OWN_BY_NAME, params)
+            named = own = [pk for (pk,) in cursor.fetchall()]
+        mine = [pk for pk in own if before is None or pk < before]
         if len(named) <= MOST_NAMED:
             return CampaignsNamed(sorted(mine, reverse=True)[:most], False)
         cursor.execute(NEWEST_OF_ALL if sponsors is None else NEWEST_OF_SPONSORS, params)

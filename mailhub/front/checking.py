@@ -55,7 +55,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     content = with_addresses(content, (vendor.address for vendor in vendors))
     errors = [*_texts(asked), *_times(asked, vendors[0].channel)]
     normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
-    good, more = recipients_of.check(asked.recipients, normal, content, budget)
+    checked = recipients_of.with_zones(asked, vendors[0].channel, content)
+    good, more = recipients_of.check(asked.recipients, normal, checked, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [asked.recipients[number].reference for number in good]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from django.core.exceptions import ValidationError
 
 from campaigns.content.templates import Budget, Content, OverBudget
-from campaigns.intake import AddressReader, Hours
+from campaigns.intake import AddressReader, BadInput, Hours
 from campaigns.intake.checking import faults
 from campaigns.intake.hours import parse_hours
 from campaigns.phone_numbers import known_region
@@ -39,6 +39,15 @@ def hours(asked: SendRequest, channel: str) -> Hours | None:
     found = parse_hours(f"{given.start}-{given.end}", given.time_zone, given.of_each)
     found.check_fields(channel, {name for one in asked.recipients for name in one.fields})
     return found
+
+
+def with_zones(asked: SendRequest, channel: str, content: Content) -> Content:
+    """The content, which also checks where recipients say to be, if its hours go by that."""
+    try:
+        within = hours(asked, channel)
+    except BadInput:
+        return content  # what is wrong with the hours is an error of its own
+    return within.with_zones(channel, content) if within else content
 
 
 def check(

@@ -43,7 +43,9 @@ class HoursIn(Strict):
     end: str = Field(pattern=CLOCK, description="From then on no call starts")
     time_zone: str = Field(max_length=64, description="Like Europe/London")
     of_each: bool = Field(
-        default=False, description="By each recipient's clock: where the number is, or its field time_zone says"
+        default=False,
+        description="By each recipient's clock: where the number is, or its field time_zone says; "
+        "without one, by time_zone",
     )
 
 

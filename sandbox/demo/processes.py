@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -115,11 +115,15 @@ class Hub:
         more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": str(SENDERS), "HUB_PROCESSES": "2"}
         self.process = _start(["manage.py", "up"], log, **more)
 
-    def answers(self) -> bool:
-        """Whether web and Flower answer. Raises Broken if `up` has ended."""
+    def answering(self) -> set[str]:
+        """Which of web and Flower answer. Raises Broken if `up` has ended."""
         self.check()
         login = b64encode(f"demo:{self._password}".encode()).decode()
-        return _ok(self.web + "admin/login/") and _ok(self.flower, Authorization=f"Basic {login}")
+        asked = {
+            "web": _ok(self.web + "admin/login/"),
+            "Flower": _ok(self.flower, Authorization=f"Basic {login}"),
+        }
+        return {name for name, answers in asked.items() if answers}
 
     def check(self) -> None:
         if self.process.poll() is not None:
@@ -167,13 +171,18 @@ class Processes:
             self.check()
             time.sleep(0.02)
 
-    def wait_for_hub(self) -> None:
-        """Wait until web, Flower and all workers answer. Raises Broken."""
-        end = time.monotonic() + START_SECONDS
-        while not (self.hub and self.hub.answers() and _workers() == WORKERS):
+    def wait_for_hub(self, tell: Callable[[str], None]) -> None:
+        """Wait until web, Flower and all workers answer; tells of each that does. Raises Broken."""
+        began, missing = time.monotonic(), {"web", "Flower", *WORKERS}
+        while missing:
             self.check()
-            if time.monotonic() > end:
-                raise Broken("The web server, Flower or a worker does not answer.")
+            found = missing & {*(self.hub.answering() if self.hub else ()), *_workers()}
+            missing -= found
+            seconds = time.monotonic() - began
+            if found:
+                tell(f"{', '.join(sorted(found))}: at work ({seconds:.0f} s)")
+            if missing and seconds > START_SECONDS:
+                raise Broken(f"After {seconds:.0f} seconds there is no answer of {', '.join(sorted(missing))}.")
             time.sleep(0.1)
 
     def check(self) -> None:
@@ -240,7 +249,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _workers() -> set[str]:
     """The workers that answer a ping, without their machine."""
-    answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS)) or []
+    answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS) + 1) or []
     return {name.partition("@")[0] for answer in answers for name in answer}
 
 

@@ -70,7 +70,7 @@ class TestSending:
             assert sent(take_again(job)).accepted == len(numbers) and set(server.books.values()) == {1}
 
     def test_an_e_mail_goes_by_the_zone_that_the_list_says(self, sandbox: Sandbox) -> None:
-        """Who names none, or one that nobody knows, is in that of the hours."""
+        """Who names none is in that of the hours; so is one that was stored before unknown zones were refused."""
         hours = hours_of("Europe/London", now=True)
         zones = {"ann": "Europe/London", "bob": "America/New_York", "cy": "", "dee": "Atlantis/Poseidonis"}
         rows = [(f"{who}@sandbox.example", {"time_zone": zone}) for who, zone in zones.items()]
@@ -128,6 +128,20 @@ class TestDoors:
         kept = (row.each_from, row.each_to, row.time_zone, row.hours_from)
         assert kept == (time(9), time(18), "Europe/Paris", None)
         assert quiet_hours.of_campaign(row) == QuietHours(time(18), time(9), "Europe/Paris")
+
+    def test_a_row_that_names_no_zone_of_the_list_is_a_bad_row_and_an_empty_one_is_not(self, tmp_path: Path) -> None:
+        login = factories.credential(factories.vendor("mail", settings={"url": "http://127.0.0.1:9/"}))
+        factories.entitle([factories.sponsor("Velma")], [login.vendor])
+        (tmp_path / "list.csv").write_text("email,time_zone\nann@a.eu,\nbob@a.eu,Mars/Base\ncy@a.eu,UTC\n")
+        (tmp_path / "body.txt").write_text("Good day")
+        given = [str(tmp_path / "list.csv"), "--sponsor", "Velma", "--vendor", "mail", "--subject", "Hello"]
+        given += ["--body", str(tmp_path / "body.txt"), "--at", "now", "--hours", "09:00-18:00", "--hours-of-each"]
+        with pytest.raises(CommandError, match="row 3: time_zone: 'Mars/Base' is no time zone of the IANA list"):
+            call_command("send_campaign", *given)
+        assert not Campaign.objects.exists()
+        call_command("send_campaign", *given, "--skip-bad-rows", str(tmp_path / "bad.csv"))
+        assert set(Message.objects.values_list("recipient", flat=True)) == {"ann@a.eu", "cy@a.eu"}
+        assert "Mars/Base" in (tmp_path / "bad.csv").read_text()
 
     def test_the_forecast_says_when_nobody_gets_it(self) -> None:
         login = factories.credential(factories.vendor(channel="sms", limits=[(1, 60)]))

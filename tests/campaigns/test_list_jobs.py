@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.management.commands.list_jobs import SHOWN
+from campaigns.management.job_commands import SHOWN
 from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused

@@ -215,6 +215,20 @@ class TestSearch:
         assert said in admin_client.get(CAMPAIGNS, {"q": "sum"}).content.decode()
         assert said in admin_client.get("/", {"q": "sum"}).content.decode()
 
+    def test_whether_a_beginning_is_common_is_a_matter_of_ones_own_campaigns(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(campaign_names, "MOST_NAMED", 2)
+        monkeypatch.setattr(campaign_names, "OF_SPONSORS", 1)
+        mine, others = factories.sponsor(), factories.sponsor()
+        own = [factories.campaign(1, by=mine, name=f"Summer {number}").pk for number in range(2)]
+        alone = campaign_names.newest("summer", [mine.pk], 10)
+        for number in range(3):
+            factories.campaign(1, by=others, name=f"Summer {number} of others")
+        assert campaign_names.newest("summer", [mine.pk], 10) == alone
+        assert alone == campaign_names.CampaignsNamed(own[::-1], common=False)
+        assert campaign_names.newest("summer", [others.pk], 10).common
+
     def test_a_reversed_range_says_so(self, admin_client: Client, summer: Job) -> None:
         page = admin_client.get(JOBS, {"from": "2026-11-05", "to": "2026-11-01"}).content.decode()
         assert "the first day, 2026-11-05, is after the last, 2026-11-01" in page

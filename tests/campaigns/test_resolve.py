@@ -7,6 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from campaigns import progress
 from campaigns.models import Job, Message, Resolution
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
@@ -111,6 +112,19 @@ class TestRefusals:
 
 
 class TestList:
+    def test_so_many_are_listed_as_asked_and_all_with_json(self, capsys: pytest.CaptureFixture) -> None:
+        logged(3, [in_doubt(), in_doubt(), in_doubt()])
+
+        def listed(*given: str) -> list[str]:
+            call_command("resolve", "--list", *given)
+            return capsys.readouterr().out.splitlines()
+
+        assert listed("--limit", "2")[-1] == "the first 2 of 3 messages; --limit 0 shows all"
+        assert "limit" not in listed("--limit", "0")[-1] and "limit" not in listed()[-1]
+        assert [len(listed("--json", *more)) for more in ((), ("--limit", "2"))] == [3, 2]
+        with pytest.raises(CommandError, match="--limit must be 0 or more"):
+            call_command("resolve", "--list", "--limit", "-1")
+
     def test_it_shows_what_was_seen_and_filters_by_job_and_vendor(self, capsys: pytest.CaptureFixture) -> None:
         mine, other = logged(2, [in_doubt(), accepted()]), logged(1, [in_doubt()])
         call_command("resolve", list=True, json=True)
@@ -138,3 +152,13 @@ class TestList:
             call_command("resolve", list=True, job=999999999)
         with pytest.raises(CommandError, match="there is no vendor 'unknown'; there are: known"):
             call_command("resolve", list=True, vendor="unknown")
+
+
+def test_what_is_in_doubt_before_it_is_cut_does_not_wait() -> None:
+    """After recover_store, which counts it in the parent."""
+    top, _ = family(parent="P_QUEUED", remaining=3, children=["LOGGED"], each=2)
+    Message.objects.filter(id=top.end - 1).update(dequeued_at=timezone.now(), **in_doubt())
+    Job.objects.filter(pk=top.pk).update(in_doubt=1)
+    sums = progress.of_jobs([Job.objects.get(pk=top.pk)])[top.pk]
+    assert (sums.size, sums.in_doubt) == (5, 1)
+    assert sums.waiting + sums.in_flight + sums.accepted + sums.refused + sums.in_doubt == 5

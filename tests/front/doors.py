@@ -50,7 +50,7 @@ def _filled(command: str, values: dict[str, str]) -> str:
 
 def _answers(port: int, path: str) -> bool:
     try:
-        return get(port, path)[0] == 200
+        return get(port, path, X_Forwarded_Proto="https")[0] == 200  # where HTTPS=1, else it is led there
     except OSError:
         return False
 

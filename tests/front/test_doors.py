@@ -58,6 +58,19 @@ def messages(program, length, **more):
     return head("POST", "/api/v1/messages", Content_Length=length, **headers)
 
 
+def test_what_the_event_loop_answers_itself_has_the_headers_of_a_site_behind_tls(connections):
+    program = Program()
+    with doors(BODY_SECONDS="1", HTTPS="1", ALLOWED_HOSTS="localhost") as there:
+        for proto, expected in (("https", True), ("http", False)):
+            large = messages(program, 10**9, X_Forwarded_Proto=proto)
+            (slow,) = begin(connections, there.api, messages(program, 60_000, X_Forwarded_Proto=proto) + b"{", 1)
+            elsewhere = head("GET", "/admin/", X_Forwarded_Proto=proto, Connection="close")
+            answers = [ask(there.api, large), read(slow), ask(there.api, elsewhere)]
+            assert [status for status, _ in answers] == [413, 408, 404]
+            said = [b"strict-transport-security: max-age=3600" in whole.lower() for _, whole in answers]
+            assert said == [expected] * 3
+
+
 def test_500_bodies_500_heads_and_500_requests_that_do_not_come_hold_up_nobody_and_are_ended(both, connections):
     program = Program()
     bodies = begin(connections, both.web, log_in(both)) + begin(connections, both.api, messages(program, 60_000) + b"{")

@@ -268,6 +268,20 @@ def test_hours_of_each_recipient_need_to_know_where_it_is():
     assert program.send(letter(vendor, hours=hours, body="Hi", recipients=there)).status_code == 202
 
 
+def test_a_zone_of_a_recipient_that_there_is_not_is_an_error_of_that_recipient():
+    program, vendor = Program(), api_vendor()
+    hours = {"start": "09:00", "end": "18:00", "time_zone": "UTC", "of_each": True}
+    to = {"ann": "Asia/Tokyo", "bob": "Mars/Base", "cy": "", "dee": 5}
+    rows = [{"to": f"{who}@example.com", "fields": {"time_zone": zone}} for who, zone in to.items()]
+    asked = letter(vendor, hours=hours, body="Hi", recipients=rows)
+    errors = problem(program.send(asked), "validation", 422)["errors"]
+    assert [one["pointer"] for one in errors] == ["/recipients/1/fields", "/recipients/3/fields"]
+    assert errors[0]["detail"].startswith("time_zone: 'Mars/Base' is no time zone of the IANA list")
+    assert program.send(asked | {"skip_bad_recipients": True}).status_code == 202
+    assert Job.objects.get().size == 2
+    assert program.send(asked | {"hours": hours | {"of_each": False}}).status_code == 202
+
+
 def test_a_time_that_is_past_means_now():
     program, vendor = Program(), api_vendor()
     assert program.send(letter(vendor, send_at="2020-01-01T00:00:00Z")).json()["status"] == "waiting"

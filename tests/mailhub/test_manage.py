@@ -1,6 +1,7 @@
 """manage.py starts servers for the commands that want them, and only for those."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from manage import needs_services
+from tests.waiting import DEADLINE
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("line", ["migrate", "demo --fast", "makemigrations --check --dry-run", "check", "shell"])
@@ -56,3 +60,27 @@ def test_who_closes_the_pipe_sees_no_traceback(tmp_path: Path) -> None:
             timeout=120,
         )
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_what_starts_everything_says_so_before_it_loads_anything_and_ends_early_in_a_sentence(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()  # no home can be made there
+    environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    done = subprocess.run(
+        [sys.executable, "-u", "-X", "importtime", "manage.py", command],
+        cwd=ROOT,
+        env=environment | {"MAILHUB_HOME": str(tmp_path / "file" / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    said = [number for number, line in enumerate(lines) if not line.startswith("import time:")]
+    first_of_ours = next(number for number, line in enumerate(lines) if re.search(r"\| +(mailhub|django)\b", line))
+    assert "starts" in lines[said[0]] and said[0] < first_of_ours
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert str(tmp_path / "file" / "home") in lines[said[-1]] and "MAILHUB_HOME" in lines[said[-1]]

@@ -98,7 +98,8 @@ def test_what_is_listed_as_stored_stands_where_it_is_made():
     code = "".join(path.read_text() for path in files if path.name != "stored_texts.py")
     for form in stored_texts.FORMS:
         parts = re.split(r"%\(\w+\)s|, ", form)
-        assert [part for part in parts if len(part) >= 7 and part.strip() in code], form
+        enough = min(7, max(map(len, parts)))
+        assert [part for part in parts if len(part) >= enough and part.strip() in code], form
 
 
 def test_no_listed_sentence_is_taken_for_another_that_begins_alike():

@@ -486,6 +486,31 @@ def test_hours_go_by_the_clock_of_each_recipient_if_the_list_says_where_each_one
     assert "09:00–18:00 by the clock of each recipient" in page
 
 
+def test_a_row_whose_zone_nobody_knows_is_bad_where_hours_go_by_it(client, login):
+    draft = ready(client, login, "email,first_name,time_zone\nann@a.example,Ann,UTC\nbob@a.example,Bob,Mars/Base\n")
+    of_each = SOON | {"hours_from": "09:00", "hours_to": "18:00", "hours_of_each": "on"}
+    assert draft.found["total"] == 0, "nobody has asked for the column yet"
+    page = press(client, draft, "send", **of_each)
+    assert page.wsgi_request._messages._queued_messages[0].message.startswith("1 rows of the list are bad")
+    page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
+    assert "time_zone: &#x27;Mars/Base&#x27; is no time zone of the IANA list" in page
+    page = client.get(reverse("draft_recipients", args=[draft.pk]), headers={"Accept-Language": "de"}).content.decode()
+    assert "time_zone: &#x27;Mars/Base&#x27; ist keine Zeitzone der IANA-Liste" in page
+    press(client, draft, "leave_out", total=1)
+    press(client, draft, "send", **SOON)
+    assert not Campaign.objects.exists(), "without those hours, there is one recipient more than the page has shown"
+    press(client, draft, "send", **of_each)
+    press(client, draft, "leave_out", total=1)
+    press(client, draft, "send", **of_each)
+    assert Message.objects.get().recipient == "ann@a.example"
+
+
+def test_hours_that_ask_for_zones_are_taken_at_once_if_all_are_known(client, login):
+    draft = ready(client, login, "email,first_name,time_zone\nann@a.example,Ann,UTC\nbob@a.example,Bob,\n")
+    press(client, draft, "send", **SOON | {"hours_from": "09:00", "hours_to": "18:00", "hours_of_each": "on"})
+    assert Campaign.objects.get().size == 2
+
+
 def test_a_time_that_is_past_is_refused_with_what_was_typed(client, login):
     draft = ready(client, login)
     page = press(client, draft, "send", **SOON | {"when": "at", "send_at": "2020-01-01T10:00"})

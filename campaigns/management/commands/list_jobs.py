@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -15,7 +15,6 @@ from campaigns.management import job_commands
 from campaigns.models import Job
 from vendors.management.output import write_rows
 
-SHOWN = 50
 CHUNK = 500  # jobs whose messages are summed up in one statement
 NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "suppressed", "in_doubt")
 REPORTED = ("delivered", "bounced")  # of those accepted
@@ -35,21 +34,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         job_commands.add_lookups(parser)
         parser.add_argument("--children", action="store_true", help="list the children of parents, too")
-        parser.add_argument(
-            "--limit", type=int, metavar="N", help=f"the newest N; 0: all; by default {SHOWN}, with --json all"
-        )
+        job_commands.add_limit(parser, "newest")
         parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        limit = options["limit"]
-        if limit is None:
-            limit = 0 if options["json"] else SHOWN
-        if limit < 0:
-            raise CommandError("--limit must be 0 or more")
+        limit = job_commands.limit(options)
         which = Q() if options["children"] else job_commands.whole(options)
         jobs = self._jobs(job_commands.looked_up_jobs(options).filter(which))
         columns = [name for name in COLUMNS if name != "parent" or not which]
-        write_rows(self.stdout, _facts(jobs[:limit] if limit else jobs), options["json"], columns, SPARE)
+        write_rows(self.stdout, _facts(jobs[:limit]), options["json"], columns, SPARE)
         if not options["json"] and limit and (total := jobs.count()) > limit:
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 

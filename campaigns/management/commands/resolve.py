@@ -22,7 +22,6 @@ from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 
-SHOWN = 50  # rows of the table
 CAUSES = ("messages", "vendor", "sponsor", "campaign", "key")
 COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen")
 
@@ -48,6 +47,7 @@ class Command(BaseCommand):
         parser.add_argument("--cause", metavar="KEY", help="all of this cause, as --list --causes names it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
         job_commands.add_lookups(parser)
+        job_commands.add_limit(parser, "first")
         job_commands.deciding(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
@@ -75,10 +75,11 @@ class Command(BaseCommand):
             self._settle_jobs(jobs, options)
 
     def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
-        shown = map(doubts_resolve.doubt_facts, rows.iterator() if options["json"] else rows[:SHOWN])
+        limit = job_commands.limit(options)
+        shown = map(doubts_resolve.doubt_facts, rows[:limit].iterator())
         write_rows(self.stdout, shown, options["json"], COLUMNS)
-        if not options["json"] and (total := rows.count()) > SHOWN:
-            self.stdout.write(f"the first {SHOWN} of {total:,}; --json lists all")
+        if not options["json"] and limit and (total := rows.count()) > limit:
+            self.stdout.write(f"the first {limit:,} of {total:,} messages; --limit 0 shows all")
 
     def _settle(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or person()

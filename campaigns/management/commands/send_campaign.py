@@ -6,6 +6,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -99,7 +100,7 @@ class Command(BaseCommand):
         add(
             "--hours-of-each",
             action="store_true",
-            help="--hours by each recipient's clock: where the number is, or the column time_zone says; else ZONE",
+            help="--hours by each recipient's clock: where the number is, or the column time_zone says; if empty: ZONE",
         )
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
         add("--first", type=int, metavar="N", help="send to the first N, then wait until resume_job lets the rest go")
@@ -182,6 +183,8 @@ def _accept(
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
     typed = options["region"]
     region = sponsor.phone_region if typed is None else region_of(sponsor, vendor.channel, typed)
+    if hours:
+        content = replace(content, compiled=hours.with_zones(vendor.channel, content.compiled))
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
     if options["preview"] or options["check"]:
         campaign = content.campaign(topic, options["transactional"])

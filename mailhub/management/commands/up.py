@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,11 @@ class Command(BaseCommand):
         password = os.environ.setdefault("FLOWER_BASIC_AUTH", f"mailhub:{secrets.token_urlsafe(9)}")
         os.environ["PYTHONUNBUFFERED"] = "1"
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        began = time.monotonic()
+        self.stdout.write("Bringing the database up to date")
+        self.stdout.flush()
         call_command("migrate", verbosity=0, interactive=False, wait=True)
+        self.stdout.write(f"The database is up to date ({time.monotonic() - began:.0f} s)")
         self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
         self.stdout.write(f"API      http://127.0.0.1:{api}/api/v1/docs")
         self.stdout.write(f"Flower   http://127.0.0.1:{flower}/  user and password: {password}")

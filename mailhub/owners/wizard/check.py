@@ -162,7 +162,7 @@ def send(request: HttpRequest, draft: Draft) -> HttpResponse:
     seen = request.POST.get("seen", "")
     try:
         if "stay" in request.POST:
-            keeping.save(draft, WHEN, seen, form.values)
+            check_soon(keeping.save(draft, WHEN, seen, form.values))
             messages.success(request, _("It is kept."))
             return redirect("draft_check", draft.pk)
         draft = sending.start(draft, seen, form.values, request.user)

@@ -3,6 +3,7 @@
 import secrets
 import shutil
 import sys
+import time
 import traceback
 from contextlib import suppress
 from typing import Any
@@ -81,14 +82,16 @@ class Command(BaseCommand):
             processes.start_vendor(slug, limit, *self.story.options(slug))
         self._say("Starting web, Flower, beat and workers")
         processes.start_hub(password)
+        began = time.monotonic()
         processes.wait_for_tables()
+        self._say(f"The tables are made ({time.monotonic() - began:.0f} s)")
         processes.open_vendors()
         self.story.make_vendors(processes)
         logins.make(password)
         self._say("Loading the lists")
         self.story.load_lists()
         logins.furnish()
-        processes.wait_for_hub()
+        processes.wait_for_hub(self._say)
 
     def _report(self, processes: Processes) -> bool:
         accounts = [verify.compare(vendor) for vendor in processes.vendors.values()]
