@@ -29,6 +29,12 @@ def django_db_setup(
     with django_db_blocker.unblock():
         django_db_modify_db_settings.ready()
         emptying = Emptying()
+        from django.contrib.auth.models import Group  # when Django knows its models
+
+        from mailhub import installation
+
+        missing = set(installation.ROLES) - set(Group.objects.values_list("name", flat=True))
+        assert not missing, "migrate makes them; tests count on them"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)  # nobody attacks them; any process can check them
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.put_back())

@@ -4,9 +4,6 @@
 of itself. The fork has its own arguments, environment and files, and runs the program as `python -m program`, `python
 file` or `python -c text` does. What only a new interpreter can show (its options, its path, how it starts) is for
 subprocess.
-
-Celery's programs and Django's commands read the settings first, half a second long. From the second time on that one has
-the same environment as one before it, it is a fork of such a fork, in which Django is set up.
 """
 
 import atexit
@@ -28,9 +25,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-import django
 from django.conf import settings
-from django.db import connections
 
 PROJECT = Path(__file__).parents[1]
 # Packages, and parts of them that are imported late; none reads settings, connects or starts a thread when imported.
@@ -46,8 +41,6 @@ MODULES = (
     *("uvloop", "sandbox.vendor.process"),
 )
 GREETING = b"ready\n"
-WITH_DJANGO = "with-django"
-OF_A_TEST = "PYTEST_CURRENT_TEST"  # the one variable that no program reads
 
 
 class Process:
@@ -110,7 +103,7 @@ def start(
     request = {"arguments": arguments, "env": env, "session": start_new_session}
     reads, writes = os.pipe() if pipe else (os.open(os.devnull, os.O_RDONLY), -1)
     try:
-        process = Process(_server(arguments, env), request, [reads, out, errors])
+        process = Process(_server(), request, [reads, out, errors])
     finally:
         os.close(reads)
     if pipe:
@@ -132,72 +125,47 @@ def run(arguments: list[str], *, env: dict[str, str], timeout: float) -> "subpro
 
 
 class Server:
-    """A process that is forked; it ends with the one that made it. env: Django is set up in it, with these variables."""
+    """The process that is forked; it ends with the one that made it."""
 
-    def __init__(self, env: dict[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mailhub-forks-")
         self.address = str(Path(self._folder.name, "socket"))
         self.owner = os.getpid()
-        arguments = ["-m", "tests.forks", self.address]
-        reads, writes = os.pipe()
-        with open(reads, "rb") as said, open(writes, "wb") as says:
-            self._process: subprocess.Popen[bytes] | Process
-            if env is None:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-u", *arguments],
-                    cwd=PROJECT,
-                    stdin=subprocess.PIPE,
-                    stdout=says,
-                    start_new_session=True,
-                )
-            else:
-                self._process = start([*arguments, WITH_DJANGO], env=env, stdout=says, stderr=sys.__stderr__, pipe=True)
-            says.close()
-            assert said.readline() == GREETING
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "tests.forks", self.address],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdout
+        assert self._process.stdout.readline() == GREETING
         atexit.register(self.end)
 
     def end(self) -> None:
         if os.getpid() != self.owner:
             return  # a forked child
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdin
-        self._process.stdin.close()
+        with self._process:  # closes its pipes
+            self._process.kill()
         self._folder.cleanup()
 
 
-_servers: dict[tuple[int, str], Server] = {}
-_seen: set[str] = set()
-_starting = threading.RLock()  # one server starts another
+_servers: dict[int, Server] = {}
+_starting = threading.Lock()
 
 
-def _server(arguments: list[str], env: dict[str, str]) -> Server:
-    """Which one is forked for this program."""
-    text = ""
-    if arguments[0] == "manage.py" or arguments[:2] == ["-m", "celery"]:
-        variables = {name: value for name, value in env.items() if name != OF_A_TEST}
-        text = json.dumps(variables, sort_keys=True)
+def _server() -> Server:
     with _starting:
-        if text not in _seen:
-            _seen.add(text)
-            text = ""
-        if text:
-            _made("", None)  # of which it is a fork
-        return _made(text, variables if text else None)
+        if os.getpid() not in _servers:
+            _servers[os.getpid()] = Server()
+        return _servers[os.getpid()]
 
 
-def _made(text: str, env: dict[str, str] | None) -> Server:
-    key = os.getpid(), text
-    if key not in _servers:
-        _servers[key] = Server(env)
-    return _servers[key]
-
-
-def serve(address: str, with_django: bool) -> dict[str, Any]:
+def serve(address: str) -> dict[str, Any]:
     """Answers with the id of a fork, and with its status when it has ended. Returns in each fork: its request."""
-    before = dict(os.environ)
-    _prepare(with_django)
-    more = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    for name in MODULES:
+        importlib.import_module(name)
+    assert not settings.configured and threading.active_count() == 1
     gc.collect()
     gc.freeze()
     ended, wakes = os.pipe()
@@ -224,24 +192,12 @@ def serve(address: str, with_django: bool) -> dict[str, Any]:
             if not child:
                 for one in (listener, line, *lines.values()):
                     one.detach()  # closed below, before its number is another file's
-                request["env"] = more | request["env"]
                 _settle(request, files)
                 return request
             for file in files:
                 os.close(file)
             lines[child] = line
             _say(line, child)
-
-
-def _prepare(with_django: bool) -> None:
-    for name in MODULES:
-        importlib.import_module(name)
-    if with_django:
-        importlib.import_module("mailhub.celery")
-        django.setup()
-        assert "campaigns.tasks" not in sys.modules, "it has a flag in memory that forks would share"
-        assert not any(connection.connection for connection in connections.all(initialized_only=True))
-    assert settings.configured == with_django and threading.active_count() == 1
 
 
 def _tell(lines: dict[int, socket.socket]) -> None:
@@ -287,4 +243,4 @@ def _become(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _become(serve(sys.argv[1], WITH_DJANGO in sys.argv)["arguments"])
+    _become(serve(sys.argv[1])["arguments"])

@@ -1,8 +1,8 @@
-"""A pytest plugin: what each test took, in seconds of the clock and of processors, all its processes and servers together.
+"""A pytest plugin: what each test took, in seconds of the clock and of processors, with all its processes and servers.
 
-`python -m pytest -p tests.spent ...` with SPENT_FILE in the environment, without pytest-xdist: each test is a line there,
-`wall processor test`. What a test leaves running counts for those after it. `python -m tests.spent FILE` adds them up by
-files of tests, and says which took most.
+`python -m pytest -p tests.spent ...` with SPENT_FILE in the environment, without pytest-xdist: each test is a line,
+`wall processor test`. What a test leaves running counts for those after it. `python -m tests.spent FILE` adds them up
+by files of tests, and says which took most.
 """
 
 import os
@@ -49,7 +49,7 @@ def _processors() -> float:
     global _lost, _known
     with _looking:
         found = _look()
-        # Whoever lives has what its children took, once they are waited for; nobody waited for those whose parent is gone.
+        # Whoever lives has what its children took, once they are waited for. Those without parent nobody waits for.
         gone = (_known[pid] for pid in _known.keys() - found.keys())
         _lost += sum(took for parent, took in gone if parent not in found)
         _known = found

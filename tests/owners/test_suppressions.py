@@ -13,7 +13,6 @@ from django.utils import timezone
 from campaigns.models import Identity, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
 from mailhub.front import downloads
 from tests import factories
 from tests.dns_server import dns_server
@@ -32,7 +31,6 @@ def user(name, sponsor, *groups, may=()):
 @pytest.fixture
 def sponsor(client):
     """Of Ann, who is a campaign owner and logged in."""
-    installation.create_groups()
     made = factories.sponsor()
     client.force_login(user("ann", made, "campaign owner"))
     return made
