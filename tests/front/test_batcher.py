@@ -75,10 +75,10 @@ def test_who_comes_back_at_once_is_served_with_those_who_waited(monkeypatch):
     others, answers = asked(batcher, 2, 3)
     waiting(batcher, 2)
     server.open.set()
-    for thread in first:
-        thread.join(DEADLINE)  # else the next round would wait for it and for who comes back
+    wait_until(lambda: batcher._awaited or len(server.batches) > 1, "the next round")
+    assert batcher._awaited == 3, "it waits for who comes back; before that it would wait for a fourth"
     again, again_answers = asked(batcher, 4)  # as if the first had come back
-    for thread in others + again:
+    for thread in first + others + again:
         thread.join(DEADLINE)
     assert [sorted(batch) for batch in server.batches] == [[1], [2, 3, 4]]
     assert (answers, again_answers) == ([[20], [30]], [[40]])
