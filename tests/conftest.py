@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import TransactionTestCase
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from tests.emptying import Emptying, forget_keys
 from tests.migrated import Migrated
@@ -27,6 +29,12 @@ def django_db_setup(
     with django_db_blocker.unblock():
         django_db_modify_db_settings.ready()
         emptying = Emptying()
+        from django.contrib.auth.models import Group  # when Django knows its models
+
+        from mailhub import installation
+
+        missing = set(installation.ROLES) - set(Group.objects.values_list("name", flat=True))
+        assert not missing, "migrate makes them; tests count on them"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PBKDF2PasswordHasher, "iterations", 1)  # nobody attacks them; any process can check them
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.put_back())
@@ -37,3 +45,21 @@ def django_db_setup(
 def no_known_keys() -> None:
     """Each test has a database of its own."""
     forget_keys()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def static_files_found_once() -> Iterator[None]:
+    """Each client of Django's has middleware of its own, which would look for all static files on the disk."""
+    find = WhiteNoiseMiddleware.add_files_from_finders
+    found: dict[Any, dict[str, Any]] = {}
+
+    def find_once(middleware: WhiteNoiseMiddleware) -> None:
+        settled = middleware.static_prefix, settings.STATIC_ROOT, *settings.INSTALLED_APPS
+        if settled not in found:
+            find(middleware)
+            found[settled] = dict(middleware.files)
+        middleware.files.update(found[settled])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", find_once)
+        yield

@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group, User
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
 from campaigns.models import Sponsor
-from mailhub import installation
 from tests.waiting import wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -153,7 +152,6 @@ def logged_in(browser: Browser, live_server) -> Iterator[LoggedIn]:
 
     scripts=False: their browser runs none.
     """
-    installation.create_groups()
     opened: list[Browsing] = []
 
     def one(name: str, *groups: str, of: Sponsor, page: str = "/", scripts: bool = True) -> Browsing:

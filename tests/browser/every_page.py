@@ -46,7 +46,6 @@ from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub import installation
 from mailhub.front import keys
 from mailhub.models import ApiKey
 from mailhub.owners import once
@@ -282,7 +281,6 @@ def _errors() -> dict[str, tuple[int, bytes]]:
 
 def rows(client: Client) -> Rows:
     """An evening with a bit of everything; the client is a superuser's."""
-    installation.create_groups()
     sponsor = factories.sponsor("City Library")
     other = factories.sponsor("Hooli and Sons of the Very Long Name, Incorporated")
     program = Program(sponsor)

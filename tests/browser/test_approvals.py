@@ -7,7 +7,6 @@ from playwright.sync_api import Page, expect
 
 from campaigns import intake
 from campaigns.models import Approval, Job
-from mailhub import installation
 from tests import factories
 from tests.browser.conftest import Browsing
 from vendors.history import Actor
@@ -24,7 +23,6 @@ def become(window: Browsing, user: User) -> None:
 
 
 def test_who_asked_cannot_and_another_person_lets_it_go(window: Browsing) -> None:
-    installation.create_groups()
     of = factories.sponsor("City Library")
     of.approval_above = 1
     of.save()

@@ -25,7 +25,6 @@ from campaigns.operators import actions, approving, pausing
 from campaigns.operators.approving import CannotDecide
 from campaigns.pausing import pauses
 from campaigns.sending import send
-from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses
 from tests.faults.sending import login
@@ -37,7 +36,6 @@ APPROVED, REFUSED = Approval.Verdict.APPROVED, Approval.Verdict.REFUSED
 
 
 def approver(name: str, *sponsors: Sponsor) -> User:
-    installation.create_groups()
     made = User.objects.create_user(name)
     made.groups.add(Group.objects.get(name="campaign approver"))
     for one in sponsors:

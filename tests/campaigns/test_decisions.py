@@ -21,7 +21,6 @@ JOBS, ATTENTION = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
 
 
 def person(*groups: str, name: str = "ann") -> User:
-    installation.create_groups()
     made = User.objects.create(username=name, is_staff=True)
     made.groups.set(Group.objects.filter(name__in=groups))
     return made

@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from campaigns.models import Job, Message, Resolution
 from campaigns.operators import actions
-from mailhub import installation
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 from vendors.history import Actor
 
@@ -25,7 +24,6 @@ PRESSES = ("resend", "mark_sent")
 
 @pytest.fixture
 def operator(client: Client) -> Client:
-    installation.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client.force_login(ann)
@@ -152,7 +150,6 @@ class TestOnThePage:
         assert not Resolution.objects.exists()
 
     def test_who_may_not_settle_messages_may_not_settle_jobs(self, client: Client) -> None:
-        installation.create_groups()
         eve = User.objects.create(username="eve", is_staff=True)
         eve.groups.set(Group.objects.filter(name__in=["viewer", "all sponsors"]))
         client.force_login(eve)

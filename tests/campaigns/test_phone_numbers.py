@@ -16,7 +16,6 @@ from campaigns.intake import AddressReader
 from campaigns.models import Job, Message, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
 
@@ -157,7 +156,6 @@ class TestSuppressions:
         assert self.run("erase", *whose, "(07700) 900123").startswith("1 addresses erased")
 
     def test_so_do_the_pages(self, british: Sponsor) -> None:
-        installation.create_groups()
         user = User.objects.create(username="opal", is_staff=True)
         user.groups.set(Group.objects.filter(name="operator"))
         british.users.add(user)

@@ -16,7 +16,6 @@ from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operators import actions
-from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, recount, statuses
 from vendors.history import Actor
@@ -64,7 +63,6 @@ def by_the_commands_other_look_ups(top: Job) -> None:
 
 
 def in_the_admin(top: Job) -> None:
-    installation.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client = Client()

@@ -18,7 +18,6 @@ from campaigns.intake.suppression_file import SuppressionFile, lines
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import accepted, logged, suppressed
 
@@ -136,7 +135,6 @@ class TestCommand:
 @pytest.fixture
 def operator(client: Client) -> Client:
     """An operator of one sponsor, who may not change what holds for all."""
-    installation.create_groups()
     user = User.objects.create(username="olga", is_staff=True)
     user.groups.set(Group.objects.filter(name="operator"))
     factories.sponsor("Hers").users.add(user)

@@ -5,6 +5,7 @@ armed; Django is set up once. The broker is in the memory of each fork and nobod
 and all work is found by the rows.
 """
 
+import gc
 import json
 import os
 import signal
@@ -73,7 +74,10 @@ def main() -> None:
 
     _set_task_join_will_block(True)  # as in the processes of a pool: nobody listens for results
     tasks.finish_parent.delay(0)  # Celery imports its parts when they are first used: not in each fork anew
+    "localhost".encode("idna")
     connections.close_all()
+    gc.collect()
+    gc.freeze()  # else each fork copies what its collector looks at
     for line in sys.stdin:
         request = json.loads(line)
         pid = request.get("wake")

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +16,8 @@ from django.utils import timezone
 
 from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
-from tests import factories
-from tests.programs import PROJECT, environment
+from tests import factories, forks
+from tests.programs import environment
 from vendors.models import Vendor
 
 CONCURRENCY = 4
@@ -31,18 +29,19 @@ class Driver:
 
     def __init__(self, log: IO[str], **more: str) -> None:
         self._log = log
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.driver"],
-            cwd=PROJECT,
-            env=environment(
-                **{"BROKER_URL": "memory://", "RESULT_BACKEND": "cache+memory://", "LEASE_SECONDS": "1e-9", **more}
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
+        reads, writes = os.pipe()
+        self._answers = open(reads)  # noqa: SIM115
+        with open(writes, "wb") as answers:
+            self._process = forks.start(
+                ["-m", "tests.faults.driver"],
+                env=environment(
+                    **{"BROKER_URL": "memory://", "RESULT_BACKEND": "cache+memory://", "LEASE_SECONDS": "1e-9", **more}
+                ),
+                stdout=answers,
+                stderr=log,
+                pipe=True,
+                start_new_session=True,
+            )
 
     def round(self, points: str = "", *, stopping: bool = False) -> dict[str, Any]:
         """Runs a round; with points armed it may end killed or frozen. stopping: as while the worker shuts down."""
@@ -53,10 +52,9 @@ class Driver:
         return self._ask(failing, wake=pid)
 
     def _ask(self, failing: bool = False, **request: Any) -> dict[str, Any]:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        answer = self._answers.readline()
         result = json.loads(answer) if answer else {"end": "the driver is gone"}
         if (result["end"] in ("exit 0", "killed", "frozen")) == failing:
             raise AssertionError(f"not as expected: {result}\n{self._said()}")
@@ -68,8 +66,10 @@ class Driver:
 
     def end(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
-        with self._process:  # closes its pipes
-            self._process.wait()
+        self._process.wait()
+        self._answers.close()
+        assert self._process.stdin
+        self._process.stdin.close()
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from campaigns.failover import guard, recovery
 from campaigns.failover.queries import notice
 from campaigns.models import Job, Store
 from campaigns.operators import actions
-from mailhub import installation
 from tests import factories
 from tests.campaigns.test_locks import while_it_waits
 from tests.copies import backup, restore
@@ -34,7 +33,6 @@ FRONT = ("/admin/", "/admin/operations/pulse/", "/admin/operations/halt/")
 
 
 def person(name: str, *groups: str) -> Client:
-    installation.create_groups()
     user = User.objects.create(username=name, is_staff=True)
     user.groups.set(Group.objects.filter(name__in=groups))
     client = Client()

@@ -9,7 +9,6 @@ from django.contrib.auth.models import Group, User
 
 from campaigns.models import Approval, Job, Sponsor
 from campaigns.operators import approving
-from mailhub import installation
 from mailhub.front.vendor_cache import vendor_cache
 from mailhub.models import ApiKey
 from tests.front.program import Program, api_vendor, fresh, letter, problem
@@ -49,7 +48,6 @@ def test_a_request_above_the_number_waits_and_its_key_cannot_let_it_go(program: 
     assert Job.objects.get(session__isnull=False, campaign=row.campaign_id).paused_at
     assert program.post(links["pause"]).status_code == 202
     assert "then it stays paused" in program.get(links["self"]).json()["paused"]
-    installation.create_groups()
     bob = User.objects.create_user("bob")
     bob.groups.add(Group.objects.get(name="campaign approver"))
     program.sponsor.users.add(bob)
@@ -107,7 +105,6 @@ def test_without_the_demand_a_request_costs_no_further_statement(
 
 def test_who_has_made_a_key_does_not_approve_what_it_asks_for(program: Program) -> None:
     demand(program, 0)
-    installation.create_groups()
     ann = User.objects.create_user("ann")
     ann.groups.add(Group.objects.get(name="campaign approver"))
     program.sponsor.users.add(ann)

@@ -75,6 +75,8 @@ def test_who_comes_back_at_once_is_served_with_those_who_waited(monkeypatch):
     others, answers = asked(batcher, 2, 3)
     waiting(batcher, 2)
     server.open.set()
+    wait_until(lambda: batcher._awaited or len(server.batches) > 1, "the next round")
+    assert batcher._awaited == 3, "it waits for who comes back; before that it would wait for a fourth"
     again, again_answers = asked(batcher, 4)  # as if the first had come back
     for thread in first + others + again:
         thread.join(DEADLINE)

@@ -29,8 +29,9 @@ FEW = hypothesis_settings(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def schema():
+    """Read once: what schemathesis looks up in it, and in our own code, is the same for all tests."""
     return schemathesis.openapi.from_wsgi(SCHEMA, get_wsgi_application())
 
 

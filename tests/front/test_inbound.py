@@ -21,7 +21,6 @@ from campaigns import inbound
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Job, Message, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
 from mailhub.front.receipts import known_vendors
 from tests import factories
 from tests.described.servers import ACCOUNT, TOKEN, Twilio
@@ -325,7 +324,6 @@ class TestShown:
         self, twilio: Any, velma: Identity, client: Client
     ) -> None:
         post(twilio, "My address is 5 Elm Street")
-        installation.create_groups()
         for role, sees in (("viewer", False), ("operator", True)):
             user = User.objects.create(username=role, is_staff=True)
             user.groups.set(Group.objects.filter(name=role))

@@ -17,7 +17,6 @@ from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.operators import actions
 from campaigns.results import writer
 from campaigns.webhooks import events
-from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, api_vendor, fresh, letter
@@ -91,7 +90,6 @@ def by_the_command(large: Large) -> None:
 
 
 def in_the_admin(large: Large) -> None:
-    installation.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client = Client()

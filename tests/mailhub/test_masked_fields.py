@@ -34,7 +34,6 @@ AWAY = 2  # relations between a page's model and a masked field
 
 @pytest.fixture(params=ROLES)
 def person(request: pytest.FixtureRequest, client: Client) -> Client:
-    installation.create_groups()
     user = User.objects.create(username="pat", is_staff=True)
     user.groups.set(Group.objects.filter(name__in=(request.param, "all sponsors")))
     client.force_login(user)
@@ -175,7 +174,6 @@ def test_the_paths_to_masked_fields_are_not_overlooked() -> None:
 @pytest.mark.parametrize("role", installation.ROLES)
 def test_no_role_reads_a_stored_secret_on_its_page(client: Client, role: str) -> None:
     """Django shows whoever may only look each field of a form as text."""
-    installation.create_groups()
     user = User.objects.create(username="olga", is_staff=True)
     user.groups.set(Group.objects.filter(name__in=(role, "all sponsors")))
     client.force_login(user)

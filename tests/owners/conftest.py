@@ -3,13 +3,10 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from mailhub import installation
-
 
 @pytest.fixture
 def owner(client):
     """Ann, a campaign owner who is no member of the staff, logged in."""
-    installation.create_groups()
     ann = User.objects.create_user("ann", password="a long password")
     ann.groups.add(Group.objects.get(name="campaign owner"))
     client.force_login(ann)

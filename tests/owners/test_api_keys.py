@@ -8,7 +8,6 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from mailhub import installation
 from mailhub.front import keys
 from mailhub.front.keys import keyring
 from mailhub.models import ApiKey
@@ -26,7 +25,6 @@ def user(name, *groups):
 @pytest.fixture
 def sponsor(client):
     """Of Ann, who is an integrator and logged in."""
-    installation.create_groups()
     ann = user("ann", "integrator")
     client.force_login(ann)
     made = factories.sponsor()

@@ -9,7 +9,6 @@ from django.test import Client
 
 from campaigns import intake
 from campaigns.models import Approval, Job, Sponsor
-from mailhub import installation
 from tests import factories
 from vendors.history import Actor
 
@@ -18,7 +17,6 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def of() -> Sponsor:
-    installation.create_groups()
     made = factories.sponsor()
     made.approval_above = 0
     made.save()

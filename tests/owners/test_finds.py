@@ -4,7 +4,6 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from campaigns.models import Job, Message
-from mailhub import installation
 from mailhub.front.keys import keyring
 from tests.campaigns.rows import accepted, logged
 from tests.front.program import Program, api_vendor, fresh, letter, problem
@@ -21,7 +20,6 @@ def job() -> Job:
 
 
 def log_in(client, group: str, *sponsors) -> None:
-    installation.create_groups()
     user = User.objects.create_user("ann")
     user.groups.add(Group.objects.get(name=group))
     for one in sponsors:

@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from campaigns.forecast import streams
 from campaigns.models import Approval, Draft, Identity, Job, Sponsor, Suppression, Template, Topic, Webhook
-from mailhub import installation
 from mailhub.front import keys
 from mailhub.operations import outcomes
 from mailhub.templatetags import list_rows
@@ -71,7 +70,6 @@ def statements(client: Client, pages: tuple[str, ...], *, polled: bool) -> dict[
 
 
 def owner_of(sponsor: Sponsor) -> Client:
-    installation.create_groups()
     ann = User.objects.create(username="ann")
     ann.groups.set(Group.objects.filter(name__in=["campaign owner", "integrator"]))
     sponsor.users.add(ann)

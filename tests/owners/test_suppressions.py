@@ -11,7 +11,6 @@ from django.utils import timezone
 from campaigns.models import Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
 from mailhub.front import downloads
 from tests import factories
 
@@ -29,7 +28,6 @@ def user(name, sponsor, *groups, may=()):
 @pytest.fixture
 def sponsor(client):
     """Of Ann, who is a campaign owner and logged in."""
-    installation.create_groups()
     made = factories.sponsor()
     client.force_login(user("ann", made, "campaign owner"))
     return made

@@ -8,7 +8,6 @@ from django.contrib.auth.models import Group, User
 from campaigns.models import Template, TemplateVersion
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub import installation
 from tests import factories
 from vendors.history import Actor
 
@@ -26,7 +25,6 @@ NEW = {
 @pytest.fixture
 def sponsor(client):
     """Ann's, who is a campaign owner and logged in."""
-    installation.create_groups()
     ann = User.objects.create_user("ann", password="a long password")
     ann.groups.add(Group.objects.get(name="campaign owner"))
     client.force_login(ann)

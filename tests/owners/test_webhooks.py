@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
-from mailhub import installation
 from tests import factories
 from tests.front.everything import everything
 from tests.front.program import Program, api_vendor, fresh
@@ -23,7 +22,6 @@ URL = "https://receiver.example/hook"
 @pytest.fixture
 def sponsor(client):
     """Of Ann, who is an integrator and logged in."""
-    installation.create_groups()
     ann = User.objects.create_user("ann", password="a long password")
     ann.groups.add(Group.objects.get(name="integrator"))
     client.force_login(ann)

@@ -10,7 +10,6 @@ from django.urls import resolve
 from campaigns import intake
 from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
-from mailhub import installation
 from mailhub.front.keys import keyring
 from mailhub.models import ApiKey
 from mailhub.owners import urls
@@ -40,7 +39,6 @@ ELSEWHERE = {"identity": "asks the DNS: tests/owners/test_suppressions.py"}
 
 @pytest.fixture
 def sponsor() -> Sponsor:
-    installation.create_groups()
     made = factories.sponsor("Acme")
     ann = User.objects.create_user("ann", "ann@own.example", "a long password")
     ann.groups.set(Group.objects.filter(name__in=GROUPS))

@@ -21,7 +21,6 @@ from campaigns.reports import xlsx_writer
 from campaigns.suppression import lists
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub import installation
 from mailhub.owners.wizard import uploads
 from tests import factories
 from vendors.history import Actor
@@ -37,7 +36,6 @@ SOON = {"when": "now", "time_zone": "UTC", "send_at": "", "hours_from": "", "hou
 
 @pytest.fixture
 def ann(client):
-    installation.create_groups()
     ann = User.objects.create_user("ann", email="ann@own.example", password="a long password")
     ann.groups.add(Group.objects.get(name="campaign owner"))
     client.force_login(ann)
