@@ -21,6 +21,7 @@ from benchmarks.stage import console, kept_stage, numbers, stage
 
 PAGE, POLL = 100, 30  # milliseconds that are promised
 MANY = 60  # sponsors of one owner
+LOOP = "a loop of 100,000 additions in Python"
 Query = dict[str, str]
 WHO = ("everything", "owner of one", "owner of many")
 
@@ -59,6 +60,14 @@ class Statements:
             self.count += 1
             if took > self.slowest:
                 self.slowest, self.text = took, " ".join(sql.split())
+
+
+def loop() -> float:
+    """Milliseconds of processor time of 100,000 additions: how fast this machine's processor is at the moment."""
+    began, sum_ = time.process_time(), 0
+    for number in range(100_000):
+        sum_ += number
+    return 1000 * (time.process_time() - began)
 
 
 def ask(client: Any, address: str, query: Query, polled: bool, posted: bool, requests: int) -> PageTimes:
@@ -291,25 +300,30 @@ def main(jobs: int, messages: int, requests: int) -> None:
             seed(jobs, messages, console.print)
             console.print(f"seeded in {time.perf_counter() - began:.0f} s")
         size = f"{jobs:,} jobs, {messages:,} messages"
-        measured = dict(times(requests))
+        loops: list[float] = []
+        measured = dict(times(requests, loops))
         late = [name for name, one in measured.items() if one.middle > (POLL if name.endswith("poll") else PAGE)]
         console.print(f"{len(measured)} pages and polls; {len(late)} later than {PAGE} ms (polls {POLL} ms)")
+        if loops:
+            low, middle, high = min(loops), statistics.median(loops), max(loops)
+            console.print(f"{LOOP} before each of them: {middle:.1f} ms, {low:.1f} to {high:.1f}", highlight=False)
         if "BENCH_ONLY" not in os.environ:
             unasked = not_asked({address for _who, _client, _name, address, _asked in looks()})
             console.print("not asked for:", ", ".join(unasked), soft_wrap=True)
         keep(f"Server times: {size}", "ms", {name: one.each for name, one in measured.items()})
-        busy = {name: [one.own + one.database] for name, one in measured.items()}
+        busy = {LOOP: loops} | {name: [one.own + one.database] for name, one in measured.items()}
         keep(f"Processor time of pages and their statements: {size}", "ms", busy)
 
 
-def times(requests: int) -> Iterator[tuple[str, PageTimes]]:
-    """By page, each told as soon as it is measured."""
+def times(requests: int, loops: list[float]) -> Iterator[tuple[str, PageTimes]]:
+    """By page, each told as soon as it is measured. loops: gets the time of a loop before each."""
     only = os.environ.get("BENCH_ONLY", "")
     console.print("ms, worst, processor: own + database, statements, KB, slowest statement")
     for who, client, name, address, asked in looks():
         if only not in f"{who}: {name}":
             continue
         polled, posted = name.endswith("poll"), name.endswith("post")
+        loops.append(loop())
         try:
             seen = ask(client, address, asked, polled, posted, requests)
         except LookupError as why:  # it shows nothing to this user, or nothing by a GET

@@ -21,7 +21,7 @@ from campaigns.forecast.queues import VendorQueue
 
 LATE = 5.0  # seconds
 STILL_CALLED = "1 hour"  # after a stop: by then the calls that it found in flight have long ended
-NEAR = 200  # oldest jobs of a vendor in each rank that are looked at
+NEAR = 100  # oldest jobs of a vendor in each rank that are looked at
 
 # Of a job that an idle mailcaster would take. Jobs outside their sending hours count until one has looked at them; of
 # an exclusive credential's, those of the campaign that uses it (document 001).
@@ -91,7 +91,10 @@ FROM vendors_vendor v LEFT JOIN (
 
 @dataclass(frozen=True, slots=True)
 class VendorStreams:
-    """running: streams; waiting: jobs that wait for one, oldest: the longest wait in seconds; late: those over LATE."""
+    """running: streams; waiting: jobs that wait for one, oldest: the longest wait in seconds; late: those over LATE.
+
+    waiting, late: only the first NEAR of each rank are counted.
+    """
 
     vendor_id: int
     slug: str
@@ -99,6 +102,11 @@ class VendorStreams:
     waiting: int
     oldest: float
     late: int
+
+    @property
+    def more(self) -> bool:
+        """Whether more may wait than were counted."""
+        return self.waiting >= NEAR
 
 
 def of_vendors() -> list[VendorStreams]:
@@ -113,7 +121,8 @@ def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | Non
     if seen is None:
         seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
     return [
-        f"vendor {one.slug}: {one.late:,} {'job' if one.late == 1 else 'jobs'} could be sent and no sender has begun "
+        f"vendor {one.slug}: {one.late:,}{'+' if one.more else ''} {'job' if one.late == 1 else 'jobs'} could be sent "
+        f"and no sender has begun "
         f"for {one.oldest:.0f} s: {obstacles.of_senders(seen[one.vendor_id])}"
         for one in late
         if one.vendor_id in seen

@@ -10,6 +10,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        # A try that was interrupted leaves an index that is not valid.
+        migrations.RunSQL('DROP INDEX CONCURRENTLY IF EXISTS job_stopped', migrations.RunSQL.noop),
         AddIndexConcurrently(
             'job',
             models.Index(condition=models.Q(('status', 'STOPPED')), fields=['stopped_at'], name='job_stopped'),

@@ -12,6 +12,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        # A try that was interrupted leaves an index that is not valid.
+        migrations.RunSQL('DROP INDEX CONCURRENTLY IF EXISTS job_ended', migrations.RunSQL.noop),
         AddIndexConcurrently(
             'job',
             models.Index(condition=ENDED, fields=['created_at', 'id'], name='job_ended'),

@@ -260,6 +260,7 @@ class Campaign(models.Model):
             models.Index(fields=["sponsor", "id"], name="campaign_sponsor"),
             models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
             models.Index(OpClass(Lower("name"), "text_pattern_ops"), name="campaign_lower_name"),
+            models.Index("sponsor", OpClass(Lower("name"), "text_pattern_ops"), name="campaign_sponsor_name"),
         ]
 
     def __str__(self) -> str:

@@ -17,21 +17,21 @@ LOOKED_THROUGH = 20_000  # campaigns, the newest, for a common beginning
 OF_SPONSORS = 5_000  # the same of some sponsors together, whose campaigns lie apart
 OF_ONE = 2_000  # of one sponsor at most; for more the planner would sort all that the sponsor has
 
-MINE = "(%(sponsors)s::bigint[] IS NULL OR c.sponsor_id = ANY(%(sponsors)s::bigint[]))"
 OLDER = "(%(before)s::bigint IS NULL OR c.id < %(before)s::bigint)"
-BY_NAME = f"""
-SELECT c.id, {MINE} FROM campaigns_campaign c WHERE lower(c.name) LIKE %(like)s
+BY_NAME = """
+SELECT c.id FROM campaigns_campaign c WHERE lower(c.name) LIKE %(like)s
 ORDER BY lower(c.name) USING ~<~ LIMIT %(named)s
+"""
+# By an index of the sponsor's names: what others have decides nothing of what these sponsors are shown.
+BY_NAME_OF_SPONSORS = """
+SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
+    SELECT c.id FROM campaigns_campaign c WHERE c.sponsor_id = s.id AND lower(c.name) LIKE %(like)s LIMIT %(named)s
+) c LIMIT %(named)s
 """
 NEWEST_OF_ALL = f"""
 SELECT c.id FROM (
     SELECT c.id, c.name FROM campaigns_campaign c WHERE {OLDER} ORDER BY c.id DESC LIMIT %(through)s
 ) c WHERE lower(c.name) LIKE %(like)s ORDER BY c.id DESC LIMIT %(most)s
-"""
-# What others have decides nothing of what these sponsors are shown.
-OWN_BY_NAME = """
-SELECT c.id FROM campaigns_campaign c
-WHERE c.sponsor_id = ANY(%(sponsors)s::bigint[]) AND lower(c.name) LIKE %(like)s LIMIT %(named)s
 """
 # By the sponsor's own index, so that it does not matter how many campaigns others have.
 NEWEST_OF_SPONSORS = f"""
@@ -58,13 +58,9 @@ def newest(text: str, sponsors: list[int] | None, most: int, before: int | None 
         "through": LOOKED_THROUGH if sponsors is None else OF_SPONSORS, "of_one": OF_ONE,
     }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(BY_NAME, params)
-        named = cursor.fetchall()
-        own = [pk for pk, mine in named if mine]
-        if len(named) > MOST_NAMED and sponsors is not None:
-            cursor.execute(OWN_BY_NAME, params)
-            named = own = [pk for (pk,) in cursor.fetchall()]
-        mine = [pk for pk in own if before is None or pk < before]
+        cursor.execute(BY_NAME if sponsors is None else BY_NAME_OF_SPONSORS, params)
+        named = [pk for (pk,) in cursor.fetchall()]
+        mine = [pk for pk in named if before is None or pk < before]
         if len(named) <= MOST_NAMED:
             return CampaignsNamed(sorted(mine, reverse=True)[:most], False)
         cursor.execute(NEWEST_OF_ALL if sponsors is None else NEWEST_OF_SPONSORS, params)

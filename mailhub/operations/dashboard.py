@@ -6,6 +6,7 @@ about a second.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -150,8 +151,12 @@ class Dashboard:
 
     @property
     def jobs_waiting(self) -> int:
-        """Jobs that wait for a stream."""
+        """Jobs that wait for a stream; of each vendor its oldest."""
         return sum(one.waiting for one in self.streams)
+
+    @property
+    def more_waiting(self) -> bool:
+        return any(one.more for one in self.streams)
 
     @property
     def parked_total(self) -> int:
@@ -246,19 +251,13 @@ def _rows(
     """
     eta.read_windows(seen.values())
     reports = report_counts.of_today(list(seen))
-    looked = _health(vendors)
+    looked: Mapping[int, health.HealthStatus] = {}
+    with suppress(health.HealthStoreUnreachable):
+        looked = health.at(settings.REDIS_URL).looks({one.pk: health.HealthPolicy.of(one) for one in vendors})
     return [
         _row(vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted)
         for vendor in vendors
     ]
-
-
-def _health(vendors: list[Vendor]) -> Mapping[int, health.HealthStatus]:
-    """By vendor; empty while Redis does not answer."""
-    try:
-        return health.at(settings.REDIS_URL).looks({vendor.pk: health.HealthPolicy.of(vendor) for vendor in vendors})
-    except health.HealthStoreUnreachable:
-        return {}
 
 
 def _row(

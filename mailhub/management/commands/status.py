@@ -122,7 +122,7 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
 
 
 def _streams(seen: dashboard.Dashboard) -> str:
-    waiting = f" ({seen.jobs_waiting:,} wait for one)" if seen.jobs_waiting else ""
+    waiting = f" ({seen.jobs_waiting:,}{'+' if seen.more_waiting else ''} wait for one)" if seen.jobs_waiting else ""
     return f"{seen.running_streams:,} streams{waiting}"
 
 
