@@ -1,10 +1,10 @@
 """Server times of every page and poll with a million jobs and ten million messages.
 
-`python -m benchmarks.pages [jobs] [messages] [requests] [rounds]`. Whole requests through Django's handler with all middleware,
-log-in included, without a socket; PostgreSQL and Redis are real ones of its own. BENCH_KEEP=FOLDER keeps the database
-in that folder, and measures in it again the next time. Each page is asked for once before; then so often in a row. Of
-several rounds the one in which it was fastest counts: what else a machine does makes a page slower, never faster, and a
-machine of a cloud may be half as fast for seconds, which the loop before each page tells.
+`python -m benchmarks.pages [jobs] [messages] [requests] [rounds]`. Whole requests through Django's handler with all
+middleware, log-in included, without a socket; PostgreSQL and Redis are real ones of its own. BENCH_KEEP=FOLDER keeps
+the database in that folder, and measures in it again the next time. Each page is asked for once before; then so often
+in a row. Of several rounds the one in which it was fastest counts: what else a machine does makes a page slower, never
+faster, and a machine of a cloud may be half as fast for seconds, which the loop before each page tells.
 """
 
 import os
