@@ -30,9 +30,14 @@ def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     condition is among them, and expects ten elements of each array.
     """
     connection.ensure_connection()
-    with CursorWrapper(_PreparingCursor(connection.connection), connection) as cursor:
+    with _wrapped(_PreparingCursor(connection.connection)) as cursor:
         cursor.execute(statement, params)
         return list(cursor.fetchall())
+
+
+def _wrapped(cursor: Any) -> CursorWrapper:
+    """As Django wraps its own: errors are its own, and statements are counted where it counts them."""
+    return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
 
 class ByKey:

@@ -98,7 +98,7 @@ class JobFilter:
             return Q(parent=None)
         if end := filters.end(asked):
             return end
-        by = Q(status__in=[one for one in filters.statuses(asked) if one in DATED[self.by]])
+        by = filters.of_statuses(asked, DATED[self.by])
         return by & Q(parent=None) if asked in GROUPS else by
 
     def _span(self) -> tuple[Any, Any]:

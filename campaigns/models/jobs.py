@@ -195,7 +195,7 @@ HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNIN
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
 FAILED, DOUBTS = Q(refused__gt=0) | Q(expired__gt=0), Q(in_doubt__gt=0)
-ENDED = Q(status__in=["SENT", "LOGGED", "P_FINISHED"], parent=None)
+ENDED = Q(status__in=["SENT", "LOGGED", "P_FINISHED"], parent=None, stopped_at=None)
 LOOKED_AT = ["vendor", "parent", "dispatched_at", "finished_at"]
 LOOKED_AT_ENDS = [*LOOKED_AT, "sponsor", "status"]
 
@@ -277,7 +277,7 @@ class Job(models.Model):
             models.Index(fields=["created_at", "id"], condition=FAILED, include=LOOKED_AT_ENDS, name="job_failed"),
             models.Index(fields=["created_at", "id"], condition=DOUBTS, include=LOOKED_AT_ENDS, name="job_doubts"),
             models.Index(fields=["created_at", "id"], condition=ENDED, name="job_ended"),
-            models.Index(fields=["stopped_at"], condition=Q(status="STOPPED"), name="job_stopped"),
+            models.Index(fields=["stopped_at"], condition=Q(stopped_at__isnull=False), name="job_stopped"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(size__gte=1, first_message__gte=1), name="job_slice"),

@@ -3,6 +3,7 @@
 The admin's list and the commands share them.
 """
 
+from collections.abc import Container
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -26,7 +27,22 @@ ENDS = {labels.FAILED: FAILED & LEAVES, labels.PARTLY_SENT: PARTLY & LEAVES, lab
 
 def by_status(word: str) -> Q:
     """Jobs with this status, in this group, or with a message of this result. Raises ValueError, which names them."""
-    return end(word) or Q(status__in=statuses(word))
+    return end(word) or of_statuses(word, Status)
+
+
+def of_statuses(word: str, among: Container[Status]) -> Q:
+    """The same of a status or a group alone, of these statuses. Raises ValueError.
+
+    A job that was stopped is LOGGED once its last calls are answered. It stays among the stopped ones: the rest was not
+    sent.
+    """
+    found = statuses(word)
+    by = Q(status__in=[one for one in found if one in among])
+    if found == GROUPS["Sent"]:
+        return by & Q(stopped_at=None)
+    if found == GROUPS["Stopped"] and Status.LOGGED in among:
+        return by | Q(status=Status.LOGGED, stopped_at__isnull=False)
+    return by
 
 
 def end(word: str) -> Q | None:

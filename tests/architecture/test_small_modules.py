@@ -29,7 +29,6 @@ NAMED = {
     "vendors/models/reports.py": "vendors.models.vendors was as long as a module may be",
     "vendors/management/receipts.py": "the command of vendors was as long as a module may be, and calls it",
     "vendors/testing/plugin.py": "pytest loads it by its name, which stands in other projects",
-    "campaigns/prepared.py": "entitlements, progress and forecasts read by it, and none of them may import another",
     "campaigns/formulas.py": "lists, reports and accounts write files by it, and none of them may import another",
     "mailhub/front/days.py": "an endpoint of its own; costs are about what vendors charge, reports about one session",
     "mailhub/front/downloads.py": "the API's reports and owners' pages answer by it; the event loop has its paths",

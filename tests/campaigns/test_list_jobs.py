@@ -128,6 +128,15 @@ class TestFilters:
         assert ids(listed(status="SENT")) == [sent.pk]
         assert ids(listed(status="Sent")) == [done.pk, sent.pk]
 
+    def test_a_job_that_was_stopped_is_never_among_the_sent_ones(self, listed: Any) -> None:
+        ended = factories.campaign_with_job(2, status="LOGGED")
+        early = factories.campaign_with_job(2, status="LOGGED", stopped_at=timezone.now(), stopped_by="Ann")
+        stopped = factories.campaign_with_job(2, status="STOPPED", stopped_at=timezone.now())
+        assert ids(listed(status="Sent")) == [ended.pk]
+        assert ids(listed(status="Stopped")) == [stopped.pk, early.pk]
+        assert ids(listed(status="STOPPED")) == [stopped.pk], "in capitals it is the status"
+        assert ids(listed(status="LOGGED")) == [early.pk, ended.pk]
+
     def test_a_range_of_time_is_half_open_and_in_the_current_zone(self, listed: Any) -> None:
         born = datetime(2026, 3, 28, 23, 0, tzinfo=UTC)  # midnight in Paris
         job = factories.campaign_with_job(1, created_at=born)

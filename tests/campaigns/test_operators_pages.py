@@ -189,6 +189,17 @@ class TestSearch:
         number = admin_client.get(JOBS, {"q": str(summer.pk)}).context["cl"].paginator.tabs
         assert {tab.name: tab.count for tab in number}["All"] == "1"
 
+    def test_the_tab_of_the_stopped_ones_has_those_whose_last_calls_are_answered(
+        self, admin_client: Client, summer: Job
+    ) -> None:
+        Job.objects.filter(pk=summer.pk).update(status="LOGGED", stopped_at=timezone.now(), finished_at=timezone.now())
+        shown = admin_client.get(JOBS, {"status": "Stopped"})
+        tabs = {tab.name: tab.count for tab in shown.context["cl"].paginator.tabs}
+        assert (tabs["Stopped"], tabs["Sent"]) == ("1", "0")
+        assert [row.word for row in shown.context["cl"].result_list] == ["Stopped"]
+        by_end = admin_client.get(JOBS, {"status": "Stopped", "by": "sent"})
+        assert [row.pk for row in by_end.context["cl"].result_list] == [summer.pk]
+
     def test_the_index_serves_it(self, summer: Job) -> None:
         asked = {"sponsors": None, "like": "summer%", "named": 5001}
         with connection.cursor() as cursor:

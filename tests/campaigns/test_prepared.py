@@ -1,5 +1,7 @@
 """Statements that are planned once a connection (campaigns/prepared.py)."""
 
+from typing import Any
+
 import pytest
 from django.db import DatabaseError, ProgrammingError, connection, transaction
 
@@ -73,3 +75,9 @@ def test_by_key_says_what_the_queryset_says_of_each_row() -> None:
     assert entitlements.each_held(asked) == {pk: why for pk, why in by_orm.items() if why}
     assert set(entitlements.each_held([*asked, other.pk])) == {barred.pk}
     assert entitlements.each_held([]) == {}
+
+
+@pytest.mark.django_db
+def test_it_is_counted_as_djangos_statements_are(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(1):
+        prepared.rows("SELECT %(number)s::int", {"number": 1})
