@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import resolve, reverse
 
-from campaigns.models import Job, Suppression
+from campaigns.models import Job, Suppression, Topic
 from mailhub.models import SavedLook
 from mailhub.operations import views as operations
 from tests import factories
@@ -90,6 +90,7 @@ def test_every_verb_works_without_scripts(browser: PlainBrowser) -> None:
     vendors_look_ups_suppressions_tasks_and_the_audit(browser)
     what_needs_attention(browser)
     jobs(browser)
+    topics(browser)
     rows(browser)
     names = {*(one.name for one in operations.urls()), *of_models()}
     assert SHOW | set(ELSEWHERE) <= names, "no longer there"
@@ -132,6 +133,16 @@ def jobs(browser: PlainBrowser) -> None:
     browser.submit("Save", bounce_limit="4")
     campaign.refresh_from_db()
     assert campaign.bounce_limit == 4, faults(browser)
+
+
+def topics(browser: PlainBrowser) -> None:
+    topic = Topic.objects.create(sponsor=factories.sponsor(), name="offers", title="Offers")
+    for action, begins, archived in (("archive", "Archive", True), ("restore", "Restore", False)):
+        browser.open("/admin/campaigns/topic/")
+        browser.submit("Go", action=action, _selected_action=[str(topic.pk)])
+        browser.submit(begins)
+        topic.refresh_from_db()
+        assert (topic.archived_at is not None) is archived, browser.text
 
 
 def what_needs_attention(browser: PlainBrowser) -> None:
