@@ -50,6 +50,7 @@ ONE = "mailhub, one process"
 BARE, USUAL = "bare aiohttp loop", "a task a message"
 AS_RUN, AS_RUN_SMTP = "As people run it, HTTP, ", "As people run it, SMTP, "
 LETTER, BESIDE = "One letter at an idle hub", "Beside slow vendors: a single letter"
+PAGES = "Pages and polls by server time"
 CLAIMS = [
     Claim("as people run it, HTTP, to the last arrival", "bare aiohttp loop on uvloop", 2, 2, AS_RUN, "mailhub", BARE),
     Claim("the same", "River (Go), one job row a message, 200 workers", 1.5, 1.5, AS_RUN, "mailhub", "River"),
@@ -106,4 +107,7 @@ CLAIMS = [
           "bare COPY", inverse=True, at_most=True),
     Claim("single letters a second through the HTTP front", "a view that only checks the key", 0.5, 0.5,
           "The HTTP front", "POST", "a view"),
+    Claim("polls of pages later than 30 ms at a million jobs and ten million messages", "-", 0, 0, PAGES,
+          "polls later", "", "polls", at_most=True),
+    Claim("pages later than 100 ms there", "-", 0, 0, PAGES, "pages later", "", "pages", at_most=True),
 ]  # fmt: skip

@@ -30,10 +30,10 @@ MISSED = """\
 One yardstick is missing: mails over SMTP were also to go three times as fast as listmonk's, which could not be run
 here.
 
-What is missed, and why. *Two processes:* senders, databases and receiver share the cores, and one process with its
-share of them nearly fills these; the tables of `benchmarks.processes` say what a message costs all of them together,
-what the machine could do at most, and what a second process brings where the vendor's latency is the limit. *Import:*
-checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
+What is missed, and why. *As people run it:* the aiohttp loop keeps nothing and fills one core; twice its rate on two
+cores that carry everything leaves for PostgreSQL, Redis, senders and the receiver together what the loop alone spends
+on a call. Here are the sums, and [what was tried](explanation/capacity.md#what-the-goals-would-leave-for-a-message).
+*Import:* checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
 """
 Kept = dict[str, Any]
 

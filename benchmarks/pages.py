@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.claims import PAGES
 from benchmarks.find import processor
 from benchmarks.operators_rows import seed
 from benchmarks.results import keep
@@ -23,6 +24,7 @@ from benchmarks.stage import console, kept_stage, numbers, stage
 
 PAGE, POLL = 100, 30  # milliseconds that are promised
 MANY = 60  # sponsors of one owner
+SLOWEST = 20  # pages that are shown
 LOOP = "a loop of 100,000 additions in Python"
 Query = dict[str, str]
 WHO = ("everything", "owner of one", "owner of many")
@@ -318,9 +320,23 @@ def main(jobs: int, messages: int, requests: int, rounds: int) -> None:
         if "BENCH_ONLY" not in os.environ:
             unasked = not_asked({address for _who, _client, _name, address, _asked in looks()})
             console.print("not asked for:", ", ".join(unasked), soft_wrap=True)
-        keep(f"Server times: {size}", "ms", {name: one.each for name, one in measured.items()})
-        busy = {LOOP: loops} | {name: [one.own + one.database] for name, one in measured.items()}
-        keep(f"Processor time of pages and their statements: {size}", "ms", busy)
+        kept(size, measured, late, loops)
+
+
+def kept(size: str, measured: dict[str, PageTimes], late: list[str], loops: list[float]) -> None:
+    """What goes on the page of benchmarks: every poll, and the pages that took longest."""
+    slowest = sorted((name for name in measured if not name.endswith("poll")), key=lambda name: -measured[name].middle)
+    shown = [name for name in measured if name.endswith("poll") or name in slowest[:SLOWEST]]
+    late_polls = [name for name in late if name.endswith("poll")]
+    counts = {
+        "polls": len(measured) - len(slowest), f"polls later than {POLL} ms": len(late_polls),
+        "pages": len(slowest), f"pages later than {PAGE} ms": len(late) - len(late_polls),
+    }  # fmt: skip
+    keep(f"{PAGES}: {size}", "", {name: [float(count)] for name, count in counts.items()})
+    rows = {name: measured[name].each for name in shown}
+    keep(f"Server time of every poll and of the {SLOWEST} slowest pages: {size}", "ms", rows)
+    busy = {LOOP: loops} | {name: [measured[name].own + measured[name].database] for name in shown}
+    keep(f"Processor time of them in Python and in the database: {size}", "ms", busy)
 
 
 def times(requests: int, loops: list[float]) -> Iterator[tuple[str, PageTimes]]:

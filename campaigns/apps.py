@@ -1,9 +1,11 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_save
+from django.utils.translation import gettext_lazy
 
 
 class CampaignsConfig(AppConfig):
     name = "campaigns"
+    verbose_name = gettext_lazy("Campaigns")
 
     def ready(self) -> None:
         from campaigns.entitlements import offer_first

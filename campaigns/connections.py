@@ -9,9 +9,10 @@ import asyncio
 import select
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,13 +20,17 @@ import orjson
 import psycopg
 from django.conf import settings
 from django.db import connection
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 from psycopg.adapt import Loader
+from psycopg.errors import LockNotAvailable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
-from campaigns.loop_thread import T
+from campaigns.lifecycle import tells_locked
+from campaigns.loop_thread import T, cut_off
 from campaigns.suppression.recent import RecentSuppressions
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
@@ -34,6 +39,8 @@ from vendors.limits.throttle import AsyncThrottle
 
 KEPT = 60.0  # seconds that they are kept without use
 CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process
+LOCKED_MOST = "200ms"  # for which a statement waits, with a connection that others need, for what somebody has locked;
+LOCKED_SECONDS = 0.2  # then it is tried again
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
@@ -51,15 +58,32 @@ class ReceivedRows:
 
 
 class SharedRows:
-    """A few connections to the database that many streams share, a statement at a time, in the order of asking."""
+    """A few connections to the database that many streams share, a statement at a time, in the order of asking.
 
-    def __init__(self, most: int) -> None:
-        self._places = asyncio.Semaphore(most)
+    locked_most: so long a statement waits for a lock, as PostgreSQL writes it; "0": as long as it takes.
+    """
+
+    def __init__(self, most: int, locked_most: str = "0") -> None:
+        self._places, self._locked_most = asyncio.Semaphore(most), locked_most
         self._idle: list[tuple[float, Any]] = []  # since when; the last used is last
 
     async def execute(self, statement: Any, params: Any = None) -> "ReceivedRows":
-        async with self.one() as connection:
-            return await connection.execute(statement, params)
+        return await self.run(lambda connection: connection.execute(statement, params))
+
+    async def run(self, work: Callable[[Any], Awaitable[T]], over: Callable[[], bool] = bool) -> T:
+        """Returns what the work does with a connection, in one transaction or in some that may be repeated.
+
+        While somebody has locked what it needs, it is tried again and again, and others have the connection meanwhile;
+        when it is over, it raises LockNotAvailable.
+        """
+        while True:
+            try:
+                async with self.one() as connection:
+                    return await work(connection)
+            except LockNotAvailable:
+                if over():
+                    raise
+                await asyncio.sleep(LOCKED_SECONDS)
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
@@ -87,7 +111,7 @@ class SharedRows:
             if is_clean(kept):
                 return kept
             await kept.close()
-        return await connect()
+        return await connect(self._locked_most)
 
 
 class KeptAdapter(NamedTuple):
@@ -103,7 +127,7 @@ class Connections:
     """The connections of one process, used by all its streams: claims; results, which must not wait behind those."""
 
     def __init__(self) -> None:
-        self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
+        self.claims, self.results = SharedRows(CLAIMING, LOCKED_MOST), SharedRows(RECORDING)
         self.attachments = AttachmentCache(self.claims)
         self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # the last used is last
@@ -145,8 +169,7 @@ class Connections:
 
     async def close(self) -> None:
         if self._expiry is not None:
-            self._expiry.cancel()
-            await asyncio.wait([self._expiry])
+            await cut_off(self._expiry)
             self._expiry = None
         await self._close(float("inf"))
         redis, self._redis = self._redis, None
@@ -186,21 +209,52 @@ def is_clean(rows: Any) -> bool:
     return not poll.poll(0)
 
 
+# So long a statement of Django's waits for a lock, on connections that are opened in this context.
+locked_most: ContextVar[str] = ContextVar("locked_most", default="")
+
+
+@receiver(connection_created)
+def _bound(connection: Any, **_: Any) -> None:
+    if most := locked_most.get():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [most])
+
+
 class DatabaseThreads:
-    """Threads for Django's queries, which block: their few connections serve any number of callers, in turn."""
+    """Threads for Django's queries, which block: their few connections serve any number of callers, in turn.
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(BLOCKING, thread_name_prefix="database")
+    most: so long a statement waits for a lock; empty: as long as it takes.
+    """
 
-    def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Returns or raises what the function does; it must not wait for another one that runs here."""
-        return self._threads.submit(_with_connection, function, args).result()
+    def __init__(self, most: str = "") -> None:
+        self._threads = ThreadPoolExecutor(BLOCKING, "database", initializer=locked_most.set, initargs=(most,))
+        self._line = threading.Lock()
+
+    def run(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
+        """Returns or raises what the function does; it must not wait for another one that runs here.
+
+        If somebody has locked what it needs, it is tried again until it is over, and raises LockNotAvailable then. Of
+        all that are tried again only one at a time has a thread: others need not wait, however many they are.
+        """
+        try:
+            return self._once(function, args)
+        except LockNotAvailable as error:
+            locked = error
+        while not over():
+            time.sleep(LOCKED_SECONDS)
+            with self._line, suppress(LockNotAvailable):
+                if not over():
+                    return self._once(function, args)
+        raise locked
 
     def close(self) -> None:
         together = threading.Barrier(BLOCKING)
         for _ in range(BLOCKING):
             self._threads.submit(_close_together, together)
         self._threads.shutdown()
+
+    def _once(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        return self._threads.submit(_with_connection, function, args).result()
 
 
 def _close_together(barrier: threading.Barrier) -> None:
@@ -211,7 +265,8 @@ def _close_together(barrier: threading.Barrier) -> None:
 
 def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     drop_lost_connection()
-    return function(*args)
+    with tells_locked():
+        return function(*args)
 
 
 def drop_lost_connection(**_: Any) -> None:
@@ -242,8 +297,8 @@ class JsonLoader(Loader):
     load = staticmethod(orjson.loads)  # type: ignore[assignment]  # intake wrote them with it
 
 
-async def connect() -> SenderConnection:
-    """A connection of an event loop, each statement its own transaction."""
+async def connect(locked_most: str = "0") -> SenderConnection:
+    """A connection of an event loop, each statement its own transaction. locked_most: as of SharedRows."""
     options = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         options.pop(ours, None)
@@ -253,8 +308,9 @@ async def connect() -> SenderConnection:
             made.adapters.register_loader(kind, JsonLoader)
         await made.execute(BY_KEY)
         idle = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))  # as of every session: mailhub/apps.py
-        noted = f"SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), {guard.NOTED}"
-        await made.execute(noted, {"idle": idle, "tables": guard.tables()})
+        noted = f"""SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+            set_config('lock_timeout', %(locked)s, false), {guard.NOTED}"""
+        await made.execute(noted, {"idle": idle, "locked": locked_most, "tables": guard.tables()})
     except BaseException:  # as by the end of its stream
         await made.close()
         raise

@@ -29,7 +29,7 @@ from vendors.adapters.reports import Reported
 log = logging.getLogger(__name__)
 
 MOST = 10_000  # events in one request
-LOCKED_MOST = "5s"  # for which reports wait for a lock
+LOCKED_MOST = "5s"  # for which reports wait for a lock: who reports asks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def take_together(
     strange: set[tuple[UUID, int]] = set()
     early = 0
     with transaction.atomic():
-        _wait_at_most(LOCKED_MOST)
+        lifecycle.wait_at_most(LOCKED_MOST)
         accepted: set[int] = set()
         ours = [_ours(of, batch, strange, accepted) for batch in batches(known)]
         # Of all batches at once: jobs are locked in the order of their ids.
@@ -104,12 +104,6 @@ def take_together(
         )
         for request in said
     ]
-
-
-def _wait_at_most(span: str) -> None:
-    """For a lock, in this transaction: who reports asks again; a thread that waits for a locked job serves nobody."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [span])
 
 
 def take_waiting() -> int:

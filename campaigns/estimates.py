@@ -17,6 +17,7 @@ from typing import Any, cast
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from campaigns import stored_texts
 from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.entitlements import NotEntitled
@@ -170,13 +171,13 @@ def of_campaign(campaign: Campaign) -> str:
     try:
         logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
     except NotEntitled as error:
-        return f"not known: {error}"
+        return _("not known: %(why)s") % {"why": stored_texts.in_language(str(error))}
     logins.sort(key=lambda one: one.pk != campaign.credential_id)  # by which it begins
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
     try:
         return sentences({str(login): _of_stored(campaign, login, len(logins)) for login in logins})
     except TemplateError as error:
-        return f"not known: {error}"
+        return _("not known: %(why)s") % {"why": stored_texts.in_language(str(error))}
 
 
 def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | None:
@@ -194,10 +195,10 @@ def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | 
 def sentences(by: ByLogin) -> str:
     """One for each vendor, which is named if there are several."""
     now = timezone.now()
-    texts = {name: one.sentence(now) if one else NOT_KNOWN for name, one in by.items()}
-    return (
-        "\n".join(f"by {name}: {text}" for name, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
-    )
+    texts = {name: one.sentence(now) if one else _(NOT_KNOWN) for name, one in by.items()}
+    if len(texts) < 2:
+        return "".join(texts.values())
+    return "\n".join(_("by %(name)s: %(text)s") % {"name": name, "text": text} for name, text in texts.items())
 
 
 def facts(name: str, estimate: Estimate | None) -> dict[str, Any]:

@@ -91,6 +91,11 @@ def number(value: int) -> str:
     return str(formats.number_format(value, force_grouping=True))
 
 
+def share(part: float, places: int = 1) -> str:
+    """25.1%, or as the language of the page has it."""
+    return f"{formats.number_format(round(100 * part, places), decimal_pos=places)}%"
+
+
 def units(number_: int) -> str:
     """3,150 units, as the language of the page has it."""
     return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": number(number_)}

@@ -11,17 +11,22 @@ Locks are taken in one order: jobs by id, so that a parent comes before its chil
 when the transaction ends.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db import connection, models
-from django.db.models import F, QuerySet
+from django.db import OperationalError, connection, models, transaction
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.errors import LockNotAvailable
 
 from campaigns import failpoints, merging
+
+Returned = TypeVar("Returned")
+LOCKED_MOST = "5s"  # for which a task that comes again waits for a lock
 
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
@@ -64,6 +69,51 @@ def hold_campaign(campaign_id: int) -> list[int]:
 def hold_around(message_ids: Iterable[int]) -> list[int]:
     """Locks the jobs that contain these messages, parents and leaves; merges as `hold`."""
     return _hold((HOLD_AROUND, {"messages": list(message_ids)}))
+
+
+def free(job_ids: Iterable[int]) -> list[int]:
+    """Those of the jobs that nobody has locked now; waits for nobody, and holds none once it has returned.
+
+    For whoever looks again soon, like the sweep: one job that somebody has locked must not hold up all the others.
+    """
+    ids = list(job_ids)
+    if not ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(HOLD_FREE, {"jobs": ids})
+        return [job_id for (job_id,) in cursor.fetchall()]
+
+
+def wait_at_most(span: str = LOCKED_MOST) -> None:
+    """For each lock, in this transaction: for tasks that come again, as a thread that waits does nothing else.
+
+    span: as PostgreSQL writes it, "5s".
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [span])
+
+
+@contextmanager
+def tells_locked() -> Iterator[None]:
+    """Raises LockNotAvailable if the block has waited for a lock for as long as its connection may; that stays good."""
+    try:
+        yield
+    except OperationalError as error:
+        if not isinstance(error.__cause__, LockNotAvailable):
+            raise
+        connection.errors_occurred = False
+        raise error.__cause__ from None
+
+
+def unless_locked(function: Callable[..., Returned], *args: Any) -> Returned | None:
+    """What the function returns; None if it would have waited for a lock for more than LOCKED_MOST, which undoes it.
+
+    For tasks whose work the sweep does, too: many pass such a lock within milliseconds, some keep it for an hour.
+    """
+    with suppress(LockNotAvailable), tells_locked(), transaction.atomic():
+        wait_at_most()
+        return function(*args)
+    return None
 
 
 def _hold(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
@@ -154,6 +204,19 @@ GROUPS: dict[str, tuple[Status, ...]] = {
     "Sent": (S.SENT, S.LOGGED, S.P_FINISHED),
     "Stopped": (S.STOPPED, S.P_STOPPED),
 }
+# Its last calls are answered, but a stop has left messages that were never called. A stop that came after the last call
+# has left none. Of a parent its status says the same: it is P_FINISHED only if no child of it is so.
+CALLED = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")  # or with an end of its own
+CUT_SHORT = Q(status=S.LOGGED, stopped_at__isnull=False, size__gt=CALLED)
+
+
+def in_group(name: str, among: Container[Status] = Status) -> Q:
+    """The jobs of a group, of those in these statuses: by their status, and what is CUT_SHORT is among the stopped."""
+    group = GROUPS[name]
+    found = Q(status__in=[one for one in group if one in among])
+    if S.LOGGED in group:
+        return found & ~CUT_SHORT
+    return found | CUT_SHORT if S.STOPPED in group and S.LOGGED in among else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +269,14 @@ MOVES: dict[str, Move] = {
     "queue": Move((S.RENDERED, S.READY), S.P_QUEUED, "dispatcher", "large: it is cut into children (document 003)"),
     "assign": Move((S.P_QUEUED,), S.P_ASSIGNING, "mailcaster", "the first child is cut"),
     "assigned": Move((S.P_ASSIGNING,), S.P_ASSIGNED, "mailcaster", "nothing remains to be cut"),
-    "finish": Move((S.P_ASSIGNED,), S.P_FINISHED, "finalizer", "all children are logged"),
+    "finish": Move(
+        (S.P_ASSIGNED, S.P_STOPPED),
+        S.P_FINISHED,
+        "finalizer",
+        "all children are logged; no stop has left anything uncalled",
+    ),
     "stop_again": Move(
-        (S.P_ASSIGNED,), S.P_STOPPED, "finalizer", "all children are logged; what is not cut was stopped"
+        (S.P_ASSIGNED,), S.P_STOPPED, "finalizer", "all children are logged; a stop has left some of it uncalled"
     ),
     "stop_parent": Move((S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED), S.P_STOPPED, "person", "with all its children"),
     "retry_parent": Move(

@@ -12,6 +12,7 @@ from campaigns import prepared
 from campaigns.lifecycle import DONE, GROUPS, Status
 from campaigns.merging import IN_FLIGHT
 from campaigns.models import Job
+from vendors import shut
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,9 @@ class Progress:
     """Counts of messages by state; waiting to in_doubt, suppressed among them, add up to the size (promise P2).
 
     delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of
-    the jobs may still start calls. begun: a call was made, or a sender has a job. paused: their campaign is. parts:
-    the children cut from parents; parts_done: those of them that are LOGGED.
+    the jobs may still start calls. begun: a call was made, or a sender has a job. held: one with open messages makes
+    no call until somebody resumes its campaign, its vendor or its credential; going: one with open messages is not
+    held. parts: the children cut from parents; parts_done: those of them that are LOGGED.
     """
 
     size: int = 0
@@ -36,7 +38,8 @@ class Progress:
     units: int = 0
     moving: bool = False
     begun: bool = False
-    paused: bool = False
+    held: bool = False
+    going: bool = False
     parts: int = 0
     parts_done: int = 0
 
@@ -49,25 +52,47 @@ class Progress:
         """Messages without a result: not called, or called and not answered."""
         return self.waiting + self.in_flight
 
+    @property
+    def paused(self) -> bool:
+        """Whether nothing more is called until somebody resumes something."""
+        return self.held and not self.going
+
 
 _counts = attrgetter(*Progress.__slots__)
 
-# One statement, so that all counts are of one moment. OFFSET 0: calls in flight are counted once for each job, and not
-# once for each sum.
+# Of a job j, beside the credentials that are shut: nothing of it is called until somebody acts.
+SHUT = f"shut AS MATERIALIZED ({shut.LOGINS})"
+HELD = "(j.paused_at IS NOT NULL OR j.status <> 'RENDERED' AND j.credential_id IN (SELECT id FROM shut))"
+COUNTED = "status, fence, credential_id, paused_at, accepted, refused, expired, delivered, bounced, units"
+# One statement, so that all counts are of one moment: leaves, the children of parents, and what is not cut yet of
+# these, which may be in doubt once the store was taken over (recover_store). OFFSET 0: calls in flight are counted once
+# for each job, and not once for each sum.
 SUMS = f"""
+WITH {SHUT}
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
     sum(expired), sum(suppressed), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
-    bool_or(NOT status = ANY(%(still)s)),
-    bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), bool_or(paused_at IS NOT NULL), sum(part),
-    sum(part) FILTER (WHERE status = ANY(%(done)s))
+    bool_or(alive),
+    bool_or(accepted + refused + in_doubt + flying > 0 OR status = ANY(%(begun)s)),
+    bool_or(alive AND held AND size > answered), bool_or(alive AND NOT held AND size > answered),
+    sum(part), sum(part) FILTER (WHERE status = ANY(%(done)s))
 FROM (
     SELECT j.*, j.accepted + j.refused + j.expired + j.suppressed + j.in_doubt AS answered,
+        NOT j.status = ANY(%(still)s) AS alive,
+        {HELD} AS held,
         CASE WHEN j.status = ANY(%(done)s) THEN 0 ELSE (
             SELECT count(*) FROM {IN_FLIGHT}
         ) END AS flying
     FROM (
-        SELECT id AS top, 0 AS part, * FROM campaigns_job WHERE id = ANY(%(leaves)s)
-        UNION ALL SELECT parent_id, 1, * FROM campaigns_job WHERE parent_id = ANY(%(parents)s)
+        SELECT id, id AS top, 0 AS part, size, suppressed, in_doubt, {COUNTED}
+        FROM campaigns_job WHERE id = ANY(%(leaves)s)
+        UNION ALL SELECT id, parent_id, 1, size, suppressed, in_doubt, {COUNTED}
+        FROM campaigns_job WHERE parent_id = ANY(%(parents)s)
+        UNION ALL SELECT id, id, 0, remaining, remaining_suppressed, CASE WHEN remaining > 0 AND in_doubt > 0 THEN (
+            SELECT count(*) FROM campaigns_message m
+            WHERE m.id >= p.first_message + p.size - p.remaining AND m.id < p.first_message + p.size
+                AND m.in_doubt_at IS NOT NULL
+        ) ELSE 0 END, status, fence, credential_id, paused_at, 0, 0, 0, 0, 0, 0
+        FROM campaigns_job p WHERE id = ANY(%(parents)s)
     ) j OFFSET 0
 ) leaf GROUP BY top
 """
@@ -75,30 +100,21 @@ CALLED = f"""
 SELECT called.id FROM campaigns_job j CROSS JOIN LATERAL (SELECT u.id FROM {IN_FLIGHT}) called
 WHERE j.id = ANY(%(jobs)s) OR j.parent_id = ANY(%(jobs)s)
 """
-# After the store was taken over (recover_store) also what is not cut yet may be in doubt.
-UNCUT_DOUBTS = """
-SELECT j.id, count(*) FROM campaigns_job j JOIN campaigns_message m
-    ON m.id >= j.first_message + j.size - j.remaining AND m.id < j.first_message + j.size
-WHERE j.id = ANY(%(jobs)s) AND m.in_doubt_at IS NOT NULL GROUP BY j.id
-"""
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
     """Progress by job id, in one statement for any number of jobs, leaves and parents alike."""
-    asked = list(jobs)
-    parents = [job.pk for job in asked if job.is_parent]
-    cut = set(parents)
-    doubts = _uncut_doubts([job.pk for job in asked if job.is_parent and job.remaining and job.in_doubt])
-    sums = {job.pk: _uncut(job, doubts.get(job.pk, 0)) if job.is_parent else Progress() for job in asked}
-    for top, *counts in _leaves([job.pk for job in asked if not job.is_parent], parents):
-        sums[top] = sums[top] + Progress(*counts) if top in cut else Progress(*counts)
-    return sums
+    leaves: list[int] = []
+    parents: list[int] = []
+    for job in jobs:
+        (parents if job.is_parent else leaves).append(job.pk)
+    return dict.fromkeys((*leaves, *parents), Progress()) | _sums(leaves, parents)
 
 
 def of_leaves(job_ids: Sequence[int]) -> dict[int, Progress]:
     """Progress by job id, of jobs that are no parents."""
-    return {job_id: Progress(*counts) for job_id, *counts in _leaves(list(job_ids), [])}
+    return _sums(list(job_ids), [])
 
 
 def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
@@ -111,9 +127,9 @@ def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
     return totals
 
 
-def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
+def _sums(leaves: list[int], parents: list[int]) -> dict[int, Progress]:
     if not leaves and not parents:
-        return []
+        return {}
     params: dict[str, Any] = {
         "leaves": leaves,
         "parents": parents,
@@ -121,30 +137,12 @@ def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
         "done": list(DONE),
         "begun": list(GROUPS["Sending"]),
     }
-    found = prepared.rows(SUMS, params)
-    return [tuple([n if isinstance(n, bool) else int(n or 0) for n in row]) for row in found]
+    return {job_id: _progress(counts) for job_id, *counts in prepared.rows(SUMS, params)}
 
 
-def _uncut_doubts(parents: list[int]) -> dict[int, int]:
-    """Messages in doubt that are not cut yet, by parent."""
-    if not parents:
-        return {}
-    with connection.cursor() as cursor:
-        cursor.execute(UNCUT_DOUBTS, {"jobs": parents})
-        return dict(cursor.fetchall())
-
-
-def _uncut(job: Job, in_doubt: int) -> Progress:
-    """The part of a parent that is not cut yet; its children are added to this."""
-    return Progress(
-        size=job.remaining,
-        waiting=max(0, job.remaining - job.remaining_suppressed - in_doubt),
-        in_doubt=in_doubt,
-        suppressed=job.remaining_suppressed,
-        moving=job.status not in STILL,
-        begun=job.status in GROUPS["Sending"],
-        paused=job.paused_at is not None,
-    )
+def _progress(counts: list[Any]) -> Progress:
+    counted: list[Any] = [n if isinstance(n, bool) else int(n or 0) for n in counts]
+    return Progress(*counted)
 
 
 def in_flight(job_ids: Iterable[int]) -> set[int]:

@@ -9,7 +9,7 @@ What may not be called now waits by its own row, as what a vendor has put off do
 somewhere, `until`: the sender claims nothing after that moment before it has asked again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from functools import cache, lru_cache
@@ -203,17 +203,23 @@ class QuietWatch:
         self._by_number = channel == Vendor.Channel.SMS
         self.until: datetime | None = None
 
-    async def heed(self, rows: Any, messages: range, now: datetime) -> None:
-        """Lets those of these messages wait that may not be called now, if that is not known. None is in a call."""
+    async def heed(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
+        """Lets those of these messages wait that may not be called now, if that is not known. None is in a call.
+
+        locking: as SharedRows.run.
+        """
         if (self._exempt and not self._own) or (self.until and now < self.until):
             return
-        async with rows.one() as connection:
-            of_all = None if self._exempt else await of_sponsor(connection, self._sponsor_id)
-            both = [one for one in (of_all, self._own) if one]
-            for quiet in both:
-                opens = quiet.prefixes(now) if self._by_number else quiet.zones(now)
-                await self._put_off(connection, opens, messages)
+        both = await locking(lambda connection: self._let_wait(connection, messages, now))
         self.until = min((one.steady(now)[1] for one in both), default=now + QUARTER)
+
+    async def _let_wait(self, connection: Any, messages: range, now: datetime) -> list[QuietHours]:
+        of_all = None if self._exempt else await of_sponsor(connection, self._sponsor_id)
+        both = [one for one in (of_all, self._own) if one]
+        for quiet in both:
+            opens = quiet.prefixes(now) if self._by_number else quiet.zones(now)
+            await self._put_off(connection, opens, messages)
+        return both
 
     async def _put_off(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
         """In slices, so that a stop does not wait for long."""

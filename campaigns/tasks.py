@@ -11,6 +11,7 @@ import resource
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from inspect import signature
 from typing import Any
@@ -22,6 +23,7 @@ from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
+from psycopg.errors import LockNotAvailable
 
 from campaigns import audit as promises
 from campaigns import delivery_reports, failpoints, sending
@@ -34,6 +36,7 @@ from campaigns.drafts import keeping
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files, uploads
+from campaigns.lifecycle import tells_locked, unless_locked
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
 from campaigns.routes import moving
@@ -46,8 +49,6 @@ SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than t
 
 # Made before the pool forks. Without a lock: a process that is killed in a read would keep an Event's lock for ever.
 _stopping = multiprocessing.RawValue("b", 0)
-
-
 # The sender of a worker's process, in a pool of threads that of all its tasks; elsewhere each job has one of its own.
 _kept: sending.Sender | None = None
 
@@ -62,18 +63,20 @@ def cast(vendor_id: int) -> None:
     _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))
 
 
-def _by_database(function: Callable[..., None], *args: Any) -> None:
-    """In a pool of threads by a few connections: each thread would open one of its own."""
-    if _kept is None:
-        function(*args)
-    else:
-        _kept.by_database(function, *args)
+def _by_database(function: Callable[..., Any], *args: Any, **over: Any) -> Any:
+    """In a pool of threads by a few connections: each thread would open one of its own. over: as of Sender's."""
+    return _kept.by_database(function, *args, **over) if _kept else function(*args)
 
 
 def _wake_casters(vendor_id: int, queue: str) -> None:
     children: dict[int, list[Any]] = defaultdict(list)
+    wait = True
     for caster_id in mailcaster.idle_casters(vendor_id):
-        claimed = mailcaster.claim(caster_id, timezone.now())
+        try:
+            with tells_locked():
+                claimed = mailcaster.claim(caster_id, timezone.now(), wait=wait)
+        except LockNotAvailable:  # the sweep wakes it again, and no other one waits for the same lock
+            claimed, wait = None, False
         if claimed is None:
             continue
         failpoints.here("before_notify")
@@ -113,16 +116,18 @@ def send_job(job_id: int, fence: int) -> None:
     Acknowledged when it begins: it may run for days, and a broker delivers again what is not acknowledged within an
     hour (Redis) or half an hour (RabbitMQ). What a killed worker leaves the sweep finds by the lease.
     """
-    _by_database(_sent, (_kept or sending).send(job_id, fence, _is_stopping))
+    with suppress(LockNotAvailable):  # what somebody has locked is left to the sweep
+        sent = (_kept or sending).send(job_id, fence, _is_stopping)
+        _by_database(_sent, sent, _by_database(finalizer.finalise, sent.job_id, over=_is_stopping))
 
 
-def _sent(sent: sending.Sent) -> None:
-    logged = finalizer.finalise(sent.job_id)
+def _sent(sent: sending.Sent, logged: bool) -> None:
     if not (logged or sent.ours):
         return
     job = finalizer.look_at(sent.job_id)
     if logged:
-        announce(finalizer.ended_by(job))
+        with suppress(LockNotAvailable), tells_locked():
+            announce(finalizer.ended_by(job))
     if not sent.ours or _is_stopping():
         return
     log.info(
@@ -132,7 +137,8 @@ def _sent(sent: sending.Sent) -> None:
     )
     queue = queue_of(job.vendor__slug)
     if sent.left and job.campaign__routed:
-        notify_vendors(moving.reroute(job.parent or job.id).vendors)
+        with suppress(LockNotAvailable), tells_locked():
+            notify_vendors(moving.reroute(job.parent or job.id).vendors)
     if sent.until is not None:
         dispatcher.notify_queue(job.vendor, queue, eta=sent.until)
     _wake_casters(job.vendor, queue)
@@ -140,8 +146,8 @@ def _sent(sent: sending.Sent) -> None:
 
 @shared_task(ignore_result=False)
 def finish_parent(parent_id: int) -> None:
-    """The chord's body: the rows decide, so it may run early, twice or never."""
-    if finalizer.finish_parent(parent_id):
+    """The chord's body: the rows decide, so it may run early, twice or never. What is locked is swept for."""
+    if unless_locked(finalizer.finish_parent, parent_id):
         announce([parent_id])
 
 
@@ -160,9 +166,8 @@ def consume_session(session_id: str) -> None:
 
 def notify_webhooks(eta: datetime | None = None) -> None:
     """Notifies that webhook calls are due; the sweep does so again."""
-    when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
     try:
-        deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **shown("webhooks"))
+        deliver_webhooks.apply_async(queue=WEBHOOKS, **({"eta": eta} if eta else {"expires": 60}), **shown("webhooks"))
     except OperationalError as error:
         log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", WEBHOOKS, error)
 
@@ -171,8 +176,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
 def deliver_webhooks() -> None:
     """Posts the events that are due, and notifies for those that are due soon."""
     delivery.deliver_due(_is_stopping)
-    due = delivery.next_due()
-    if due and due < timezone.now() + SOON:
+    if (due := delivery.next_due()) and due < timezone.now() + SOON:
         notify_webhooks(eta=due)
 
 
@@ -182,8 +186,7 @@ def sweep_sessions() -> None:
     for session_id in writer.left_behind():
         _notify(consume_session, str(session_id), expires=60)
     delivery.give_up()
-    due = delivery.next_due()
-    if due and due <= timezone.now():
+    if (due := delivery.next_due()) and due <= timezone.now():
         notify_webhooks()
 
 
@@ -197,8 +200,9 @@ def _notify(task: Any, argument: Any, **options: Any) -> None:
 
 @shared_task
 def dispatch_one(job_id: int) -> None:
-    """Dispatches a job whose time has come, unless it was dispatched before."""
-    notify_vendors(dispatcher.dispatch_ready([job_id]).vendors)
+    """Dispatches a job whose time has come, unless it was dispatched before; one that stays locked is swept for."""
+    if done := unless_locked(dispatcher.dispatch_ready, [job_id]):
+        notify_vendors(done.vendors)
 
 
 @shared_task
@@ -267,13 +271,9 @@ def delete_files() -> None:
     files.delete_unused()
 
 
-def _stop(*_: Any) -> None:
-    _stopping.value = 1
-
-
 @signals.worker_shutting_down.connect
-def _shut_down(**_: Any) -> None:
-    _stop()
+def _stop(*_: Any, **__: Any) -> None:
+    _stopping.value = 1
 
 
 @signals.worker_init.connect

@@ -8,6 +8,7 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django_celery_beat.admin import CrontabScheduleAdmin
 from django_celery_beat.models import CrontabSchedule
 from kombu.exceptions import OperationalError
@@ -56,34 +57,41 @@ class ParkedTaskAdmin(OwnLookups):
     def due_in(self, row: ParkedTask) -> str:
         return row.due_in(parking.now())
 
-    @admin.action(description="Release now", permissions=["change"])
+    @admin.action(description=gettext_lazy("Release now"), permissions=["change"])
     def release(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
         if not _confirmed(request, rows):
-            return self._ask(request, rows, "release", "run now")
+            outcome = ngettext("%(count)s task will run now:", "%(count)s tasks will run now:", rows.count())
+            return self._ask(request, rows, "release", gettext("Release parked tasks"), outcome)
         ids = _ids(rows)
         parking.bring_forward(ids, parking.now())
         try:
             release_parked.delay()
         except OperationalError:
-            messages.warning(request, "The broker cannot be reached; the sweep releases them when it is back.")
-        messages.success(request, f"{_count(len(ids))} due now.")
+            messages.warning(request, gettext("The broker cannot be reached; the sweep releases them when it is back."))
+        said = ngettext("%(count)s task is due now.", "%(count)s tasks are due now.", len(ids))
+        messages.success(request, said % {"count": len(ids)})
         return None
 
-    @admin.action(description="Cancel", permissions=["change"])
+    @admin.action(description=gettext_lazy("Cancel"), permissions=["change"])
     def cancel(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
         if not _confirmed(request, rows):
-            return self._ask(request, rows, "cancel", "never run")
+            outcome = ngettext("%(count)s task will never run:", "%(count)s tasks will never run:", rows.count())
+            return self._ask(request, rows, "cancel", gettext("Cancel parked tasks"), outcome)
         cancelled = parking.cancel(_ids(rows), parking.now())
-        messages.success(request, f"{_count(len(cancelled))} cancelled.")
+        said = ngettext("%(count)s task is cancelled.", "%(count)s tasks are cancelled.", len(cancelled))
+        messages.success(request, said % {"count": len(cancelled)})
         return None
 
-    def _ask(self, request: HttpRequest, rows: QuerySet[ParkedTask], action: str, outcome: str) -> TemplateResponse:
+    def _ask(
+        self, request: HttpRequest, rows: QuerySet[ParkedTask], action: str, title: str, outcome: str
+    ) -> TemplateResponse:
+        count = rows.count()
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{action.capitalize()} parked tasks",
+            "title": title,
             "action": action,
-            "outcome": outcome,
-            "count": rows.count(),
+            "outcome": outcome % {"count": count},
+            "count": count,
             "first": rows[:20],
             "selected": request.POST.getlist("_selected_action"),
             "across": request.POST.get("select_across", "0"),
@@ -99,7 +107,3 @@ def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
 
 def _ids(rows: Iterable[ParkedTask]) -> list[Any]:
     return [row.pk for row in rows]
-
-
-def _count(number: int) -> str:
-    return "1 task is" if number == 1 else f"{number} tasks are"

@@ -135,21 +135,22 @@ class BeatEntry:
     crontab: tuple[tuple[str, str], ...] = ()
     args: str = "[]"
 
-    def fields(self) -> dict[str, Any]:
-        """Field values of the PeriodicTask; creates its schedule if it is missing. Raises ValidationError."""
+    def fields(self, row: PeriodicTask) -> dict[str, Any]:
+        """Field values of the row; creates its schedule if it is missing. Raises ValidationError."""
         values: dict[str, Any] = {"name": OURS + self.name, "interval": None, "crontab": None, "expire_seconds": None}
         if self.every:
             # old triggers are useless after a time without workers; a busy worker still finds a fresh one
             expire = max(60, 3 * round(self.every.total_seconds()))
-            return {**values, "interval": _interval(self.every), "expire_seconds": expire}
-        return {**values, "crontab": _crontab(dict(self.crontab))}
+            return {**values, "interval": _interval(self.every, row.interval), "expire_seconds": expire}
+        return {**values, "crontab": _crontab(dict(self.crontab), row.crontab)}
 
 
 def sync_beat() -> None:
     """Create, update and delete mailhub's own rows, and notify beat. A row that a user disabled stays disabled."""
     with transaction.atomic():
         _one_at_a_time()
-        ours = list(PeriodicTask.objects.filter(name__startswith=OURS).order_by("id"))
+        rows = PeriodicTask.objects.select_related("interval", "crontab")
+        ours = list(rows.filter(name__startswith=OURS).order_by("id"))
         found = {(row.task, row.args): row for row in ours}
         wanted = {(row.task, row.args): row for row in _rows()}
         changed = [_store(row, found.get(key)) for key, row in wanted.items()]
@@ -196,8 +197,8 @@ def _night(vendor: Vendor) -> BeatEntry:
 def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
     """Write the row if it differs; True if it was written."""
     try:
-        fields = wanted.fields()
         row = found or PeriodicTask(task=wanted.task, args=wanted.args)
+        fields = wanted.fields(row)
         if found and all(getattr(found, name) == value for name, value in fields.items()):
             return False
         for name, value in fields.items():
@@ -209,17 +210,19 @@ def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
     return True
 
 
-def _interval(every: timedelta) -> IntervalSchedule:
+def _interval(every: timedelta, had: IntervalSchedule | None) -> IntervalSchedule:
     seconds = every.total_seconds()
     whole = seconds.is_integer()
     period = IntervalSchedule.SECONDS if whole else IntervalSchedule.MICROSECONDS
-    return _schedule(IntervalSchedule, every=round(seconds if whole else seconds * 1_000_000), period=period)
+    return _schedule(IntervalSchedule, had, every=round(seconds if whole else seconds * 1_000_000), period=period)
 
 
-def _crontab(fields: dict[str, str]) -> CrontabSchedule:
-    return _schedule(CrontabSchedule, day_of_month="*", month_of_year="*", **fields)
+def _crontab(fields: dict[str, str], had: CrontabSchedule | None) -> CrontabSchedule:
+    return _schedule(CrontabSchedule, had, day_of_month="*", month_of_year="*", **fields)
 
 
-def _schedule(model: Any, **fields: Any) -> Any:
-    """A schedule with these fields; users may have created several equal ones."""
+def _schedule(model: Any, had: Any, **fields: Any) -> Any:
+    """A schedule with these fields, the one that the row had if it is; users may have created several equal ones."""
+    if had and all(str(getattr(had, name)) == str(value) for name, value in fields.items()):
+        return had
     return model.objects.filter(**fields).order_by("id").first() or model.objects.create(**fields)

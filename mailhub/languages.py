@@ -3,12 +3,15 @@
 from typing import Any
 
 from django.conf import settings
+from django.forms.renderers import DjangoTemplates
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext, gettext_noop
+
+from campaigns import stored_texts
 
 # Programs read what is below these in one language, and recipients in theirs (public/phrases.py).
 NOT_PAGES = ("/api/", "/unsubscribe/")
@@ -27,6 +30,7 @@ OF_SCRIPTS = (
     gettext_noop("This page shows the state of {time}."),
     gettext_noop("{vendor} limit"),
     gettext_noop("Minute"),
+    gettext_noop("Time"),
 )
 
 
@@ -44,6 +48,15 @@ class PagesLanguage(LocaleMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         patch_vary_headers(response, ("Cookie",))
         return super().process_response(request, response)
+
+
+class FaultsInLanguage(DjangoTemplates):
+    """Renders forms. What is wrong with one, models and adapters say in English; a page says it in its language."""
+
+    def render(self, template_name: str, context: Any, request: Any = None) -> Any:
+        if template_name.startswith("django/forms/errors/list/"):
+            context = {**context, "errors": [stored_texts.in_language(str(one)) for one in context["errors"]]}
+        return super().render(template_name, context, request)
 
 
 def of_scripts() -> dict[str, str]:

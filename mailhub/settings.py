@@ -98,6 +98,7 @@ LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = ["mailhub.formats"]
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]  # of pages; a user chooses, and the browser before that
 LANGUAGE_COOKIE_HTTPONLY, LANGUAGE_COOKIE_SAMESITE, LANGUAGE_COOKIE_AGE = True, "Lax", 365 * 24 * 3600
+FORM_RENDERER = "mailhub.languages.FaultsInLanguage"
 LOCALE_PATHS = [BASE_DIR / "mailhub" / "locale"]
 STATIC_URL = "static/"
 STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py has a folder in it for each version

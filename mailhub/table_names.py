@@ -6,6 +6,8 @@ The models name them in English, which the history and commands write; here they
 from django.apps import apps
 from django.utils.translation import gettext_lazy, gettext_noop
 
+from mailhub.inner_names import INNER, OTHERS
+
 NAMES = (
     gettext_noop("sponsor"),
     gettext_noop("sponsors"),
@@ -37,6 +39,7 @@ NAMES = (
     gettext_noop("template versions"),
     gettext_noop("subject"),
     gettext_noop("body"),
+    gettext_noop("html"),
     gettext_noop("text"),
     gettext_noop("headers"),
     gettext_noop("file fields"),
@@ -65,6 +68,7 @@ NAMES = (
     gettext_noop("delivered at"),
     gettext_noop("in doubt at"),
     gettext_noop("message id"),
+    gettext_noop("Reference"),
     gettext_noop("error code"),
     gettext_noop("report"),
     gettext_noop("reports"),
@@ -184,8 +188,14 @@ NAMES = (
     gettext_noop("dispatch at"),
     gettext_noop("weekdays"),
     gettext_noop("catch up"),
+    gettext_noop("paused"),
+    gettext_noop("min requests"),
+    gettext_noop("min ratio"),
+    gettext_noop("health ttl"),
+    gettext_noop("retry after"),
     gettext_noop("exclusive"),
     gettext_noop("retry after until"),
+    gettext_noop("limits"),
     gettext_noop("rate limit"),
     gettext_noop("rate limits"),
     gettext_noop("limit"),
@@ -254,8 +264,8 @@ NAMES = (
 
 def put_into_language() -> None:
     """Has Django's pages name the tables and fields of ours in the language of the page."""
-    known = frozenset(NAMES)
-    for label in ("campaigns", "vendors", "mailhub", "waiter"):
+    known = frozenset((*NAMES, *INNER, *OTHERS))
+    for label in ("campaigns", "vendors", "mailhub", "waiter", "django_celery_beat"):
         for model in apps.get_app_config(label).get_models():
             meta = model._meta
             if (one := str(meta.verbose_name)) in known:

@@ -38,7 +38,10 @@ MODULES = (
     *("cryptography.fernet", "cryptography.hazmat.primitives.ciphers.aead", "email_validator", "pydantic.networks"),
     *("cryptography.hazmat.primitives.serialization", "pydantic.dataclasses", "standardwebhooks", "limits"),
     *("babel.dates", "babel.numbers", "cron_descriptor", "phonenumbers", "jinja2.sandbox", "httptools", "orjson"),
-    *("uvloop", "sandbox.vendor.process"),
+    *("uvloop", "sandbox.vendor.process", "prometheus_client.core", "dns.resolver", "dns.asyncquery", "jinja2.meta"),
+    *("django.test", "django.views.debug", "django.views.defaults", "django.conf.urls.i18n"),
+    *("django.contrib.auth.password_validation", "django.contrib.postgres.apps", "django.contrib.sessions.backends.db"),
+    *("django_celery_beat.tzcrontab", "django.db.migrations.writer", "whitenoise.middleware", "whitenoise.storage"),
 )
 GREETING = b"ready\n"
 
@@ -168,6 +171,7 @@ def serve(address: str) -> dict[str, Any]:
     assert not settings.configured and threading.active_count() == 1
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # of the forks, which import as much again: as in tests/plugin.py
     ended, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

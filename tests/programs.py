@@ -71,6 +71,23 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
         program.log.unlink()
 
 
+def all_have_ended(marker: str) -> None:
+    """Waits for the end of all processes with this in their environment: what was killed takes a moment to die."""
+    wait_until(lambda: marked(marker) == [], "all have ended")
+
+
+def marked(marker: str) -> list[int]:
+    """The processes that were started with this, NAME=VALUE, in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker.encode() in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue  # it has ended, or is not ours to see
+    return found
+
+
 @contextlib.contextmanager
 def worker(
     *, threads: int = 20, processes: int = 0, queues: str = "vendors,hub", ready: bool = True, **more: str

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from redis import Redis
 
 from tests.virtual import VirtualVendor
-from vendors.limits.throttle import Grant, Limit, Lost, Paused, Scope, Skewed, Throttle, Wait
+from vendors.limits.throttle import Grant, Limit, Lost, Never, Paused, Scope, Skewed, Throttle, Wait
 
 HOLD_MS = 400
 REACH_MS = 2_500
@@ -63,21 +63,23 @@ class Simulation:
     def _redis_clock(self) -> float:
         return self.vendor.clock() + self.skew / 1000
 
-    def send(self, credential_id: int, calls: Iterable[Call]) -> None:
-        """Ask for a place for each call and use what is granted."""
+    def send(self, credential_id: int, calls: Iterable[Call], waiter: str = "") -> None:
+        """Ask for a place for each call and use what is granted. waiter: who needs all of them at once."""
         calls = list(calls)
+        least = len(calls) if waiter else 1
         scope = Scope(self.vendor.vendor_id, credential_id, self.generation, *self.limits)
-        answer = self.vendor.ask(scope, len(calls), HOLD_MS / 1000)
+        answer = self.vendor.ask(scope, len(calls), HOLD_MS / 1000, least, waiter)
         if isinstance(answer, Lost):
             self.rebuild()
-            answer = self.vendor.ask(replace(scope, generation=self.generation), len(calls), HOLD_MS / 1000)
+            scope = replace(scope, generation=self.generation)
+            answer = self.vendor.ask(scope, len(calls), HOLD_MS / 1000, least, waiter)
         if isinstance(answer, Wait):
             self.wait = round(answer.seconds * 1000)
         elif isinstance(answer, Grant):
             for place, call in zip(answer.places(), calls, strict=False):
                 self._use(scope, place, call)
         else:
-            assert isinstance(answer, Paused | Skewed), answer
+            assert isinstance(answer, Paused | Skewed | Never), answer
 
     def _use(self, scope: Scope, place: str, call: Call) -> None:
         throttle = self.vendor.throttle
@@ -147,8 +149,8 @@ class Simulation:
 class StampedAtTheGrant(Throttle):
     """Document 000 as it is written, and wrong: a place counts from its grant, whenever the vendor hears of it."""
 
-    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1) -> Any:
-        return super().acquire(scope, want, 0, least)
+    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, **more: Any) -> Any:
+        return super().acquire(scope, want, 0, least, **more)
 
     def done(self, scope: Scope, places: Iterable[str]) -> None:
         pass

@@ -42,8 +42,8 @@ class VirtualVendor:
         of_vendor, of_credential = (tuple(Limit(*pair) for pair in pairs) for pairs in (vendor, credential))
         return Scope(self.vendor_id, credential_id, self.generation, of_vendor, of_credential)
 
-    def ask(self, scope: Scope, want: int = 1, hold: float = HOLD, least: int = 1) -> AcquireResult:
-        return self.throttle.acquire(scope, want, hold, least)
+    def ask(self, scope: Scope, want: int = 1, hold: float = HOLD, least: int = 1, waiter: str = "") -> AcquireResult:
+        return self.throttle.acquire(scope, want, hold, least, waiter=waiter)
 
     def get(self, scope: Scope, want: int = 1, hold: float = HOLD) -> list[str]:
         """The places of a grant that must be given in full."""
@@ -53,7 +53,7 @@ class VirtualVendor:
 
     def stored(self) -> list[str]:
         """The keys that there are, of the vendor and of credentials 1 to 3."""
-        keys = [f"mailhub:{{v{self.vendor_id}}}:{name}" for name in ("window", "c1", "c2", "c3")]
+        keys = [f"mailhub:{{v{self.vendor_id}}}:{name}" for name in ("window", "c1", "c2", "c3", "turns")]
         return [key for key in keys if self.redis.exists(key)]
 
     def clear(self) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DEADLINE = 120.0  # seconds until a condition must hold, on a machine that has much else to do
+SELDOM = 0.1  # seconds between two looks at what takes long: looking takes processors, too
 
 
 class DeadlineMissed(Exception):
@@ -21,11 +22,11 @@ class DeadlineMissed(Exception):
 def wait_until(
     condition: Callable[[], T], what: str, seconds: float = DEADLINE, every: float = 0.02, log: Callable[[], str] = str
 ) -> T:
-    """The condition's first true answer; it is asked every so many seconds. log: told if that never comes."""
-    end = time.monotonic() + seconds
+    """The condition's first true answer. every: seconds between the first questions; log: told if that never comes."""
+    began = time.monotonic()
     while not (found := condition()):
-        _still_time(end, what, seconds, log)
-        time.sleep(every)
+        _still_time(began + seconds, what, seconds, log)
+        time.sleep(max(every, min((time.monotonic() - began) / 10, SELDOM)))
     return found
 
 

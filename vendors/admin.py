@@ -8,20 +8,21 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils import formats
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import configuration, health, history, prices, restarts
+from vendors import configuration, health, history, prices, restarts, shut
 from vendors.forms import UPLOAD, CredentialForm, VendorForm
-from vendors.limits.values import Limit
-from vendors.listing import OwnLookups, ReadOnly, Rows, badge, flag
+from vendors.limits.values import SPANS
+from vendors.listing import OwnLookups, ReadOnly, Rows, badge, choice, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
@@ -36,10 +37,21 @@ PARTS = (
 )
 
 
+def with_logins(vendors: QuerySet[Vendor]) -> QuerySet[Vendor]:
+    """Vendors as `vendor_state` reads them."""
+    logins = Credential.objects.only("vendor_id", "paused", "paused_reason").annotate(shut=shut.OF_LOGINS)
+    return vendors.prefetch_related(Prefetch("credentials", logins))
+
+
 def vendor_state(vendor: Vendor) -> SafeString:
-    """Paused, closed or working, in a badge, and how its last answers were."""
+    """Paused, without a credential that may be used, closed or working, in a badge, and how its last answers were."""
     if vendor.paused:
         return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason)
+    logins: list[Any] = list(vendor.credentials.all())
+    if logins and all(login.shut for login in logins):  # its health is that of calls that nobody makes any more
+        what = badge("credential paused", "bad") if logins[0].paused else badge("paused", "warn")
+        why = logins[0].paused_reason if logins[0].paused else gettext("a limit is 0")
+        return format_html("{} <span>{}</span>", what, why)
     try:
         seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
     except health.HealthStoreUnreachable:
@@ -79,12 +91,20 @@ class OnlyWhatChanged(OwnLookups):
 
 
 def _said(row: RateLimit) -> str:
-    return str(Limit(row.units, row.seconds))
+    """5 per 60 s, or as the language of the page has it."""
+    count = formats.number_format(row.units, force_grouping=True)
+    if row.seconds in SPANS:
+        span = f"%(count)s per {SPANS[row.seconds]}"  # one of campaigns/stored_forms.py
+        return gettext(span) % {"count": count}
+    return gettext("%(count)s per %(seconds)s s") % {
+        "count": count,
+        "seconds": formats.number_format(f"{row.seconds:g}"),
+    }
 
 
 class Limits(Rows):
     model = RateLimit
-    verbose_name_plural = "rate limits"
+    verbose_name_plural = _("rate limits")
 
 
 class VendorLimits(Limits):
@@ -105,13 +125,13 @@ class Casters(Rows):
 @admin.register(Vendor)
 class VendorAdmin(OnlyWhatChanged):
     form = VendorForm
-    list_display = ["slug", "name", "channel", "adapter", "limits", "state", "dispatch_at", "time_zone"]
+    list_display = ["slug", "name", choice("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
     inlines = [VendorLimits, Casters]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
-        return super().get_queryset(request).prefetch_related("limits")
+        return with_logins(super().get_queryset(request).prefetch_related("limits"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         allowed = [str(name) for name in self.get_fields(request, obj)]
@@ -130,6 +150,7 @@ class VendorAdmin(OnlyWhatChanged):
         for login in configuration.save_vendor(obj, fields, by):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
+    @admin.display(description="limits")
     def limits(self, vendor: Vendor) -> str:
         return ", ".join(_said(row) for row in vendor.limits.all() if row.credential_id is None) or gettext("none")
 
@@ -199,7 +220,7 @@ class CredentialAdmin(OnlyWhatChanged):
 
 @admin.register(Mailcaster)
 class MailcasterAdmin(OwnLookups):
-    list_display = ["name", "vendor", "kind", "min_size", "max_size", "percentage", "works"]
+    list_display = ["name", "vendor", choice("kind"), "min_size", "max_size", "percentage", "works"]
     list_filter = ["vendor", "kind", "enabled"]
     list_select_related = ["vendor"]
 

@@ -32,8 +32,9 @@ class Indented(forms.JSONField):
 
 
 class VendorForm(forms.ModelForm):
-    adapter = forms.ChoiceField(choices=lambda: [(name, name) for name in adapters.names()])
+    adapter = forms.ChoiceField(label=_("Adapter"), choices=lambda: [(name, name) for name in adapters.names()])
     description = forms.FileField(
+        label=_("Description"),
         required=False,
         help_text=_("A description of the vendor, in TOML, for the adapter described. Stored in its settings."),
     )
@@ -78,6 +79,7 @@ class VendorForm(forms.ModelForm):
 
 class CredentialForm(forms.ModelForm):
     secret = forms.JSONField(
+        label=_("Secret"),
         required=False,
         widget=WriteOnly,
         help_text=_('A JSON object, as {"Authorization": "..."}. Never shown; empty keeps what is stored.'),

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.utils import get_fields_from_path
 from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
+from django.contrib.auth.models import Permission
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import Model
@@ -17,7 +19,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
 
 COUNTED = 10_000  # rows; those after them are found by filters
 
@@ -40,13 +42,64 @@ def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable
     return shown
 
 
+def choice(field: str) -> Callable[[Any], str]:
+    """A column for a field whose values have names: the value's name, in the language of the page."""
+
+    @admin.display(description=field.replace("_", " "), ordering=field)
+    def shown(row: Any) -> str:
+        label = getattr(row, f"get_{field}_display")()
+        return gettext(str(label)) if label else "-"
+
+    return shown
+
+
+def named(row: Model) -> str:
+    """What a row's page is called: its name, or its kind and number, as "Job 6", in the language of the page."""
+    name = str(row)
+    return capfirst(name) if name.islower() and not hasattr(row, "name") else name  # a name: somebody has typed it
+
+
+DO = {
+    "add": gettext_noop("Can add %(what)s"),
+    "change": gettext_noop("Can change %(what)s"),
+    "delete": gettext_noop("Can delete %(what)s"),
+    "view": gettext_noop("Can view %(what)s"),
+}
+
+
+def permission(row: Permission) -> str:
+    """A permission as Django names it, in the language of the page; its name is stored in English."""
+    verb, kind = row.codename.partition("_")[0], row.content_type.model_class()
+    said = gettext(row.name)
+    if kind and verb in DO and row.codename == f"{verb}_{kind._meta.model_name}":
+        said = gettext(DO[verb]) % {"what": kind._meta.verbose_name}
+    return f"{row.content_type} | {said}"
+
+
 def clamped(text: Any) -> SafeString:
     """A name of any length in at most three lines, whole where the pointer rests."""
     return format_html('<span class="clamp" title="{}">{}</span>', text, text)
 
 
-DATE, TIME = {"type": "date", "aria-label": "date"}, {"type": "time", "step": "1", "aria-label": "time"}
+DATE: Any = {"type": "date", "aria-label": gettext_lazy("date")}
+TIME: Any = {"type": "time", "step": "1", "aria-label": gettext_lazy("time")}
 DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, whatever the language
+
+
+class StoredInEnglish(admin.ModelAdmin):
+    """The history names rows in English, in whatever language they were changed."""
+
+    def log_addition(self, *args: Any) -> Any:
+        with override(settings.LANGUAGE_CODE):
+            return super().log_addition(*args)
+
+    def log_change(self, *args: Any) -> Any:
+        with override(settings.LANGUAGE_CODE):
+            return super().log_change(*args)
+
+    def log_deletions(self, *args: Any) -> Any:
+        with override(settings.LANGUAGE_CODE):
+            return super().log_deletions(*args)
 
 
 class PlainForms(admin.options.BaseModelAdmin):
@@ -70,6 +123,19 @@ class PlainForms(admin.options.BaseModelAdmin):
     def media(self) -> Media:
         return Media()
 
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Choices are named in English, as commands name them; languages are named in themselves."""
+        field: Any = super().formfield_for_choice_field(db_field, request, **kwargs)
+        if db_field.name != "language":
+            field.choices = [(value, gettext(str(label)) if label else label) for value, label in field.choices]
+        return field
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field: Any = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if db_field.related_model is Permission:
+            field.label_from_instance = permission
+        return field
+
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if field and isinstance(field.widget, RelatedFieldWidgetWrapper):
@@ -80,7 +146,7 @@ class PlainForms(admin.options.BaseModelAdmin):
 TABLE = "admin/inline_rows.html"
 
 
-class OfOthers(PlainForms, admin.ModelAdmin):
+class OfOthers(PlainForms, StoredInEnglish):
     """An admin class of another app: its forms need no scripts, and its lists have no crosses and ticks."""
 
     def get_inline_instances(self, request: HttpRequest, obj: Any = None) -> list[Any]:
@@ -126,7 +192,7 @@ class Rows(PlainForms, admin.TabularInline):
         return field
 
 
-class OwnLookups(PlainForms, admin.ModelAdmin):
+class OwnLookups(PlainForms, StoredInEnglish):
     """An admin list that allows only the look-ups of its own filters.
 
     With any other look-up a user could find out a masked or hidden field letter by letter. Nothing counts whole tables.
@@ -137,6 +203,13 @@ class OwnLookups(PlainForms, admin.ModelAdmin):
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Any:
         return CappedPaginator(queryset, per_page, *args, **options)
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        """Django's, which names the row as its page does."""
+        page: Any = super().history_view(request, object_id, extra_context)
+        if row := (getattr(page, "context_data", None) or {}).get("object"):
+            page.context_data["title"] = gettext("Change history: %s") % named(row)
+        return page
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         return lookup in self._own_lookups
@@ -161,7 +234,7 @@ class ReadOnly(OwnLookups):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if row := kwargs.get("obj"):
-            context |= {"title": str(row).capitalize() if str(row).islower() else str(row), "subtitle": None}
+            context |= {"title": named(row), "subtitle": None}
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest) -> bool:

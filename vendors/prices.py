@@ -9,8 +9,9 @@ from datetime import date
 from decimal import Decimal
 
 from babel.numbers import get_currency_precision
+from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from vendors import history
 from vendors.history import Actor
@@ -67,7 +68,9 @@ def add(price: Price, by: Actor) -> bool:
     price.save(force_insert=True)
     login: Credential | None = price.credential
     whose = f" of {login.name}" if login else ""
-    history.record(by, Vendor, [(price.vendor_id, f"price{whose} added: {price}")], price.reason)
+    with translation.override(settings.LANGUAGE_CODE):  # what is stored
+        what = f"price{whose} added: {price}"
+    history.record(by, Vendor, [(price.vendor_id, what)], price.reason)
     return True
 
 

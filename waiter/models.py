@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 from django.utils.timesince import timeuntil
+from django.utils.translation import gettext
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
@@ -47,5 +48,5 @@ class ParkedTask(models.Model):
     def due_in(self, at: datetime) -> str:
         """The time until it is due, as text: "2 days, 3 hours" or "overdue"."""
         if self.due_at <= at:
-            return "overdue"
+            return gettext("overdue")
         return timeuntil(self.due_at, at).replace("\xa0", " ")

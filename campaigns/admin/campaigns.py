@@ -20,7 +20,7 @@ from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing
 from campaigns.reports import campaign_names
 from vendors.history import Actor
-from vendors.listing import OwnLookups, badge, clamped
+from vendors.listing import OwnLookups, badge, choice, clamped
 
 MOST_CHOICES = 500
 MOST_FOUND = 1_000  # campaigns with a name that is searched for
@@ -193,7 +193,9 @@ class CampaignAdmin(Scoped):
 class ApprovalAdmin(Scoped):
     """Who asked, who decided, and what exactly. Nothing is decided here."""
 
-    list_display = ["campaign", "recipients", "asked_by", "asked_at", "verdict", "decided_by", "decided_at", "remark"]
+    list_display = [
+        "campaign", "recipients", "asked_by", "asked_at", choice("verdict"), "decided_by", "decided_at", "remark",
+    ]  # fmt: skip
     list_filter = ["verdict"]
     list_select_related = ["campaign"]
     sortable_by = ()

@@ -23,7 +23,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
-from vendors.admin import vendor_state
+from vendors.admin import vendor_state, with_logins
 from vendors.history import Actor
 from vendors.models import Vendor
 
@@ -182,10 +182,9 @@ def _ask(
 
 def _vendors(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendor]":
     """Those that may have the messages."""
-    jobs = [cause.job_id for cause, _version in shown]
-    of_jobs = Job.objects.filter(pk__in=jobs).values("vendor")
+    named = [cause.vendor for cause, _version in shown]
     of_rows = Message.objects.filter(pk__in=[row.pk for row in rows]).values("campaign__credential__vendor")
-    return Vendor.objects.filter(Q(pk__in=of_jobs) | Q(pk__in=of_rows)).order_by("slug")
+    return with_logins(Vendor.objects.filter(Q(slug__in=named) | Q(pk__in=of_rows))).order_by("slug")
 
 
 def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:

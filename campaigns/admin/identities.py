@@ -20,7 +20,7 @@ from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
 from vendors.history import Actor
-from vendors.listing import badge, flag
+from vendors.listing import badge, choice, flag
 from vendors.models import Credential
 
 
@@ -97,7 +97,7 @@ class IdentityAdmin(OfTheirSponsors):
     list_display = [
         "name",
         "sponsor",
-        "channel",
+        choice("channel"),
         "shown",
         "reply_to",
         flag("default", "default", "good"),
@@ -133,11 +133,11 @@ class TopicAdmin(OfTheirSponsors):
     search_fields = ["name", "title", "sponsor__name"]
     actions = ["archive", "restore"]
 
-    @admin.action(description="Archive: no new campaign can name them", permissions=["change"])
+    @admin.action(description=gettext_lazy("Archive: no new campaign can name them"), permissions=["change"])
     def archive(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
         return self._archive(request, rows, "archive")
 
-    @admin.action(description="Restore: campaigns can name them again", permissions=["change"])
+    @admin.action(description=gettext_lazy("Restore: campaigns can name them again"), permissions=["change"])
     def restore(self, request: HttpRequest, rows: QuerySet[Topic]) -> TemplateResponse | None:
         return self._archive(request, rows, "restore")
 
@@ -184,7 +184,7 @@ class InboundMessageAdmin(Scoped):
     """Who may not see recipients sees neither their numbers nor what they wrote."""
 
     telling = ("sender", "text")
-    list_display = ["id", "whose", "number", "to", "command", "text", "answer", "written_at"]
+    list_display = ["id", "whose", "number", "to", choice("command"), "text", "answer", "written_at"]
     list_filter = ["command", SponsorFilter, "vendor"]
     list_select_related = ["sponsor", "vendor", "answer"]
     list_per_page = 100

@@ -1,8 +1,9 @@
 """The query string of the jobs' page as a look-up of document 000."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,13 +14,15 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from campaigns import labels
-from campaigns.lifecycle import DONE, GROUPS, Status
-from campaigns.models import Job
+from campaigns.lifecycle import CUT_SHORT, DONE, GROUPS, Status
+from campaigns.models import Job, Sponsor
+from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import filters
 from vendors.listing import CappedPaginator
 from vendors.models import Vendor
 
-TABS = ("Rendered", "Dispatched", "Sending", "Sent", "Stopped", labels.FAILED, labels.ATTENTION, "")  # "": all
+ENDED = ("Sent", "Stopped", labels.FAILED, labels.ATTENTION)
+TABS = ("Rendered", "Dispatched", "Sending", labels.PAUSED, *ENDED, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
 # Which statuses have such a date at all, so that the database need not search a million jobs to find out.
@@ -149,15 +152,21 @@ class JobFilter:
 
 
 class Pages(CappedPaginator):
-    """Counts the jobs of the list and of every tab in one statement, each up to a limit."""
+    """Counts the jobs of the list and of every tab in one statement, each up to a limit.
 
-    def __init__(self, *args: Any, look: JobFilter, everything: Any, listed: Any, **options: Any) -> None:
+    user: who may see only those of some sponsors. campaigns: ids of those that are searched for; None: of all.
+    """
+
+    def __init__(self, *args: Any, look: JobFilter, user: Any, campaigns: list[int] | None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.look, self.everything, self.listed = look, everything, listed
+        self.look, self.user, self.campaigns = look, user, campaigns
 
     @cached_property
     def _counts(self) -> list[int]:
-        return counts([(self.listed, LISTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
+        look = self.look if self.campaigns is None else replace(self.look, q="")
+        of = None if sponsors_of(self.user) is None else self.user.pk
+        written = _statement(look, of, timezone.localdate(), timezone.get_current_timezone_name())
+        return _counted(*written, self.campaigns)
 
     @cached_property
     def count(self) -> int:
@@ -179,20 +188,49 @@ def _capped(count: int) -> str:
     return f"{labels.number(min(count, TAB_COUNTED))}{'+' if count > TAB_COUNTED else ''}"
 
 
-def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
-    """How many rows each query set has, counted up to its number plus one, all in one statement."""
-    parts: list[str] = []
+@lru_cache(maxsize=500)
+def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -> tuple[str, tuple[Any, ...]]:
+    """Counts, of a look-up, the list and then each tab. Django writes it once: the page is asked for every two seconds.
+
+    user_id: whose sponsors' jobs; None: of all. Today and the zone say which days are meant.
+    """
+    jobs: Any = Job.objects.of_sponsors(None if user_id is None else Sponsor.objects.filter(users=user_id).values("pk"))
+    chosen = look.status, look.jobs(jobs)
+    if look.q.isdecimal():
+        jobs = jobs.filter(pk=int(look.q[:18]))
+        chosen = "", jobs
+    counts: list[str] = []
     params: list[Any] = []
-    for rows, most in asked:
-        try:
-            statement, values = rows.order_by().values("pk")[: most + 1].query.sql_with_params()
-        except EmptyResultSet:  # Django sees that there can be none
-            parts.append("0")
-            continue
-        parts.append(f"(SELECT count(*) FROM ({statement}) AS capped)")
-        params += values
+    for tab, rows, most in ((*chosen, LISTED), *((tab, look.jobs(jobs, tab), TAB_COUNTED) for tab in TABS)):
+        parts = []
+        for part in _parts(tab, rows):
+            try:
+                statement, values = part.order_by().values("pk")[: most + 1].query.sql_with_params()
+            except EmptyResultSet:  # Django sees that there can be none
+                continue
+            parts.append(f"(SELECT count(*) FROM ({statement}) AS capped)")
+            params += values
+        counts.append(" + ".join(parts) or "0")
+    return "SELECT " + ", ".join(counts), tuple(params)
+
+
+def _parts(tab: str, rows: "QuerySet[Job]") -> "list[QuerySet[Job]]":
+    """Each has an index of its own. For both kinds of stopped jobs in one statement all of them would be read."""
+    if tab.lower() != "stopped":
+        return [rows]
+    return [rows.filter(status__in=GROUPS["Stopped"]), rows.filter(CUT_SHORT)]
+
+
+# Its jobs are found once, and then counted for each tab; campaigns_job stands for them.
+OF_A_SEARCH = "WITH campaigns_job AS MATERIALIZED (SELECT * FROM campaigns_job WHERE campaign_id = ANY(%s)) "
+
+
+def _counted(statement: str, params: tuple[Any, ...], campaigns: list[int] | None) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts), params)
+        if campaigns is None:
+            cursor.execute(statement, params)
+        else:
+            cursor.execute(OF_A_SEARCH + statement, [campaigns, *params])
         return list(cursor.fetchone())
 
 
@@ -204,6 +242,7 @@ def _or_none(asked: Any) -> Any:
         return None
 
 
-def states() -> list[tuple[str, list[str]]]:
-    """The choices of the status: groups and results, then the statuses themselves."""
-    return [("", [*GROUPS, *filters.ENDS]), ("States", list(Status.values))]
+def states() -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """The choices of the status, each (value, word, machine word): groups and results, then the statuses themselves."""
+    groups = [(name, name, "") for name in (*GROUPS, *filters.ENDS)]
+    return [("", groups), ("States", [(one.value, one.label, one.value) for one in Status])]

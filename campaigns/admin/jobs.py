@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.functional import SimpleLazyObject
 
 from campaigns import labels, progress
 from campaigns.admin import job_page
@@ -27,7 +27,7 @@ from campaigns.operators import verbs
 from campaigns.operators.filters import DATES
 from campaigns.reports import campaign_names
 from campaigns.reports.campaign_names import CampaignsNamed
-from vendors.listing import ReadOnly
+from vendors.listing import ReadOnly, flag
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
@@ -40,7 +40,7 @@ class JobList(ChangeList):
     """A page of jobs with their progress and forecasts, in a fixed number of statements."""
 
     look: JobFilter
-    choices: "Choices"
+    choices: Any  # a Choices, which only a whole page reads
     common: bool  # whether so many campaigns are named as is searched that older ones may be missing
     pickable: bool  # whether the viewer may do something with the rows that are chosen
     states, spans = states(), [*SPANS.items(), ("any", "Any")]
@@ -51,7 +51,7 @@ class JobList(ChangeList):
         return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
-        self.look, self.choices = look_of(request), choices(request)
+        self.look, self.choices = look_of(request), SimpleLazyObject(lambda: choices(request))
         found = super().get_queryset(request, exclude_parameters)
         return eta.described(found if self.look.q.isdecimal() else self.look.jobs(found))
 
@@ -93,7 +93,7 @@ def look_of(request: HttpRequest) -> JobFilter:
     typed = {name: value for name, value in request.GET.items() if isinstance(value, str)}
     if typed.get("q") and not typed.get("date"):
         typed["date"] = "any"
-    return JobFilter.of(typed, choices(request).channels)
+    return JobFilter.of(typed, choices(request).channels if typed.get("channel") else {})
 
 
 def with_progress(rows: list[Any]) -> list[Any]:
@@ -148,12 +148,12 @@ class JobAdmin(Decisions, Scoped):
             return super().changelist_view(request, extra_context)
         return render(request, "admin/campaigns/job/poll.html", {"cl": listed})
 
-    def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Pages:
-        look, everything = look_of(request), self.get_queryset(request)
-        if look.q:
-            everything, _ = self.get_search_results(request, everything, look.q)
-        listed = everything if look.q.isdecimal() else look.jobs(everything)  # the list without what is only shown
-        return Pages(queryset, per_page, look=look, everything=everything, listed=listed)
+    def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Any:
+        if queryset.model is not Job:  # the entries of a history
+            return super().get_paginator(request, queryset, per_page, *args, **options)
+        look = look_of(request)
+        campaigns = _named(request, look.q).ids if look.q and not look.q.isdecimal() else None
+        return Pages(queryset, per_page, look=look, user=request.user, campaigns=campaigns)
 
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Job]", search_term: str
@@ -187,7 +187,7 @@ class JobAdmin(Decisions, Scoped):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         job: Any = kwargs.get("obj")
         row = seen(job)
-        context |= job_page.context(request, row) | {"title": gettext("Job %(job)s") % {"job": job.pk}}
+        context |= job_page.context(request, row)
         if context["failures"] <= job_page.COUNTED_AT_ONCE or "reasons" in request.GET:
             context["reasons"] = job_page.why_failed(row)
         return super().render_change_form(request, context, *args, **kwargs)
@@ -202,7 +202,15 @@ class JobAdmin(Decisions, Scoped):
 
 @admin.register(DispatchRun)
 class DispatchRunAdmin(ReadOnly):
-    list_display = ["vendor", "local_date", "due_at", "started_at", "finished_at", "dispatched", "missed"]
+    list_display = [
+        "vendor",
+        "local_date",
+        "due_at",
+        "started_at",
+        "finished_at",
+        "dispatched",
+        flag("missed", "missed", "warn"),
+    ]
     list_filter = ["vendor", "missed"]
     list_select_related = ["vendor"]
 

@@ -8,17 +8,17 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import path
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from campaigns import labels
+from campaigns import labels, stored_texts
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
 from campaigns.admin.message_list import CampaignFilter, MessageList, OfJobFilter, ReasonFilter, ShapeFilter
 from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reports import message_rows, reasons
-from vendors.listing import CappedPaginator, badge, clamped
+from vendors.listing import CappedPaginator, badge, choice, clamped
 
 FIELDS = (
     *("state", "why", "campaign", "recipient", "of_list", "called", "answered", "delivered", "bounced", "note"),
@@ -31,7 +31,14 @@ def _at(moment: datetime | None) -> str:
     if moment is None:
         return "-"
     local, today = timezone.localtime(moment), timezone.localdate()
-    return f"{local:%-d %b %H:%M:%S}" if local.year == today.year else f"{local:%-d %b %Y %H:%M}"
+    return formats.date_format(local, "j M H:i:s" if local.year == today.year else "j M Y H:i")
+
+
+def _word(row: Any) -> str:
+    """The label of the message, in English."""
+    if not hasattr(row, "word"):
+        message_rows.with_labels([row])
+    return row.word
 
 
 @admin.register(Message)
@@ -105,9 +112,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="state")
     def state(self, row: Any) -> str:
-        if not hasattr(row, "word"):
-            message_rows.with_labels([row])
-        return row.word
+        return _(_word(row))
 
     @admin.display(description="why")
     def why(self, row: Message) -> str:
@@ -116,7 +121,7 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="state")
     def badge(self, row: Any) -> SafeString:
-        return badge(self.state(row), labels.LOOKS.get(row.word, "idle"))
+        return badge(_word(row), labels.LOOKS.get(row.word, "idle"))
 
     @admin.display(description="campaign")
     def of(self, row: Message) -> SafeString:
@@ -201,14 +206,22 @@ class MessageEventAdmin(Scoped):
     """Bounces and complaints, the newest first."""
 
     telling = ("note",)
-    list_display = ["id", "message_id", "campaign_id", "kind", "code", "source", "at"]
+    list_display = ["id", "message_id", "campaign_id", choice("kind"), "code", "origin", "at"]
     list_filter = ["kind"]
     ordering = ["-id"]
     sortable_by = ()
+    readonly_fields = ["origin"]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ["origin" if name == "source" else name for name in super().get_fields(request, obj) if name != "origin"]
+
+    @admin.display(description="source")
+    def origin(self, row: MessageEvent) -> str:
+        return stored_texts.in_language(row.source)
 
 
 @admin.register(Resolution)
 class ResolutionAdmin(Scoped):
     telling = ("evidence",)
-    list_display = ["message_id", "decision", "decided_by", "reason", "evidence", "created_at"]
+    list_display = ["message_id", choice("decision"), "decided_by", "reason", "evidence", "created_at"]
     list_filter = ["decision"]

@@ -12,7 +12,7 @@ from campaigns.admin.identities import OfTheirSponsors
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from campaigns.routes.entries import why_not
-from vendors.listing import NamedFields, Rows
+from vendors.listing import NamedFields, Rows, choice
 from vendors.models import Credential
 
 
@@ -45,7 +45,7 @@ class Entries(Rows):
 @admin.register(Route)
 class RouteAdmin(OfTheirSponsors):
     fields = ["sponsor", "name", "channel", "patience"]
-    list_display = ["name", "sponsor", "channel", "by", "takes_no_work", "patience"]
+    list_display = ["name", "sponsor", choice("channel"), "by", "takes_no_work", "patience"]
     list_filter = [SponsorFilter, "channel"]
     search_fields = ["name", "sponsor__name"]
     inlines = [Entries]

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels
+from campaigns import labels, stored_texts
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.suppression_import import import_page
@@ -22,13 +22,13 @@ from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.listing import badge
+from vendors.listing import badge, choice
 
 FOR_ALL = "campaigns.suppress_for_all"
 
 
 class SuppressionForm(forms.ModelForm):
-    address = forms.CharField(max_length=2000)
+    address = forms.CharField(max_length=2000, label=gettext_lazy("Address"))
 
     class Meta:
         model = Suppression
@@ -56,7 +56,9 @@ class SuppressionForm(forms.ModelForm):
 class SuppressionAdmin(Scoped):
     form = SuppressionForm
     telling = ("address",)
-    list_display = ["id", "recipient", "channel", "whose", "topic", "reason", "source", "since", "until", "holds"]
+    list_display = [
+        "id", "recipient", choice("channel"), "whose", "topic", choice("reason"), "origin", "since", "until", "holds",
+    ]  # fmt: skip
     list_filter = ["reason", "channel", SponsorFilter]
     list_select_related = ["sponsor", "topic__sponsor"]
     list_per_page = 50
@@ -113,14 +115,14 @@ class SuppressionAdmin(Scoped):
         found = suppressing.lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
         obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=obj.topic_id).pk
 
-    @admin.action(description="Lift: they may be written to again", permissions=["change"])
+    @admin.action(description=gettext_lazy("Lift: they may be written to again"), permissions=["change"])
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.lift(_changeable(request, rows), _actor(request))
         text = gettext("%(number)s lifted. What they have kept back is sent if you retry its job.")
         text %= {"number": labels.number(number)}
         self.message_user(request, text, messages.SUCCESS)
 
-    @admin.action(description="Erase the addresses: they stay suppressed", permissions=["change"])
+    @admin.action(description=gettext_lazy("Erase the addresses: they stay suppressed"), permissions=["change"])
     def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.erase(_changeable(request, rows), _actor(request))
         self.message_user(
@@ -136,13 +138,17 @@ class SuppressionAdmin(Scoped):
 
         @admin.display(description="address")
         def recipient(row: Suppression) -> str:
-            return labels.recipient(row.address, seen) if row.address else "erased"
+            return labels.recipient(row.address, seen) if row.address else gettext("erased")
 
         return [recipient if name == "recipient" else name for name in self.list_display]
 
     @admin.display(description="sponsor")
     def whose(self, row: Suppression) -> str:
-        return str(row.sponsor) if row.sponsor else "all sponsors"
+        return str(row.sponsor) if row.sponsor else gettext("all sponsors")
+
+    @admin.display(description="source")
+    def origin(self, row: Suppression) -> str:
+        return stored_texts.in_language(row.source)
 
     @admin.display(description="state")
     def holds(self, row: Suppression) -> SafeString:

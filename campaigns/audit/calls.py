@@ -5,7 +5,7 @@ Also what a question is, and the conditions that many questions share.
 
 from dataclasses import dataclass
 
-from campaigns.lifecycle import DONE, PARENTS, Status
+from campaigns.lifecycle import PARENTS, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,15 @@ def among(statuses: tuple[Status, ...]) -> str:
 
 
 DAY = "date_trunc('minute', now() - interval '1 day') + interval '2 minutes'"
-FRESH = f"(j.status NOT IN {among(DONE)} OR j.finished_at > clock_timestamp() - interval '1 day')"
+# A parent that has ended stopped has ended, too: its month may have left (docs/partitioning.md). It is now(), not the
+# clock, of which PostgreSQL takes each row to have its own: an index finds what is later than now().
+FRESH = "(j.finished_at IS NULL OR j.finished_at > now() - interval '1 day')"
 LEAF = f"j.status NOT IN {among(PARENTS)}"
 SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"
 STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
     "OR j.status IN ('DISPATCHED', 'STOPPED') AND j.started_at IS NOT NULL)"
 )
-PATIENCE = "clock_timestamp() - %(patience)s * interval '1 second'"
+PATIENCE = "now() - %(patience)s * interval '1 second'"
 # If a message was waiting again when it turned out to be accepted, the time of its call is unknown: its sent_at is the
 # time at which that was learned.
 KNOWN = "c.sent_at IS DISTINCT FROM c.delivered_at"
@@ -52,7 +54,7 @@ P4 = [
                 RANGE BETWEEN CURRENT ROW AND 0.999999 FOLLOWING) AS calls
             FROM vendors_ratelimit l JOIN vendors_vendor v ON v.id = l.vendor_id
             JOIN vendors_usage u ON u.vendor_id = l.vendor_id AND coalesce(l.credential_id, u.credential_id)
-                = u.credential_id AND u.at > greatest(v.limits_since, clock_timestamp() - interval '1 day')
+                = u.credential_id AND u.at > greatest(v.limits_since, now() - interval '1 day')
         ) w WHERE w.calls > w.units""",
     ),
     Question(
@@ -64,7 +66,7 @@ P4 = [
                 SELECT m.sent_at, m.delivered_at, coalesce(m.error_code, '') AS error_code
                 FROM campaigns_message m WHERE {SLICE}
                 UNION ALL SELECT c.at, NULL, '' FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
-            ) c WHERE {LEAF} AND (j.status NOT IN {among(DONE)} OR j.finished_at > {SINCE})
+            ) c WHERE {LEAF} AND (j.finished_at IS NULL OR j.finished_at > {SINCE})
                 AND c.sent_at > {SINCE} AND {KNOWN}
                 AND c.error_code NOT IN ('template', 'too_dear')  -- these were not called
             GROUP BY 1
@@ -98,9 +100,9 @@ P5 = [
     Question(
         "P5",
         "no parent that is over hides a child that is not",
-        f"""SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
+        """SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
         JOIN campaigns_job j ON j.id = k.parent_id
-        WHERE k.status NOT IN {among(DONE)} AND (j.status = 'P_FINISHED'
+        WHERE k.finished_at IS NULL AND (j.status = 'P_FINISHED'
             OR j.status = 'P_STOPPED' AND k.status NOT IN ('STOPPED', 'SENT'))""",
     ),
 ]

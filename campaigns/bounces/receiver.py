@@ -8,7 +8,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
 from campaigns.bounces.parser import MOST
 from campaigns.connections import DatabaseThreads
+from campaigns.loop_thread import happens
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +90,7 @@ class InboundHandler:
 
     async def _count_often(self) -> None:
         while not self._over.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), COUNT_EVERY)
+            await happens(self._over, COUNT_EVERY)
             mails, self._refused = self._refused, 0
             try:
                 if mails:

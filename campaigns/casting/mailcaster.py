@@ -21,6 +21,7 @@ from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move
 from campaigns.models import HOLDING, Campaign, Job, Message
 from campaigns.sending_hours import describe_opening, opens_at
+from vendors import shut
 from vendors.models import Credential, Mailcaster
 
 
@@ -108,9 +109,8 @@ def _sight(ranks: tuple[Rank, ...]) -> str:
 
 UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
 # Of a job j, a vendor v and a credential l: calls may be made at that time, and a parent may be cut further.
-CALLABLE = """j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true)
-            AND NOT v.paused AND NOT l.paused
-            AND coalesce(l.retry_after_until <= {now}, true) AND coalesce(l.rate_limited_until <= {now}, true)"""
+CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true) AND {shut.WHY} IS NULL
+            AND coalesce(l.retry_after_until <= {{now}}, true) AND coalesce(l.rate_limited_until <= {{now}}, true)"""
 # A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
 # planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
 PICK = f"""
@@ -256,16 +256,16 @@ class _Refused:
     """The picked job's exclusive credential was taken by another campaign meanwhile."""
 
 
-def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
+def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | None:
     """Claims the mailcaster's next job in one short transaction; None: it is busy or disabled, or there is no job.
 
     The job is ENQUEUED and leased to the mailcaster. If it is a parent's turn, a child is cut. Jobs outside their
-    campaign's sending hours are postponed on the way.
+    campaign's sending hours are postponed on the way. wait: also for the only parent, if another claim cuts it.
     """
     while True:
         with transaction.atomic():
             caster = lock(caster_id)
-            found = _find(caster, now) if caster else None
+            found = _find(caster, now, wait) if caster else None
         if isinstance(found, _Closed):
             with transaction.atomic():
                 postpone(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
@@ -283,7 +283,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)]
 
 
-def _find(caster: Mailcaster, now: datetime) -> ClaimedJob | _Closed | _Refused | None:
+def _find(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed | _Refused | None:
     seen = look(caster, ORDER[caster.kind])
     if seen is None:
         return None
@@ -293,7 +293,7 @@ def _find(caster: Mailcaster, now: datetime) -> ClaimedJob | _Closed | _Refused 
         if found:
             return found
     # Another claim may just be cutting the only parent: it is worth waiting for, because there is more to cut.
-    if any(rank in PARENT for rank in seen.ranks):
+    if wait and any(rank in PARENT for rank in seen.ranks):
         return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None
 

@@ -6,7 +6,7 @@ forward, one claim after the other; before another pass, and before another send
 has an end or is known to wait. So no message is called for two claims.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -100,13 +100,12 @@ class ToClaim(NamedTuple):
 # pause has committed nothing is claimed any more. Then the vendor's: a rebuild of the window under a new generation, an
 # edit of the limits, or a new suppression, waits for the claims before it and is seen by all after it (count(*) reads
 # the whole of `holder`, so that all jobs are locked by then). The time is read after these locks, and no call is
-# allowed once the campaign has closed. Of several jobs none waits for longer than LOCKED_MOST for another one's lock:
-# CLAIM_TOGETHER fails then, and each is asked for by itself. For the vendor's row all wait, as long as it takes.
+# allowed once the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
+# (connections.LOCKED_MOST), and LOCKED says who has to wait.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
 # answers of its earlier sender are to be merged.
-LOCKED = "(SELECT count(*) FROM holder) > 0"
 CLAIM = f"""
 WITH holder AS (
     SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
@@ -117,7 +116,7 @@ WITH holder AS (
     SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
-        AND {LOCKED}
+        AND (SELECT count(*) FROM holder) > 0
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
@@ -151,13 +150,16 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
-LOCKED_MOST = "1s"
-CLAIM_TOGETHER = CLAIM.replace(
-    "WHERE j.fence", f"WHERE (SELECT set_config('lock_timeout', '{LOCKED_MOST}', true)) IS NOT NULL AND j.fence"
-).replace(
-    LOCKED,
-    "(SELECT set_config('lock_timeout', '0', true) FROM (SELECT count(*) FROM holder) h WHERE count > 0) IS NOT NULL",
-)
+# What CLAIM locks or refers to for these jobs.
+UNLOCKED = """
+SELECT j.id FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
+    JOIN vendors_credential c ON c.id = j.credential_id
+WHERE j.id = ANY(%(jobs)s) FOR SHARE OF j, v{skip} FOR KEY SHARE OF c{skip}
+"""
+# Jobs for which CLAIM would have to wait now. Nobody waits here.
+LOCKED = f"""
+SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) AND id <> ALL(ARRAY({UNLOCKED.format(skip=" SKIP LOCKED")}))
+"""
 
 
 class Claimed(NamedTuple):
@@ -180,8 +182,7 @@ async def claim(
     params: as CLAIM names them, but for `asked`.
     """
     found = [Claimed([])] * len(asked)
-    statement = CLAIM if len(asked) == 1 else CLAIM_TOGETHER
-    rows = await connection.execute(statement, {"grant": None, **params, "asked": _json(asked)})
+    rows = await connection.execute(CLAIM, {"grant": None, **params, "asked": _json(asked)})
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
             found[number] = Claimed([], nothing_waits=not asked[number].units)
@@ -190,6 +191,17 @@ async def claim(
             found[number] = Claimed(messages, OpenClaim(claim_id, at, len(messages)), suppressions=suppressions)
     failpoints.here("after_claim")
     return found
+
+
+async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
+    """Those of the jobs for which nothing can be claimed now, because somebody has locked them, or their vendor."""
+    rows = await connection.execute(LOCKED, {"jobs": list(jobs)})
+    return {job_id for (job_id,) in await rows.fetchall()}
+
+
+async def unlocked(connection: Any, job_id: int) -> None:
+    """Waits in the line for the job's locks; raises LockNotAvailable if that takes longer than LOCKED_MOST."""
+    await connection.execute(UNLOCKED.format(skip=""), {"jobs": [job_id]})
 
 
 def _json(asked: Sequence[ToClaim]) -> str:

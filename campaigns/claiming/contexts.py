@@ -17,6 +17,8 @@ from psycopg import AsyncConnection
 
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.failover import guard
+from campaigns.loop_thread import cut_off
+from vendors import shut
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope
 
@@ -27,21 +29,21 @@ STALE = 3 * FIND_OUT  # seconds after which a stream reads by itself
 
 READ = f"""
 SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version,
-    v.paused OR c.paused OR j.paused_at IS NOT NULL AS paused,
-    CASE WHEN v.paused THEN v.paused_reason WHEN c.paused THEN c.paused_reason
-        WHEN j.paused_at IS NOT NULL THEN (SELECT paused_reason FROM campaigns_campaign WHERE id = j.campaign_id)
-    END AS paused_reason, c.retry_after_until,
-    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
+    coalesce({shut.WHY}, CASE WHEN j.paused_at IS NOT NULL THEN (
+        SELECT rtrim('paused: ' || k.paused_reason, ': ') FROM campaigns_campaign k WHERE k.id = j.campaign_id
+    ) END) AS paused,
+    l.retry_after_until,
+    (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
+     FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id) AS limits,
     j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired - j.suppressed,
     coalesce(j.next_message, j.first_message),
     (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
      FROM campaigns_store s WHERE s.id = 1) AS store,
-    c.unreached_since,
-    (SELECT c.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
+    l.unreached_since,
+    (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
-FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
+FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
 """
 
@@ -51,9 +53,9 @@ class SendContext:
     """What was read at one moment: whether the job is still ours, may be called, and under which limits.
 
     asked, read: when it was asked and answered, in seconds of time.monotonic; now: by the database's clock, in between.
-    halted: why no call at all may start; adoptions: of the store. left: messages of the job without a result, those in
-    a call included. next_message: where a sender begins. unreached_since: no call has reached the vendor since then;
-    given_up: for longer than the patience of the campaign's route.
+    halted: why no call at all may start; adoptions: of the store. paused: why none of the job may. left: messages of
+    the job without a result, those in a call included. next_message: where a sender begins. unreached_since: no call
+    has reached the vendor since then; given_up: for longer than the patience of the campaign's route.
     """
 
     asked: float
@@ -117,8 +119,7 @@ def _context(
     fence: int,
     generation: int,
     version: int,
-    paused: bool,
-    reason: str | None,
+    paused: str | None,
     retry_after_until: datetime | None,
     limits: list[Any],
     left: int,
@@ -132,9 +133,8 @@ def _context(
     halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
     scope = _scope(of.vendor_id, of.credential_id, generation, limits)
     ours = status == "SENDING" and fence == of.lease.fence
-    why = (reason or "paused") if paused else None
     return SendContext(
-        asked, answered, now, halted, adoptions, ours, version, scope, why, retry_after_until, left, next_message,
+        asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
         unreached_since, bool(given_up), HealthPolicy(*health),
     )  # fmt: skip
 
@@ -185,8 +185,7 @@ class Contexts:
 
     async def close(self) -> None:
         if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
+            await cut_off(self._reading)
             self._reading = None
 
     async def _read(self) -> None:
@@ -202,12 +201,12 @@ class Contexts:
 
 
 READ_VENDOR = f"""
-SELECT v.generation, v.limits_version, v.paused OR c.paused OR coalesce(c.retry_after_until > clock_timestamp(), false)
-        OR NOT EXISTS ({guard.KNOWN}) AS shut,
-    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id)
-FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id
-WHERE v.id = %(vendor)s AND c.id = %(credential)s
+SELECT v.generation, v.limits_version, {shut.WHY} IS NULL
+        AND coalesce(l.retry_after_until <= clock_timestamp(), true) AND EXISTS ({guard.KNOWN}),
+    (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
+     FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id)
+FROM vendors_vendor v JOIN vendors_credential l ON l.vendor_id = v.id
+WHERE v.id = %(vendor)s AND l.id = %(credential)s
 """
 
 
@@ -216,9 +215,9 @@ async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credenti
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
-    generation, limits_version, shut, limits = row
+    generation, limits_version, may_be_called, limits = row
     scope = replace(_scope(vendor_id, credential_id, generation, limits), limits_version=limits_version)
-    return None if shut else scope
+    return scope if may_be_called else None
 
 
 def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:

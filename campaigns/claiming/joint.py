@@ -7,12 +7,13 @@ granted before a certain time, all wait in their queue until then, and are asked
 
 Permits are shared out equally, and who was last given some longest ago comes first. So neither a stream with many free
 connections nor one that asks more often keeps permits from another one.
-A round has a task of its own: a stream that is cut off harms no other, and what was claimed for it is released.
+A round has a task of its own: a stream that is cut off harms no other, and what was claimed for it is released. Who has
+a job that somebody has locked asks for nothing until that is over: no other stream waits for the same lock.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -29,14 +30,14 @@ from campaigns.claiming.letters import Lease
 from campaigns.claiming.limits import PATIENCE, Need
 from campaigns.claiming.permits import Permits
 from campaigns.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
-from campaigns.connections import Connections
+from campaigns.connections import LOCKED_SECONDS, Connections
 from vendors.limits.values import Grant, Scope, Wait, share_out
 
 ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk
 MOST = 64  # streams in a round: as long is the note that Redis keeps of a grant
 # Nothing was claimed then: the statement, which is a transaction of its own, was aborted.
 REFUSED = (
-    DataError, IntegrityError, NotSupportedError, ProgrammingError, DeadlockDetected, LockNotAvailable, QueryCanceled,
+    DataError, IntegrityError, NotSupportedError, ProgrammingError, DeadlockDetected, QueryCanceled, LockNotAvailable,
 )  # fmt: skip
 
 
@@ -47,6 +48,9 @@ class JointClaims:
         self._connections, self._rows = connections, connections.claims
         self._groups: dict[tuple[Any, ...], Group] = {}  # with a round on its way
         self._tasks: set[asyncio.Task[None]] = set()
+        self._locked: dict[int, asyncio.Event] = {}  # jobs for which nothing can be claimed until that happens
+        self._looking = False  # whether that is over
+        self._closing = False
 
     async def claim(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
         """Asks for permits and claims messages for a stream, together with others.
@@ -55,8 +59,14 @@ class JointClaims:
         has surely ended. If the stream is cut off, what is claimed for it is released. Raises ThrottleUnreachable, and
         the database's errors.
         """
+        if unlocked := self._locked.get(ask.lease.job_id):
+            try:
+                async with asyncio.timeout(LOCKED_SECONDS):
+                    await unlocked.wait()
+            except TimeoutError:
+                return NotGranted(Wait(0.0))
         # Where letters cost different numbers of units only the job's own stream knows which of them fit.
-        alone = None if isinstance(ask.claimer, ByCount) else ask.lease.job_id
+        alone = "" if isinstance(ask.claimer, ByCount) else str(ask.lease.job_id)
         scope = seen.scope
         key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone
         group = self._groups.get(key)
@@ -65,7 +75,7 @@ class JointClaims:
                 "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
                 "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold,
             }  # fmt: skip
-            group = self._groups[key] = Group(scope, hold, terms)
+            group = self._groups[key] = Group(scope, hold, terms, alone)
         loop = asyncio.get_running_loop()
         waiting = Waiting(ask, loop.create_future(), time.monotonic() + FIND_OUT)
         group.waiting.append(waiting)
@@ -92,7 +102,9 @@ class JointClaims:
                 group.let_go(one)
 
     async def close(self) -> None:
-        """Waits for what is on its way; no stream may be left."""
+        """Waits for what is on its way, but for no lock; no stream may be left."""
+        self._closing = True
+        self._unlocked(list(self._locked))
         for group in self._groups.values():
             group.open()
         while self._tasks:
@@ -136,8 +148,7 @@ class JointClaims:
     async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:
         """Answers them all, or lets them wait on. If the database refuses their statement, each has one of its own.
 
-        So one harms no other, nor if one of their jobs is locked for longer than claims.LOCKED_MOST; who has that job
-        waits alone then.
+        So one harms no other. If somebody has locked one of their jobs, the others are in the next round.
         """
         served, needs = list[Waiting](), list[Need]()
         for one in together:
@@ -151,6 +162,9 @@ class JointClaims:
             return
         try:
             found, unused = await self._answers(permits, group, [one.ask for one in served], needs)
+        except LockNotAvailable:
+            await self._set_aside(group, served)
+            return
         except Exception as error:
             if isinstance(error, REFUSED) and len(served) > 1:
                 await asyncio.gather(*(self._round(permits, group, [one]) for one in served))
@@ -172,6 +186,49 @@ class JointClaims:
                 if other.scope.vendor_id == group.scope.vendor_id:
                     other.open()
 
+    async def _set_aside(self, group: Group, served: Sequence[Waiting]) -> None:
+        """Sends those away whose jobs are locked, and lets the others wait on."""
+        try:
+            locked = await claims.locked(self._rows, [one.ask.lease.job_id for one in served])
+        except RowsError as error:
+            for one in served:
+                one.tell(error)
+            return
+        for one in served:
+            if one.ask.lease.job_id not in locked:
+                group.queue_again(one)
+            elif not one.answer.cancelled():
+                self._locked.setdefault(one.ask.lease.job_id, asyncio.Event())
+                one.tell(NotGranted(Wait(0.0)))
+        if self._locked and not self._looking:
+            self._looking = True
+            self._start(self._look())
+
+    async def _look(self) -> None:
+        """Finds out which jobs are not locked any more; half of the time it stands in the line for one of them.
+
+        Else a job that is locked again and again would never be found free.
+        """
+        try:
+            while self._locked:
+                await asyncio.sleep(LOCKED_SECONDS)
+                with suppress(RowsError):
+                    for first in islice(list(self._locked), 1):
+                        self._locked[first] = self._locked.pop(first)  # another one next time
+                        with suppress(LockNotAvailable):
+                            async with self._rows.one() as connection:
+                                await claims.unlocked(connection, first)
+                            self._unlocked([first])  # others may stand in the line, too
+                    asked = set(self._locked)
+                    self._unlocked(asked - await claims.locked(self._rows, asked))
+        finally:
+            self._looking = False
+
+    def _unlocked(self, jobs: Iterable[int]) -> None:
+        for job_id in jobs:
+            if (event := self._locked.pop(job_id, None)) is not None:
+                event.set()
+
     async def _answers(
         self, permits: Permits, group: Group, asks: Sequence[WantedClaim], needs: Sequence[Need]
     ) -> tuple[list[Answer | Exception | None], list[str]]:
@@ -182,7 +239,7 @@ class JointClaims:
         jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
         note = " ".join((str(group.scope.credential_id), *jobs))
         of_all = Need(sum(wants), min(need.least for need in needs))
-        grant, until = await permits.acquire(group.scope, of_all, group.hold, note)
+        grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
         if isinstance(grant, Wait) and grant.seconds <= PATIENCE:
             group.closed_for(grant.seconds)
             return [None] * len(asks), []
@@ -229,7 +286,8 @@ class JointClaims:
 
     async def _release(self, scope: Scope, got: Permitted) -> None:
         with suppress(RowsError):  # else its messages are in doubt, like the stream's open calls
-            if got.claimed.claim is not None:
-                async with self._rows.one() as connection:
-                    await claims.release(connection, got.lease, got.claimed.claim)
+            if (claim := got.claimed.claim) is not None:
+                await self._rows.run(
+                    lambda connection: claims.release(connection, got.lease, claim), over=lambda: self._closing
+                )
         await Permits(self._connections.to_redis()[0], self._rows).done(scope, got.permits)

@@ -13,10 +13,10 @@ from typing import Any
 from django.conf import settings
 
 from campaigns.claiming.letters import Lease
+from campaigns.connections import LOCKED_SECONDS
+from campaigns.loop_thread import cut_off
 
 log = logging.getLogger(__name__)
-
-LOCKED_SECONDS = 0.2  # after which what was locked is tried again
 
 # What is locked is not waited for, so that one job keeps no other from being renewed, nor two who lock many of them
 # wait for each other in a circle.
@@ -69,10 +69,7 @@ class Leases:
                 of.discard(lease)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cut_off(*self._tasks)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

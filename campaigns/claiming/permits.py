@@ -21,25 +21,28 @@ class Permits:
     def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
         self._throttle, self._rows = throttle, rows
 
-    async def acquire(self, scope: Scope, need: Need, hold: float, note: str) -> tuple[AcquireResult, datetime | None]:
+    async def acquire(
+        self, scope: Scope, need: Need, hold: float, note: str, waiter: str = ""
+    ) -> tuple[AcquireResult, datetime | None]:
         """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
 
-        hold: seconds within which a call has surely ended; note: Redis remembers it. Raises ThrottleUnreachable.
+        hold: seconds within which a call has surely ended; note: Redis remembers it; waiter: as of Throttle.acquire.
+        Raises ThrottleUnreachable.
         """
-        answer = await self._ask(scope, need, hold, note)
+        answer = await self._ask(scope, need, hold, note, waiter)
         if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
             return answer, None
         opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
         # A sender that cancels permits clears that row, but may have done so just before it was written.
-        answer = await self._ask(scope, need, hold, note)
+        answer = await self._ask(scope, need, hold, note, waiter)
         if isinstance(answer, Grant):
             await limits.undo_full(self._rows, scope.vendor_id)
         return answer, opens_at
 
-    async def _ask(self, scope: Scope, need: Need, hold: float, note: str) -> AcquireResult:
+    async def _ask(self, scope: Scope, need: Need, hold: float, note: str, waiter: str) -> AcquireResult:
         if not need.least:
             return Grant("", 0, time.monotonic() + hold)
-        return await self._throttle.acquire(scope, need.want, hold, need.least, note)
+        return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter)
 
     async def done(self, scope: Scope, permits: Sequence[str]) -> None:
         """Returns the permits of calls that are over."""

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from campaigns.claiming.claims import Claimed, Claimer, ToClaim
 from campaigns.claiming.contexts import FIND_OUT
 from campaigns.claiming.letters import Lease
+from campaigns.loop_thread import happens
 from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
 
 # Other processes wait for the same opening: none of them shall always be the first one, nor all of them ask just before
@@ -82,6 +82,7 @@ class Waiting:
 class Group:
     """Streams for which the same must hold when the claim commits: `terms`, as claims.CLAIM names them.
 
+    turns: by which name the throttle knows who waits for several permits at once; empty: nobody here does.
     rounds: how many are on their way; gathering: one of them is about to take those that wait. opens: before that
     nothing is granted, in seconds of time.monotonic; sooner: it has changed.
     """
@@ -89,6 +90,7 @@ class Group:
     scope: Scope
     hold: float
     terms: dict[str, Any]
+    turns: str
     waiting: list[Waiting] = field(default_factory=list)
     rounds: int = 0
     gathering: bool = False
@@ -107,8 +109,7 @@ class Group:
     async def opening(self) -> None:
         while (left := self.opens - time.monotonic()) > 0:
             self.sooner.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.sooner.wait(), max(left, 0.001))
+            await happens(self.sooner, max(left, 0.001))
 
     def queue_again(self, waiting: Waiting) -> None:
         """It was given nothing: it stays in the queue unless it is to look after itself."""

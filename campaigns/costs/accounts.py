@@ -18,6 +18,8 @@ from decimal import Decimal
 from typing import Any, TextIO
 
 from django.db import connection, transaction
+from django.utils import formats
+from django.utils.translation import gettext, ngettext
 
 from campaigns import ground_truth
 from campaigns.formulas import harmless
@@ -48,7 +50,7 @@ class MonthCost:
     @property
     def money(self) -> str:
         """The amount as users read it."""
-        return "no price" if self.amount is None else prices.amount(self.amount, self.currency)
+        return gettext("no price") if self.amount is None else prices.amount(self.amount, self.currency)
 
     @property
     def doubtful(self) -> str:
@@ -184,8 +186,13 @@ def so_far(jobs: Iterable[Any]) -> str:
             charged = Decimal(max(sums.units, called)) * sums.accepted / called
             new = charged * price.per_unit + sums.accepted * price.per_message
             amounts[price.currency] = amounts.get(price.currency, Decimal(0)) + new
-    money = " and ".join(prices.amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items()))
-    parts = (f"{units:,} units" if units > calls else "", f"about {money} at today's price" if money else "")
+    money = f" {gettext('and')} ".join(
+        prices.amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
+    )
+    shown = formats.number_format(units, force_grouping=True)
+    said = ngettext("%(shown)s unit", "%(shown)s units", units) % {"shown": shown}
+    cost = gettext("about %(amount)s at today's price") % {"amount": money}
+    parts = (said if units > calls else "", cost if money else "")
     return ", ".join(filter(None, parts))
 
 

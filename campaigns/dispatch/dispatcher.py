@@ -24,7 +24,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import entitlements, failpoints
-from campaigns.lifecycle import Status, hold, move
+from campaigns.lifecycle import Status, free, hold, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
 from vendors.models import Vendor
 
@@ -80,6 +80,8 @@ def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
 
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
     with transaction.atomic():
+        if run:
+            wait_at_most()  # the sweep has the run go on
         mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them moved
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
@@ -99,9 +101,18 @@ def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datet
 def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
     """Dispatches READY jobs, all or those named, whose not_before and campaign's send_at have come."""
     now = now or timezone.now()
-    ready = Job.objects.filter(status=Status.READY)
-    ready = ready.exclude(not_before__gt=now).exclude(campaign__send_at__gt=now)
+    ready = _ready(now)
     return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
+
+
+def free_and_ready() -> list[int]:
+    """What `dispatch_ready` would dispatch now, but for jobs that somebody has locked."""
+    return free(_ready(timezone.now()).filter(_may_go()).values_list("id", flat=True))
+
+
+def _ready(now: datetime) -> "QuerySet[Job]":
+    ready = Job.objects.filter(status=Status.READY)
+    return ready.exclude(not_before__gt=now).exclude(campaign__send_at__gt=now)
 
 
 def dispatch_these(job_ids: Iterable[int]) -> Dispatched:

@@ -1,6 +1,7 @@
-"""Messages in doubt by their cause: the job, the minute of the call, and what was seen of it.
+"""Messages in doubt by their cause: the job, the vendor, the minute of the call, and what was seen of it.
 
-One bad minute of a vendor can put thousands in doubt; a person decides about them together.
+One bad minute of a vendor can put thousands in doubt, in a hundred parts of one job; a person decides about them
+together. A route may leave parts of one job with different vendors, who are asked one by one.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from campaigns.lifecycle import PARENTS
 from campaigns.models import Job, Message
@@ -35,38 +36,39 @@ class DoubtLook:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What some messages in doubt have in common. job_id: their leaf; minute: of their calls; seen: the vendor's text,
-    None: whatever it is. The other fields are for people. asked_again: the first look-up to come, None: there is none.
+    """What some messages in doubt have in common. job_id: the whole job, or a part that was asked for alone; vendor:
+    its slug; minute: of their calls; seen: the vendor's text, None: whatever it is. The other fields are for people.
+    asked_again: the first look-up to come, None: there is none.
     """
 
     job_id: int
+    vendor: str
     minute: datetime
     seen: str | None
     messages: int = 0
-    vendor: str = ""
     sponsor: str = ""
     campaign: str = ""
     asked_again: datetime | None = None
 
     @property
     def key(self) -> str:
-        """By which pages and commands name it: 31 2026-11-22T03:32Z http 503."""
-        named = f"{self.job_id} {self.minute.astimezone(UTC):{MINUTE}}"
+        """By which pages and commands name it: 31 amazingmail 2026-11-22T03:32Z http 503."""
+        named = f"{self.job_id} {self.vendor} {self.minute.astimezone(UTC):{MINUTE}}"
         return named if self.seen is None else f"{named} {self.seen}"
 
 
 def named(key: str) -> Cause:
     """The cause of this key. Raises ValueError."""
-    job_id, _, rest = key.partition(" ")
-    minute, spoken, seen = rest.partition(" ")
-    if not job_id.isdecimal() or len(job_id) > 18:
-        raise ValueError(f"{key!r} names no cause: it begins with the number of a job")
+    parts = key.split(" ", 3)
+    if len(parts) < 3 or not parts[0].isdecimal() or len(parts[0]) > 18:
+        raise ValueError(f"{key!r} names no cause: that begins with the number of a job, a vendor and a minute")
+    job_id, vendor, minute, *seen = parts
     at = datetime.strptime(minute, MINUTE).replace(tzinfo=UTC)
-    return Cause(int(job_id), at, seen if spoken else None)
+    return Cause(int(job_id), vendor, at, seen[0] if seen else None)
 
 
 FOUND = """
-SELECT leaf.id, date_trunc('minute', d.sent_at, 'UTC'), {seen}, count(*), min(v.slug), min(s.name), min(d.name),
+SELECT {job}, v.slug, date_trunc('minute', d.sent_at, 'UTC'), {seen}, count(*), min(s.name), min(d.name),
     min(d.settle_at)
 FROM (
     SELECT m.id, m.campaign_id, m.sent_at, m.settle_at, m.error_sub_type, c.name, c.sponsor_id
@@ -75,7 +77,7 @@ FROM (
 ) d JOIN campaigns_job leaf ON leaf.campaign_id = d.campaign_id AND d.id >= leaf.first_message
     AND d.id < leaf.first_message + leaf.size AND leaf.status <> ALL(%(parents)s)
 JOIN vendors_vendor v ON v.id = leaf.vendor_id JOIN campaigns_sponsor s ON s.id = d.sponsor_id
-WHERE {of_vendor} GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 2, 1, 3
+WHERE {of_vendor} GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC, 3, 1, 2, 4
 """
 WHERE = {
     "sponsors": "c.sponsor_id = ANY(%(sponsors)s)",
@@ -94,8 +96,10 @@ def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
     if look.sponsors is not None:
         params["sponsors"] = list(look.sponsors)
     if job := params.pop("job"):
-        params |= {"first": job.first_message, "end": job.end}
+        params |= {"job": job.pk, "first": job.first_message, "end": job.end}
     statement = FOUND.format(
+        # Of a part that is asked for alone a cause names only what is counted: a verb acts on no other part.
+        job="%(job)s::bigint" if job else "coalesce(leaf.parent_id, leaf.id)",
         seen="coalesce(d.error_sub_type, '')" if texts else "NULL",
         where=" AND ".join([text for name, text in WHERE.items() if given[name] is not None] or ["true"]),
         of_vendor="v.id = %(vendor)s" if look.vendor is not None else "true",
@@ -106,8 +110,8 @@ def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
 
 
 def messages_of(cause: Cause) -> "QuerySet[Message]":
-    """The messages of the cause that are in doubt now, oldest first."""
-    job = Job.objects.filter(pk=cause.job_id).exclude(status__in=PARENTS).first()
+    """The messages of the cause that are in doubt now, in all parts of its job, oldest first."""
+    job = Job.objects.filter(pk=cause.job_id).first()
     if job is None:
         return Message.objects.none()
     within = Q(sent_at__gte=cause.minute, sent_at__lt=cause.minute + timedelta(minutes=1))
@@ -115,7 +119,9 @@ def messages_of(cause: Cause) -> "QuerySet[Message]":
     if cause.seen is not None:
         said = Q(error_sub_type=cause.seen)
         rows = rows.filter(said if cause.seen else said | Q(error_sub_type=None))
-    return rows.order_by("id")
+    leaves = Job.objects.filter(vendor__slug=cause.vendor, campaign=OuterRef("campaign"))
+    around = leaves.filter(first_message__lte=OuterRef("id"), size__gt=OuterRef("id") - F("first_message"))
+    return rows.filter(Exists(around.exclude(status__in=PARENTS))).order_by("id")
 
 
 def version(rows: "QuerySet[Any]") -> tuple[list[int], str]:

@@ -25,7 +25,7 @@ from campaigns.return_paths import Purpose
 from campaigns.suppression.digests import digest, key
 from campaigns.suppression.links import LinkKeys, content_of, link_keys, links_of
 from campaigns.suppression.refused import suppress_recipient
-from vendors import adapters, redis_clients
+from vendors import adapters, redis_clients, shut
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
@@ -64,8 +64,8 @@ def reconcile() -> int:
     own = due.filter(campaign__credential=OuterRef("pk"))
     routed = due.filter(campaign__routed=True, campaign__jobs__credential=OuterRef("pk"))
     is_open = Q(retry_after_until=None) | Q(retry_after_until__lte=now)
-    logins = Credential.objects.filter(is_open, Exists(own) | Exists(routed), paused=False, vendor__paused=False)
-    return sum(_one(login) for login in logins.select_related("vendor"))
+    logins = Credential.objects.filter(is_open, Exists(own) | Exists(routed)).alias(shut=shut.OF_LOGINS)
+    return sum(_one(login) for login in logins.filter(shut=None).select_related("vendor"))
 
 
 def _one(login: Credential) -> int:

@@ -108,13 +108,14 @@ def template(draft: Draft) -> TemplateVersion | None:
     return version if own == versions.content_of(version) else None
 
 
-def offered_templates(sponsor: Sponsor) -> list[TemplateVersion]:
-    """The newest version of each template that the sponsor uses, without what it says."""
+def offered_templates(sponsor: Sponsor, chosen: TemplateVersion | None) -> list[TemplateVersion]:
+    """The newest version of each template that the sponsor uses, without what it says; first an older one if chosen."""
     found = {one.pk: one for one in sponsor.templates.filter(archived_at=None).order_by("name")[:MOST_TEMPLATES]}
     newest = versions.newest_of(list(found.values()))
     for pk, version in newest.items():
         version.template = found[pk]
-    return [newest[pk] for pk in found if pk in newest]
+    offered = [newest[pk] for pk in found if pk in newest]
+    return [chosen, *offered] if chosen and chosen.template_id in found and chosen not in offered else offered
 
 
 def files(draft: Draft) -> CampaignFiles | None:

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints, ground_truth
-from campaigns.lifecycle import PARENTS, Status, hold, move
+from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move
 from campaigns.merging import IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job, Session
 from campaigns.suppression.refused import REFUSED_SO, suppress_refused
@@ -136,9 +136,12 @@ def _abandoned(lease: timedelta) -> Q:
 
 
 def merge_answers(older_than: timedelta) -> None:
-    """Merges answers that their sender has left behind; after the job is LOGGED only acceptances count."""
+    """Merges answers that their sender has left behind; after the job is LOGGED only acceptances count.
+
+    Not of jobs that somebody has locked, who merges them.
+    """
     left = AnswerBatch.objects.filter(at__lt=Now() - older_than).order_by()
-    jobs = list(left.values_list("job", flat=True).distinct())
+    jobs = free(left.values_list("job", flat=True).distinct())
     for job_id in jobs:
         with transaction.atomic():
             hold([job_id])
@@ -147,10 +150,12 @@ def merge_answers(older_than: timedelta) -> None:
 
 
 def finish_parent(parent_id: int) -> bool:
-    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters become their sums. Whether it has ended now.
+    """A parent ends if all children are logged; its counters become their sums. Whether it has ended now.
 
-    A parent that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. One that
-    is P_STOPPED stays so, and has ended (finished_at) when its children have. Leaves stay as they are.
+    It is P_FINISHED if all of it was called or has an end of its own, also if somebody stopped it after the last call.
+    It is P_STOPPED if a stop has left some of it: a part that is not cut, or messages of a child that was stopped,
+    perhaps alone. Such a parent keeps who stopped the child, but no stopped_at: its other children were not stopped,
+    and their calls that are in doubt may be repeated. Leaves stay as they are.
     """
     with transaction.atomic():
         hold([parent_id])
@@ -161,11 +166,17 @@ def finish_parent(parent_id: int) -> bool:
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
         failpoints.here("before_finish")
-        finished = move(mine.filter(remaining=0), "finish", finished_at=Now())
+        cut_short = parent.children.filter(CUT_SHORT).order_by("-stopped_at").first()
+        if cut_short is None:
+            finished = move(mine.filter(remaining=0), "finish", finished_at=Coalesce("finished_at", Now()))
+        else:
+            finished = 0
+            # Of one that goes on nobody has stopped the whole: that part may be sent again before the end.
+            mine.filter(status=Status.P_ASSIGNED, stopped_by="").update(stopped_by=cut_short.stopped_by)
         move(mine, "stop_again")
         stopped = mine.filter(status=Status.P_STOPPED, finished_at=None).update(finished_at=Now())
     failpoints.here("after_finish")
-    return finished + stopped == 1
+    return parent.finished_at is None and finished + stopped == 1
 
 
 class JobSeen(NamedTuple):
@@ -205,15 +216,17 @@ def jobs_to_recover(lease: timedelta) -> list[int]:
 
     Not those that somebody has locked: their sender may live and cannot renew the lease until that is over.
     """
-    with transaction.atomic():
-        free = Job.objects.select_for_update(skip_locked=True, no_key=True)
-        return list(free.filter(_abandoned(lease)).values_list("pk", flat=True))
+    return free(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
 def unstarted(lease: timedelta) -> list[Job]:
-    """Jobs that a mailcaster claimed and no sender started: to be notified about again, by one sweep only."""
-    held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease).select_related("vendor")
-    return [job for job in held if _touch(job)]
+    """Jobs that a mailcaster claimed and no sender started: to be notified about again, by one sweep only.
+
+    Not those that somebody has locked: their sender may be waiting for that to be over.
+    """
+    held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease)
+    found = Job.objects.filter(pk__in=free(held.values_list("pk", flat=True))).select_related("vendor")
+    return [job for job in found if _touch(job)]
 
 
 def _touch(job: Job) -> bool:
@@ -223,16 +236,21 @@ def _touch(job: Job) -> bool:
 
 
 def jobs_to_finalise() -> list[int]:
-    """Jobs that are SENT or STOPPED."""
-    return list(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+    """Jobs that are SENT or STOPPED, and that nobody has locked."""
+    return free(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
 
 
 def parents_to_finish() -> list[int]:
-    """Parents without anything left to cut, or stopped, that have not ended and whose children are all logged."""
+    """Parents without anything left to cut, or stopped, that have not ended and whose children are all logged.
+
+    And those that have ended stopped, but of which nothing is left any more, by what was learned since then. None that
+    somebody has locked.
+    """
     rows = Job.objects.filter(status__in=(Status.P_ASSIGNED, Status.P_STOPPED), finished_at=None).exclude(
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
     )
-    return list(rows.values_list("pk", flat=True))
+    ended = Job.objects.filter(status=Status.P_STOPPED, remaining=0, finished_at__isnull=False, size__lte=CALLED)
+    return free([*rows.values_list("pk", flat=True), *ended.values_list("pk", flat=True)])
 
 
 def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:

@@ -17,7 +17,8 @@ from campaigns.forecast import streams
 from campaigns.lifecycle import Status
 from campaigns.models import Job
 from campaigns.routes import moving
-from vendors.models import Mailcaster, Vendor
+from vendors import shut
+from vendors.models import Credential, Mailcaster, Vendor
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,10 @@ class Swept:
 
 
 def sweep(lease: timedelta) -> Swept:
-    """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement."""
+    """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement.
+
+    What somebody has locked is left to the next sweep: one that waited would hold up all that is swept for.
+    """
     if (why := failover_queries.notice()) is not None:
         log.warning("nothing is called: %s", why)
     for alarm in streams.alarms(streams.of_vendors()):
@@ -48,7 +52,7 @@ def sweep(lease: timedelta) -> Swept:
     finalizer.merge_answers(LEFT_BEHIND)
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
-    dispatcher.dispatch_ready()
+    dispatcher.dispatch_ready(dispatcher.free_and_ready())
     rerouted = moving.reroute_due()
     accounts.sum_up()
     day_counts.sum_up()
@@ -59,11 +63,12 @@ def sweep(lease: timedelta) -> Swept:
 
 
 def _vendors_waiting() -> set[int]:
-    """Vendors with waiting jobs and an idle mailcaster; of paused vendors only overdue jobs count, which expire."""
+    """Vendors with waiting jobs and an idle mailcaster; where all is shut only overdue jobs count, which expire."""
     waits = Job.objects.filter(status__in=WAITING)
-    waiting = waits.filter(vendor__paused=False).values("vendor_id")
-    paused = Vendor.objects.filter(paused=True)
-    overdue = waits.filter(vendor__in=paused, campaign__deadline__lte=timezone.now()).values("vendor_id")
+    logins = list(Credential.objects.annotate(shut=shut.OF_LOGINS).values_list("vendor", "shut"))
+    closed = {vendor for vendor, _ in logins} - {vendor for vendor, why in logins if not why}
+    waiting = waits.exclude(vendor__in=closed).values("vendor_id")
+    overdue = waits.filter(vendor__in=closed, campaign__deadline__lte=timezone.now()).values("vendor_id")
     idle = Mailcaster.objects.filter(Q(vendor__in=waiting) | Q(vendor__in=overdue), enabled=True).exclude(
         jobs__in=Job.objects.filter(status__in=(Status.ENQUEUED, Status.SENDING))
     )

@@ -21,8 +21,8 @@ MOST_SAID = 3  # of the jobs of one campaign
 class CampaignState:
     """One campaign at one moment. next: what comes next, or why it waits; ends: about when it ends; either may be "".
 
-    jobs: those that no other was cut into, with their own sums (`sums`); finished: no call is made any more unless
-    somebody decides so. zone: that of the times.
+    jobs: those that no other was cut into, with their own sums (`sums`) and forecasts (`forecast`); finished: no call
+    is made any more unless somebody decides so.
     """
 
     sums: Progress
@@ -35,6 +35,11 @@ class CampaignState:
     @property
     def label(self) -> str:
         return labels.of_sum(self.sums)
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing of it is called now, for the reason that `next` says."""
+        return not self.sums.in_flight and all(job.is_done or job.forecast.stands for job in self.jobs)
 
     @property
     def why(self) -> str:

@@ -93,10 +93,14 @@ class Eta:
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What comes next for a job, and about when it ends, as users read it; either may be empty."""
+    """What comes next for a job, and about when it ends, as users read it; either may be empty.
+
+    stands: nothing new is called meanwhile, for the reason that `next` says; a rate limit is none.
+    """
 
     next: str = ""
     ends: str = ""
+    stands: bool = False
 
 
 def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
@@ -216,7 +220,8 @@ def _throttle(url: str) -> Throttle:
 
 
 def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
-    if job.status in (S.STOPPED, S.P_STOPPED):
+    cut_short = job.status == S.LOGGED and job.stopped_at and sums.waiting
+    if job.status in (S.STOPPED, S.P_STOPPED) or cut_short:
         by = {"who": job.stopped_by or _("somebody"), "at": clock(job.stopped_at, now) if job.stopped_at else ""}
         return JobForecast((_("stopped by %(who)s at %(at)s") if by["at"] else _("stopped by %(who)s")) % by)
     if job.status == S.SENT:
@@ -224,7 +229,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if queue is None or job.status in DONE:
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
-        return JobForecast(obstacle.reason)
+        return JobForecast(obstacle.reason, stands=True)
     full = job.credential.rate_limited_until
     turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]

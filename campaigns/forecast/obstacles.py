@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import quiet_hours, sending_hours
+from campaigns import quiet_hours, sending_hours, stored_texts
 from campaigns.casting.mailcaster import ORDER
 from campaigns.dispatch import nightly
 from campaigns.forecast.queues import VendorQueue
@@ -40,7 +40,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     if queue.halted:
         return Obstacle(queue.halted)
     if job.paused_at:
-        by = {"who": job.campaign.paused_by or _("somebody"), "why": job.campaign.why_paused}
+        by = {"who": job.campaign.paused_by or _("somebody"), "why": stored_texts.in_language(job.campaign.why_paused)}
         return Obstacle(_("paused by %(who)s: %(why)s") % by)
     if job.status == S.P_ASSIGNING and job.is_kept_back:
         return Obstacle(
@@ -51,7 +51,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
-    if stopped := _paused(queue) or login.stopped:
+    if stopped := queue.stopped or login.stopped:
         return Obstacle(stopped)
     if login.retry_after_until and login.retry_after_until > now:
         closed = _("vendor closed until %(at)s") % {"at": clock(login.retry_after_until, now)}
@@ -71,10 +71,10 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
 
 def of_queue(queue: VendorQueue) -> Obstacle | None:
     """What keeps a vendor's whole queue from being called."""
-    if stopped := queue.halted or _paused(queue):
+    if stopped := queue.halted or queue.stopped:
         return Obstacle(stopped)
     waiting = [login for login in queue.logins.values() if login.waiting]
-    if waiting and all(login.stopped for login in waiting):
+    if waiting and all(login.shut for login in waiting):
         return Obstacle(waiting[0].stopped)
     if not queue.kinds:
         return Obstacle(_("no mailcaster of the vendor is enabled"))
@@ -82,8 +82,13 @@ def of_queue(queue: VendorQueue) -> Obstacle | None:
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
-    """What waits without being in the queue, and why, as texts."""
-    stopped = [login for login in queue.logins.values() if login.waiting and login.stopped]
+    """What waits without being in the queue, and why, as texts; not what of_queue says of all of it."""
+    whole = of_queue(queue)
+    stopped = [
+        login
+        for login in queue.logins.values()
+        if login.waiting and login.stopped and not (whole and login.stopped == whole.reason)
+    ]
     found = [_("%(count)s wait: %(why)s") % {"count": number(login.waiting), "why": login.stopped} for login in stopped]
     if queue.put_off:
         first = _(", the first until %(at)s") % {"at": clock(queue.next_at, now)} if queue.next_at else ""
@@ -132,12 +137,6 @@ def clock(at: datetime, now: datetime) -> str:
     """18:00, with the date if it is 20 hours away or more."""
     local = timezone.localtime(at)
     return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
-
-
-def _paused(queue: VendorQueue) -> str:
-    if queue.paused:
-        return (_("vendor paused: %(why)s") % {"why": queue.reason}).rstrip(": ")
-    return _("the vendor's limit is 0") if any(not limit.units for limit in queue.limits) else ""
 
 
 def _own_time(job: Any, now: datetime) -> Obstacle | None:

@@ -2,6 +2,7 @@
 
 from campaigns.failover import guard
 from campaigns.merging import IN_FLIGHT
+from vendors import shut
 
 # Adds to jobs j what is open and whether it is queued. Joins only campaigns that have a time, which have an index of
 # their own. Zones come from Python, because PostgreSQL may not know all of their names. Calls in flight are counted
@@ -42,9 +43,9 @@ FROM {{jobs}} j LEFT JOIN (
 """
 
 VENDORS = f"""
-SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.paused, 'reason', v.paused_reason,
-    'logins', (SELECT json_agg(json_build_array(l.id, l.name, l.paused, l.paused_reason,
-        extract(epoch from l.retry_after_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
+SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'shut', {shut.VENDOR},
+    'logins', (SELECT json_agg(json_build_array(l.id, {shut.LOGIN}, extract(epoch from l.retry_after_until)))
+        FROM vendors_credential l WHERE l.vendor_id = v.id),
     'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds) ORDER BY r.id)
         FROM vendors_ratelimit r WHERE r.vendor_id = v.id),
     'kinds', (SELECT json_agg(DISTINCT m.kind) FROM vendors_mailcaster m WHERE m.vendor_id = v.id AND m.enabled),
@@ -86,7 +87,9 @@ FROM (
 # number would be tried on the vendor's every job in that status.
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
-WITH far AS MATERIALIZED (
+WITH logins AS MATERIALIZED (
+    SELECT l.id, {shut.LOGIN} IS NULL AS open FROM vendors_credential l WHERE l.vendor_id = ANY(%(vendors)s)
+), far AS MATERIALIZED (
     SELECT v.id AS vendor, min(f.id) AS last
     FROM unnest(%(vendors)s::bigint[]) v(id) CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
         SELECT id FROM campaigns_job WHERE vendor_id = v.id AND status BETWEEN s.name AND s.name
@@ -111,8 +114,8 @@ WITH far AS MATERIALIZED (
         sum(part) OVER (PARTITION BY n.vendor_id, n.credential_id ORDER BY age)::bigint AS of_login
     FROM (
         SELECT seen.id, seen.vendor_id, credential_id, coalesce(parent_id, seen.id) AS age,
-            CASE WHEN queued AND NOT l.paused THEN open ELSE 0 END AS part
-        FROM ({SEEN.format(jobs="near")}) seen JOIN vendors_credential l ON l.id = seen.credential_id
+            CASE WHEN queued AND l.open THEN seen.open ELSE 0 END AS part
+        FROM ({SEEN.format(jobs="near")}) seen JOIN logins l ON l.id = seen.credential_id
     ) n
 )
 SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login) FROM queue JOIN asked USING (id)

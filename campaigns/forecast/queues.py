@@ -1,7 +1,7 @@
 """What is queued for vendors, read from the rows by one statement for any number of vendors and jobs.
 
 A message counts as queued if only rate limits hold it back: not if it waits for a time of its own (put off, a send
-time, sending hours), for the night, or for a paused credential. Calls in flight have their permits already;
+time, sending hours), for the night, or for a credential that is shut. Calls in flight have their permits already;
 they count as queued while more than FEW streams run.
 """
 
@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.db import connection
-from django.utils.translation import gettext as _
 
+from campaigns import stored_texts
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
 from campaigns.forecast import kept_totals
@@ -34,31 +34,31 @@ Sponsors = list[int] | None  # None: all
 
 @dataclass(slots=True)
 class LoginQueue:
-    """A credential with its own limits and its messages: all that wait, and those that are queued."""
+    """A credential with its own limits and its messages: all that wait, and those that are queued.
+
+    shut: why nothing is called over it until somebody acts, besides what its vendor is shut for; empty: it is open.
+    jobs: those that wait or are sent.
+    """
 
     id: int
-    name: str
-    paused: bool
-    reason: str
+    shut: str
     retry_after_until: datetime | None
     limits: tuple[Limit, ...] = ()
+    jobs: int = 0
     waiting: int = 0
     queued: int = 0
 
     @property
     def stopped(self) -> str:
-        """Why nothing is called over it until somebody acts; empty: it is open."""
-        if self.paused:
-            return (_("credential %(name)s paused: %(why)s") % {"name": self.name, "why": self.reason}).rstrip(": ")
-        closed = any(not limit.units for limit in self.limits)
-        return _("credential %(name)s: a limit is 0") % {"name": self.name} if closed else ""
+        """`shut`, as users read it."""
+        return stored_texts.in_language(self.shut)
 
 
 @dataclass(slots=True)
 class VendorQueue:
     """What waits for one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender has.
 
-    halted: why no call may start at any vendor; empty: it may.
+    halted: why no call may start at any vendor, shut: at this one, until somebody acts; empty: it may.
     each: units that a message has cost at this vendor within the last hour; 1 if unknown.
     slots: of the workers that read its queue, None if Redis does not tell; busy: slots in use.
     waiting: messages not called yet; mine: those of the viewer's sponsors; put_off: those with a time of their own;
@@ -68,8 +68,7 @@ class VendorQueue:
 
     vendor_id: int
     slug: str
-    paused: bool
-    reason: str
+    shut: str
     logins: dict[int, LoginQueue]
     limits: tuple[Limit, ...]
     kinds: frozenset[str]
@@ -89,6 +88,16 @@ class VendorQueue:
     positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
     counted_at: datetime | None = None
     taken: dict[int, Any] = field(default_factory=dict)  # by credential: what is in the windows, once read
+
+    @property
+    def stopped(self) -> str:
+        """`shut`, as users read it."""
+        return stored_texts.in_language(self.shut)
+
+    @property
+    def held(self) -> int:
+        """The jobs over credentials that are shut, by themselves or with the vendor."""
+        return sum(login.jobs for login in self.logins.values() if self.shut or login.shut)
 
     @property
     def queued(self) -> int:
@@ -203,15 +212,15 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     for login, units, seconds in facts["limits"] or ():
         limits.setdefault(login, []).append(Limit(units, seconds))
     logins = {
-        pk: LoginQueue(pk, name, paused, reason, _moment(closed), tuple(limits.get(pk, ())))
-        for pk, name, paused, reason, closed in facts["logins"] or ()
+        pk: LoginQueue(pk, why or "", _moment(closed), tuple(limits.get(pk, ())))
+        for pk, why, closed in facts["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
     )
     kinds = frozenset(facts["kinds"] or ())
     return VendorQueue(
-        vendor, facts["slug"], facts["paused"], facts["reason"], logins, tuple(limits.get(None, ())), kinds,
+        vendor, facts["slug"], facts["shut"] or "", logins, tuple(limits.get(None, ())), kinds,
         tuple(runs),
         halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
         each=max(1.0, facts["each"] or 1.0),
@@ -221,7 +230,7 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
 def _add(queue: VendorQueue, facts: list[Any]) -> None:
     login, jobs, waiting, mine, queued, rendered, next_at, closes = facts
     of = queue.logins[login]
-    of.waiting, of.queued = int(waiting), 0 if of.stopped else int(queued)
+    of.jobs, of.waiting, of.queued = jobs, int(waiting), 0 if of.shut else int(queued)
     queue.jobs += jobs
     queue.waiting += int(waiting)
     queue.mine += int(mine)

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.utils import timezone
+from django.utils import formats, timezone
+from django.utils.translation import ngettext
 
 from campaigns import prepared
 from campaigns.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.queues import VendorQueue
+from vendors import shut
 
 LATE = 5.0  # seconds
 STILL_CALLED = "1 hour"  # after a stop: by then the calls that it found in flight have long ended
@@ -44,7 +46,7 @@ def _oldest() -> str:
 
 _TAKEABLE = f"""
 SELECT j.vendor_id, greatest(coalesce(j.status_at, j.dispatched_at, j.created_at),
-    j.not_before, l.retry_after_until, l.rate_limited_until, l.resumed_at, v.resumed_at) AS since
+    j.not_before, l.retry_after_until, l.rate_limited_until, l.resumed_at, v.resumed_at, v.limits_since) AS since
 FROM ({_oldest()}) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
     AND {CALLABLE.format(now="statement_timestamp()")}
@@ -64,7 +66,7 @@ WITH busy AS MATERIALIZED (
         OR status = 'STOPPED' AND stopped_at > statement_timestamp() - interval '{STILL_CALLED}'
 ), idle AS MATERIALIZED (
     SELECT DISTINCT m.vendor_id, m.kind FROM vendors_mailcaster m
-    JOIN vendors_vendor v ON v.id = m.vendor_id AND NOT v.paused
+    JOIN vendors_vendor v ON v.id = m.vendor_id AND {shut.VENDOR} IS NULL
     WHERE m.enabled AND EXISTS ({guard.KNOWN}) AND NOT EXISTS (
         SELECT FROM busy b WHERE b.mailcaster_id = m.id AND b.status IN ('ENQUEUED', 'SENDING'))
 ), active AS (
@@ -120,10 +122,14 @@ def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | Non
     late = [one for one in found if one.late]
     if seen is None:
         seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
-    return [
-        f"vendor {one.slug}: {one.late:,}{'+' if one.more else ''} {'job' if one.late == 1 else 'jobs'} could be sent "
-        f"and no sender has begun "
-        f"for {one.oldest:.0f} s: {obstacles.of_senders(seen[one.vendor_id])}"
-        for one in late
-        if one.vendor_id in seen
-    ]
+    return [_alarm(one, obstacles.of_senders(seen[one.vendor_id])) for one in late if one.vendor_id in seen]
+
+
+def _alarm(one: VendorStreams, why: str) -> str:
+    said = ngettext(
+        "vendor %(vendor)s: %(jobs)s job could be sent and no sender has begun for %(seconds)s s: %(why)s",
+        "vendor %(vendor)s: %(jobs)s jobs could be sent and no sender has begun for %(seconds)s s: %(why)s",
+        one.late,
+    )
+    jobs = f"{formats.number_format(one.late, force_grouping=True)}{'+' if one.more else ''}"
+    return said % {"vendor": one.slug, "jobs": jobs, "seconds": f"{one.oldest:.0f}", "why": why}

@@ -24,6 +24,7 @@ from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.comparing import end_suppressed
 from vendors.history import Actor
+from vendors.instants import in_utc
 from vendors.models import Credential
 
 FARTHEST = timedelta(days=3653)  # ten years
@@ -68,7 +69,8 @@ def parse_at(text: str) -> At:
 def parse_moment(text: str, what: str) -> datetime:
     """Reads ISO 8601. what: names the value in the error."""
     try:
-        return datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
+        return in_utc(found) if found.tzinfo else found
     except ValueError as error:
         raise BadInput(f"{what} {text!r} is not a time; write it like 2030-01-31T18:00:00+00:00") from error
 

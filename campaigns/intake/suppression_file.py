@@ -17,6 +17,7 @@ from campaigns.intake.checking import AddressReader, BadInput, RowErrors
 from campaigns.intake.csv_reader import Table
 from campaigns.models import Suppression
 from campaigns.suppression.lists import NewSuppression
+from vendors.instants import in_utc
 
 COLUMNS = ("reason", "source", "since", "until", "topic")
 WRITTEN = ("address", *COLUMNS)
@@ -117,11 +118,11 @@ def read_time(text: str, what: str) -> datetime:
     """ISO 8601 with its zone. Raises BadInput, which names `what`."""
     try:
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo:
+            return in_utc(moment)
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise BadInput(f"{what} {text!r} is not a time with its zone; write it like 2030-01-31T18:00:00+00:00")
-    return moment
+        pass
+    raise BadInput(f"{what} {text!r} is not a time with its zone; write it like 2030-01-31T18:00:00+00:00")
 
 
 def write(rows: "QuerySet[Suppression]", file: Any) -> int:

@@ -49,7 +49,9 @@ def add_lookups(parser: ArgumentParser) -> None:
     parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
     parser.add_argument("--vendor", metavar="SLUG")
     parser.add_argument(
-        "--status", metavar="STATUS", help='a status, a group such as Rendered or Sending, Failed or "Needs attention"'
+        "--status",
+        metavar="STATUS",
+        help='a status, a group such as Rendered or Sending, Paused, Failed or "Needs attention"',
     )
     parser.add_argument("--since", default="", metavar="TIME", help="created then or later; ISO date or time")
     parser.add_argument("--until", default="", metavar="TIME", help="created before")

@@ -6,6 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.models.jobs import Job
@@ -98,7 +99,7 @@ class Webhook(models.Model):
         ordering = ["id"]
 
     def __str__(self) -> str:
-        return f"webhook {self.pk}"
+        return gettext("webhook %(webhook)s") % {"webhook": self.pk}
 
 
 class WebhookCall(models.Model):
@@ -126,4 +127,4 @@ class WebhookCall(models.Model):
         indexes = [models.Index(fields=["webhook", "next_at"], condition=Q(next_at__isnull=False), name="webhook_due")]
 
     def __str__(self) -> str:
-        return f"{self.kind} for {self.webhook_id}"
+        return gettext("%(event)s for %(webhook)s") % {"event": self.kind, "webhook": self.webhook_id}

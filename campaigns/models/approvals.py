@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import F, Index, Q
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 
@@ -70,4 +71,4 @@ class Approval(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"approval of campaign {self.campaign_id}"
+        return gettext("approval of campaign %(campaign)s") % {"campaign": self.campaign_id}

@@ -94,6 +94,9 @@ class Draft(models.Model):
             models.Index(fields=["sponsor", "-updated_at"], name="draft_of_sponsor"),
             models.Index(fields=["id"], condition=models.Q(busy__gt=""), name="draft_busy"),
             models.Index(fields=["updated_at"], name="draft_updated"),
+            models.Index(
+                fields=["sponsor", "id"], condition=models.Q(failure__gt="", campaign=None), name="draft_failed"
+            ),
         ]
 
     def __str__(self) -> str:

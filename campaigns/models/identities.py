@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.phone_numbers import e164
@@ -256,7 +257,8 @@ class Entitlement(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.sponsor.name} may use {self.credential or self.vendor}"
+        what = self.credential or self.vendor
+        return gettext("%(sponsor)s may use %(what)s") % {"sponsor": self.sponsor.name, "what": what}
 
     def clean(self) -> None:
         if self.credential_id and self.vendor_id and self.credential and self.credential.vendor_id != self.vendor_id:

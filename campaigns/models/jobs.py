@@ -16,7 +16,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Func, Q
 from django.db.models.functions import Now
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from campaigns.lifecycle import PARENTS, RUNNING, Status
 from campaigns.merging import OWN_ENDS
@@ -129,7 +129,7 @@ class Message(models.Model):
         indexes = [MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT]
 
     def __str__(self) -> str:
-        return f"message {self.pk}"
+        return translation.gettext("message %(message)s") % {"message": self.pk}
 
     @property
     def reference(self) -> str:
@@ -154,7 +154,7 @@ class Claim(models.Model):
     objects = OfSponsors.as_manager()
 
     def __str__(self) -> str:
-        return f"claim {self.pk}"
+        return translation.gettext("claim %(claim)s") % {"claim": self.pk}
 
 
 class AnswerBatch(models.Model):
@@ -195,7 +195,7 @@ HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNIN
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
 FAILED, DOUBTS = Q(refused__gt=0) | Q(expired__gt=0), Q(in_doubt__gt=0)
-ENDED = Q(status__in=["SENT", "LOGGED", "P_FINISHED"], parent=None, stopped_at=None)
+ENDED, STOPPED = Q(status__in=["SENT", "LOGGED", "P_FINISHED"], parent=None), Q(stopped_at__isnull=False, parent=None)
 LOOKED_AT = ["vendor", "parent", "dispatched_at", "finished_at"]
 LOOKED_AT_ENDS = [*LOOKED_AT, "sponsor", "status"]
 
@@ -278,14 +278,14 @@ class Job(models.Model):
             models.Index(fields=["created_at", "id"], condition=DOUBTS, include=LOOKED_AT_ENDS, name="job_doubts"),
             models.Index(fields=["created_at", "id"], condition=ENDED, name="job_ended"),
             models.Index(fields=["stopped_at"], condition=Q(stopped_at__isnull=False), name="job_stopped"),
+            models.Index(fields=["sponsor", "stopped_at"], condition=STOPPED, name="job_stopped_of"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(size__gte=1, first_message__gte=1), name="job_slice"),
             models.CheckConstraint(condition=Q(remaining__lte=F("size")), name="job_remaining"),
             models.CheckConstraint(condition=~Q(status__in=PARENTS) | Q(parent=None), name="job_one_level"),
             models.CheckConstraint(
-                condition=~Q(status__in=RUNNING) | Q(fence__gte=1, heartbeat_at__isnull=False),
-                name="job_leased",
+                condition=~Q(status__in=RUNNING) | Q(fence__gte=1, heartbeat_at__isnull=False), name="job_leased"
             ),
             models.CheckConstraint(condition=~Q(status="P_FINISHED") | Q(remaining=0), name="job_finished_whole"),
             # A mailcaster has one leaf at a time, even if two workers claim for it.
@@ -293,7 +293,7 @@ class Job(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"job {self.pk}"
+        return translation.gettext("job %(job)s") % {"job": self.pk}
 
     @property
     def is_parent(self) -> bool:

@@ -7,6 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from campaigns.models.identities import Identity
@@ -61,7 +62,8 @@ class MessageEvent(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of message {self.message_id}"
+        what = gettext(self.get_kind_display())
+        return gettext("%(what)s of message %(message)s") % {"what": what, "message": self.message_id}
 
 
 BOUNCES = (
@@ -206,4 +208,4 @@ class InboundMessage(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.command or 'message'} to {self.to}"
+        return gettext("%(what)s to %(number)s") % {"what": self.command or gettext("message"), "number": self.to}

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.models.jobs import Message
@@ -58,7 +59,7 @@ class Resolution(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return f"{self.decision} {self.message_id}"
+        return f"{gettext(self.get_decision_display().lower())} {self.message_id}"
 
 
 class Audited(models.Model):
@@ -133,4 +134,5 @@ class CostEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.messages} messages on {self.day}"
+        said = ngettext("%(messages)s message on %(day)s", "%(messages)s messages on %(day)s", self.messages)
+        return said % {"messages": self.messages, "day": self.day}

@@ -9,7 +9,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.utils import timezone
+from django.utils import formats, timezone
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from campaigns.models.jobs import Job
@@ -112,4 +113,6 @@ class RouteMove(models.Model):
         ordering = ["id"]
 
     def __str__(self) -> str:
-        return f"{self.messages:,} from {self.came_from} to {self.went_to}"
+        facts = {"source": self.came_from, "target": self.went_to}
+        shown = formats.number_format(self.messages, force_grouping=True)
+        return gettext("%(messages)s from %(source)s to %(target)s") % {"messages": shown, **facts}

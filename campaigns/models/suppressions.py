@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import F, Index, Q, UniqueConstraint
 from django.db.models.functions import Coalesce, Now
+from django.utils.translation import gettext
 
 from campaigns.models.campaigns import OfSponsors, Sponsor, Topic
 from vendors.models import EncryptedJSONField, Vendor
@@ -65,7 +66,7 @@ class Suppression(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"suppression {self.pk}"
+        return gettext("suppression %(suppression)s") % {"suppression": self.pk}
 
 
 class SuppressionKey(models.Model):

@@ -58,7 +58,7 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
         return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     children = Job.objects.filter(parent=job_id)
     running = children.filter(status__in=MOVES["stop"].sources).count()
-    if job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
+    if job.stopped_at and job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)

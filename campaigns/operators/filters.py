@@ -7,74 +7,88 @@ from collections.abc import Container
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy
 
-from campaigns import labels
-from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status
+from campaigns import labels, progress
+from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
+from campaigns.reports.campaign_rows import CALLED
+from vendors.instants import in_utc
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
+MOST_HELD = 1001
 LEAVES = ~Q(status__in=PARENTS)
 # Results of messages are counted in leaves.
 PARTLY = FAILED & Q(status__in=DONE, accepted__gt=0) & ~DOUBTS
-ENDS = {labels.FAILED: FAILED & LEAVES, labels.PARTLY_SENT: PARTLY & LEAVES, labels.ATTENTION: DOUBTS & LEAVES}
+# A literal, and this order: or the planner would expect few jobs, and sort all of them.
+OF_STATUS = f"""(
+    SELECT id, parent_id, credential_id FROM campaigns_job
+    WHERE vendor_id = v.id AND status BETWEEN '{{status}}' AND '{{status}}'
+    ORDER BY vendor_id DESC, status DESC, id DESC LIMIT {MOST_HELD}
+)"""
+# Whole jobs of which something is held by a pause: of each vendor with a credential that is shut the newest in each
+# status, and those of the newest paused campaigns. An array, so that they are found by their numbers: of a subquery the
+# planner may expect so many that it walks through all jobs.
+HELD = f"""campaigns_job.id = ANY(ARRAY(
+    WITH {progress.SHUT}
+    SELECT coalesce(j.parent_id, j.id) FROM (SELECT DISTINCT vendor_id AS id FROM shut) v CROSS JOIN LATERAL (
+        {" UNION ALL ".join(OF_STATUS.format(status=one.value) for one in CALLED)}
+    ) j WHERE j.credential_id IN (SELECT id FROM shut)
+    UNION ALL SELECT j.id FROM (
+        SELECT id FROM campaigns_campaign WHERE paused_at IS NOT NULL ORDER BY id DESC LIMIT {MOST_HELD}
+    ) c CROSS JOIN LATERAL (
+        SELECT id, status FROM campaigns_job WHERE campaign_id = c.id AND parent_id IS NULL OFFSET 0
+    ) j WHERE j.status <> ALL('{{{",".join(progress.STILL)}}}'::text[])
+))"""
+ENDS = {
+    labels.FAILED: FAILED & LEAVES,
+    labels.PARTLY_SENT: PARTLY & LEAVES,
+    labels.ATTENTION: DOUBTS & LEAVES,
+    labels.PAUSED: Q(RawSQL(HELD, (), output_field=BooleanField())),
+}
 
 
 def by_status(word: str) -> Q:
-    """Jobs with this status, in this group, or with a message of this result. Raises ValueError, which names them."""
+    """Jobs with this status, in this group, or as `end`. Raises ValueError, which names them."""
     return end(word) or of_statuses(word, Status)
 
 
 def of_statuses(word: str, among: Container[Status]) -> Q:
-    """The same of a status or a group alone, of these statuses. Raises ValueError.
-
-    A job that was stopped is LOGGED once its last calls are answered. It stays among the stopped ones: the rest was not
-    sent.
-    """
-    found = statuses(word)
-    by = Q(status__in=[one for one in found if one in among])
-    if found == GROUPS["Sent"]:
-        return by & Q(stopped_at=None)
-    if found == GROUPS["Stopped"] and Status.LOGGED in among:
-        return by | Q(status=Status.LOGGED, stopped_at__isnull=False)
-    return by
-
-
-def end(word: str) -> Q | None:
-    """Jobs with a message of this result (of ENDS, in any case); None: it is no result."""
-    return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
-
-
-def statuses(word: str) -> tuple[Status, ...]:
-    """The statuses that a status or a group names, in any case. Raises ValueError, which names them all.
+    """The jobs in a status or a group, in any case, of those in `among`. Raises ValueError, which names them all.
 
     Where a name is both, like Sent, capitals as in SENT mean the status.
     """
-    if word in Status:
-        return (Status(word),)
-    groups = {name.lower(): group for name, group in GROUPS.items()}
-    found = groups.get(word.lower()) or tuple(status for status in Status if status == word.upper())
-    if not found:
+    if group := next((name for name in GROUPS if name.lower() == word.lower() and word not in Status), ""):
+        return in_group(group, among)
+    if word.upper() not in Status:
         raise ValueError(f"{word!r} is not a status; there are {', '.join((*GROUPS, *ENDS))} and {', '.join(Status)}")
-    return found
+    return Q(status__in=[one for one in Status if one == word.upper() and one in among])
+
+
+def end(word: str) -> Q | None:
+    """Jobs with a message of this result, or with one that is paused (of ENDS, in any case); None: it is neither."""
+    return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
 
 
 def moment(typed: str) -> datetime:
     """Reads an ISO date, as its first moment, or a datetime; default is the current zone. Raises ValueError."""
     try:
         found: datetime | date | None = parse_date(typed) or parse_datetime(typed)
+        if isinstance(found, datetime) and found.tzinfo:
+            return in_utc(found)
     except ValueError:
         found = None
     if found is None:
         raise ValueError(f"{typed!r} is not a date or time: write 2026-03-01 or 2026-03-01T18:00")
     if not isinstance(found, datetime):
         found = datetime.combine(found, time())
-    return timezone.make_aware(found) if timezone.is_naive(found) else found
+    return timezone.make_aware(found)
 
 
 def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":

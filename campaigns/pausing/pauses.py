@@ -8,14 +8,16 @@ alone: which messages wait was never touched, so nothing that has an end or is i
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
+from psycopg.errors import LockNotAvailable
 
 from campaigns import approvals
-from campaigns.lifecycle import S, Status, hold_campaign
+from campaigns.lifecycle import S, Status, hold_campaign, tells_locked, wait_at_most
 from campaigns.models import Campaign, Job, Session
 from campaigns.webhooks import events
 from vendors import history
@@ -110,11 +112,17 @@ def pause_after_first(most: int = 1000) -> list[int]:
     """Pauses the campaigns whose first messages are sent; returns their jobs."""
     cutting = Job.objects.filter(status__in=(S.P_ASSIGNING,), wait_after__isnull=False, paused_at=None)
     found = [job for job in cutting.order_by("id")[:most] if are_first_sent(job)]
-    return [job.pk for job in found if _pause_after_first(job)]
+    paused = []
+    for job in found:
+        with suppress(LockNotAvailable), tells_locked():  # the next look finds it again
+            if _pause_after_first(job):
+                paused.append(job.pk)
+    return paused
 
 
 @transaction.atomic
 def _pause_after_first(job: Job) -> bool:
+    wait_at_most()
     hold_campaign(job.campaign_id)
     now = Job.objects.get(pk=job.pk)  # somebody may just have let the rest go
     if now.status != S.P_ASSIGNING or now.paused_at or not are_first_sent(now):

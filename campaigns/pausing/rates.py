@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from campaigns.lifecycle import PARENTS, S, hold_campaign
+from campaigns.lifecycle import PARENTS, S, hold_campaign, wait_at_most
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.pausing import pauses
 
@@ -158,6 +158,7 @@ def _judge(campaign: Campaign, now: Figures) -> bool:
     if not _why(campaign, now) and now.answered - _judged(campaign).answered < STRETCH:
         return False
     with transaction.atomic():
+        wait_at_most()
         hold_campaign(campaign.pk)
         campaign.refresh_from_db()  # a person may just have let it go on
         now, judged = figures([campaign.pk])[campaign.pk], _judged(campaign)

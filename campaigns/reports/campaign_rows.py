@@ -1,17 +1,20 @@
 """Campaigns of some sponsors, the newest first, some at a time; and those that wait for a person.
 
-With a million campaigns no statement here reads more than some thousands of rows, whatever is asked for.
+With a million campaigns no statement here reads more than some thousands of rows, whatever is asked for. The words of
+jobs are those of the operators' look-ups: what was stopped stays so once its last calls are answered.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
-from django.db.models import Q
+from django.db.models import OuterRef
 
-from campaigns.lifecycle import S
-from campaigns.models import Campaign
+from campaigns import progress
+from campaigns.lifecycle import CUT_SHORT, GROUPS, S
+from campaigns.models import Campaign, Job, Sponsor
 from campaigns.reports import campaign_names
 
 ON_A_PAGE = 20
@@ -21,7 +24,8 @@ NEWEST = 500  # jobs of one status that are looked at
 UNDER_WAY = (
     S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
 )  # fmt: skip
-OF_STATES = {"going": UNDER_WAY, "night": (S.RENDERED,), "stopped": (S.STOPPED, S.P_STOPPED)}
+CALLED = [one for one in UNDER_WAY if one != S.P_ASSIGNED]  # or cut further
+OF_STATES = {"going": UNDER_WAY, "night": GROUPS["Rendered"], "stopped": GROUPS["Stopped"]}
 STATES = (*OF_STATES, "paused", "attention")
 
 MINE = "(%(sponsors)s::bigint[] IS NULL OR {row}.sponsor_id = ANY(%(sponsors)s::bigint[]))"
@@ -50,6 +54,14 @@ PAUSED = f"""
 SELECT c.id FROM campaigns_campaign c WHERE c.paused_at IS NOT NULL AND {MINE.format(row="c")}
 ORDER BY c.id DESC LIMIT %(newest)s
 """
+# Under way, but their vendors or credentials are paused: of no job something may be called.
+HELD = f"""
+WITH {progress.SHUT}, mine AS MATERIALIZED (
+    SELECT campaign_id, {progress.HELD} AS held FROM campaigns_job j
+    WHERE EXISTS (SELECT FROM shut) AND campaign_id IN ({BY_STATUS["going"]}) AND status = ANY(%(called)s)
+)
+SELECT campaign_id FROM mine GROUP BY 1 HAVING bool_and(held)
+"""
 IN_DOUBT = f"""
 SELECT DISTINCT j.campaign_id FROM (
     SELECT campaign_id FROM campaigns_job j WHERE j.in_doubt > 0 AND {MINE.format(row="j")}
@@ -75,50 +87,76 @@ class CampaignQuery:
 
 @dataclass(frozen=True, slots=True)
 class CampaignsPage:
-    """rows: the newest first; before: where the next page begins; None: there is none. common: as CampaignsNamed."""
+    """rows: the newest first; before: where the next page begins; None: there is none. common: as CampaignsNamed.
+
+    waiting: the newest campaigns that are paused, and those with messages in doubt.
+    """
 
     rows: Sequence[Campaign]
     before: int | None
     common: bool = False
+    waiting: Sequence[Campaign] = ()
 
 
-def page(sponsors: list[int] | None, asked: CampaignQuery) -> CampaignsPage:
-    """sponsors: whose campaigns may be seen; None: all. Of a state the newest jobs are looked at."""
+def page(sponsors: list[int] | None, asked: CampaignQuery, waiting: int = 0) -> CampaignsPage:
+    """sponsors: whose campaigns may be seen; None: all. Of a state the newest jobs are looked at.
+
+    waiting: so many at most that wait for a person, for each of its reasons, of all these sponsors.
+    """
     mine = sponsors
     if asked.sponsor is not None:
         mine = [asked.sponsor] if sponsors is None or asked.sponsor in sponsors else []
     params = {"sponsors": mine, "before": asked.before, "most": ON_A_PAGE + 1, "newest": NEWEST}
     common = False
     if asked.state:
-        ids = _of_state(asked.state, params)
+        ids = _narrowed(_of_state(asked.state, params), asked)
     elif asked.q:
         named = campaign_names.newest(asked.q, mine, ON_A_PAGE + 1, asked.before)
         ids, common = named.ids, named.common
     else:
         ids = _ids(NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS, params)
-    rows = Campaign.objects.filter(pk__in=ids)
-    if asked.state:
-        rows = rows.filter(Q(name__istartswith=asked.q), Q(pk__lt=asked.before) if asked.before else Q())
-    found = list(_light(rows)[: ON_A_PAGE + 1])
-    return CampaignsPage(found[:ON_A_PAGE], found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None, common)
+    needs = _waiting(sponsors, waiting) if waiting else []
+    light = Campaign.objects.select_related("sponsor").only(*SHOWN)
+    rows = {row.pk: row for row in light.filter(pk__in={*ids, *needs}).order_by("-id")}
+    found = [row for pk, row in rows.items() if pk in ids]  # none that was deleted meanwhile
+    before = found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None
+    return CampaignsPage(found[:ON_A_PAGE], before, common, [row for pk, row in rows.items() if pk in needs])
 
 
-def waiting_for_a_person(sponsors: list[int] | None, most: int) -> list[Campaign]:
-    """The newest campaigns that are paused, and those with messages in doubt; so many of each."""
+def _narrowed(found: list[int], asked: CampaignQuery) -> list[int]:
+    ids = sorted({pk for pk in found if not asked.before or pk < asked.before}, reverse=True)
+    if asked.q:
+        named = Campaign.objects.filter(pk__in=ids, name__istartswith=asked.q).order_by("-id")
+        return list(named.values_list("pk", flat=True)[: ON_A_PAGE + 1])
+    return ids[: ON_A_PAGE + 1]
+
+
+def _waiting(sponsors: list[int] | None, most: int) -> list[int]:
     params = {"sponsors": sponsors, "newest": NEWEST}
-    ids = _ids(PAUSED, params)[:most] + _ids(f"{IN_DOUBT} LIMIT {most}", params)
-    return list(_light(Campaign.objects.filter(pk__in=ids)))
+    return _ids(PAUSED, params)[:most] + _ids(f"{IN_DOUBT} LIMIT {most}", params)
 
 
 def _of_state(state: str, params: dict[str, Any]) -> list[int]:
-    return _ids({"paused": PAUSED, "attention": IN_DOUBT, **BY_STATUS}[state], params)
+    if state == "paused":
+        return [*_ids(PAUSED, params), *_ids(HELD, params | {"called": CALLED})]
+    found = _ids({"attention": IN_DOUBT, **BY_STATUS}[state], params)
+    return [*found, *_cut_short(params["sponsors"])] if state == "stopped" else found
+
+
+def _cut_short(sponsors: list[int] | None) -> list[int]:
+    """The campaigns whose jobs were stopped last and are logged since; of given sponsors, the last ones of each."""
+    newest = Job.objects.filter(CUT_SHORT, parent=None).order_by("-stopped_at").values_list("campaign", flat=True)
+    if sponsors is None:
+        return list(newest[:NEWEST])
+    # In no other order, or all that others have stopped would be read for a sponsor that stops nothing. It is a range,
+    # as by "=" the sponsor would be no part of the order.
+    of_one = newest.filter(sponsor_id__gte=OuterRef("pk"), sponsor_id__lte=OuterRef("pk"))
+    each = ArraySubquery(of_one.order_by("-sponsor_id", "-stopped_at")[:NEWEST])
+    rows = Sponsor.objects.filter(pk__in=sponsors).order_by().annotate(found=each).values_list("found", flat=True)
+    return [campaign for found in rows for campaign in found]
 
 
 def _ids(statement: str, params: dict[str, Any]) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return [pk for (pk,) in cursor.fetchall()]
-
-
-def _light(rows: Any) -> Any:
-    return rows.select_related("sponsor").only(*SHOWN).order_by("-id")

@@ -55,10 +55,11 @@ def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretc
         return None
     found = []
     mine = Job.objects.filter(campaign=campaign_id, first_message__lt=end)
-    columns = ("status", "first_message", "size", "remaining", "remaining_suppressed", *KEPT)
+    columns = ("status", "first_message", "size", "remaining", "remaining_suppressed", "finished_at", *KEPT)
     for job in mine.only(*columns).order_by("first_message"):
         begins, many = job.first_message, COUNTS[state](job)
-        if job.status in PARENTS and job.status != Status.P_FINISHED and state != labels.SUPPRESSED and many > 0:
+        ended = job.is_done and not job.remaining  # then its counts are the sums of its parts
+        if job.status in PARENTS and not ended and state != labels.SUPPRESSED and many > 0:
             return None  # learned of messages before they were cut, as after a takeover: none of its parts counts them
         if job.status in PARENTS:  # of which only what is not cut yet is in none of its children
             begins, many = job.end - job.remaining, job.remaining_suppressed if state == labels.SUPPRESSED else 0

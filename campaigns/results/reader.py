@@ -21,6 +21,8 @@ from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 from campaigns.routes import whose
 from campaigns.suppression.refused import reason_of
+from vendors import shut
+from vendors.models import Credential
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
 TO_CALL = (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
-UNREAD = ("answer", "fingerprint", "job__campaign__approval__frozen")  # of a session
+UNREAD = ("answer", "fingerprint", "job__campaign__approval__frozen", "job__credential__secret")  # of a session
 WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 
@@ -49,7 +51,7 @@ class SessionView:
     @property
     def due(self) -> datetime | None:
         """When it goes on, if all that is left of it waits for a time, as the end of quiet hours; else None."""
-        if self.finished or self.job.paused_at or self.held:
+        if self.finished or self.job.paused_at or self.sums.paused or self.held:
             return None
         now, jobs = timezone.now(), Job.objects.filter(Q(pk=self.job.pk) | Q(parent=self.job.pk), status__in=TO_CALL)
         times = [at if at and at > now else None for at in jobs.values_list("not_before", flat=True)]
@@ -62,8 +64,10 @@ class SessionView:
 
     @property
     def paused(self) -> str | None:
-        """Why nothing is called until somebody resumes it."""
-        return self.job.campaign.why_paused if self.job.paused_at and not self.finished else None
+        """Why nothing is called until somebody resumes it, its vendor or its credential."""
+        if self.finished:
+            return None
+        return self.job.campaign.why_paused if self.job.paused_at else _shut(self.job) if self.sums.paused else None
 
     @property
     def approval(self) -> dict[str, Any] | None:
@@ -83,6 +87,13 @@ class SessionView:
         return _stopped(self.job)
 
 
+def _shut(job: Job) -> str | None:
+    """Why a credential is shut that the rest of the job, or one of its parts, would be called over."""
+    left = Job.objects.filter(Q(pk=job.pk) & ~Q(status=S.P_ASSIGNED) | Q(parent=job.pk)).exclude(status__in=STILL)
+    over = Credential.objects.filter(pk__in=left.values("credential")).annotate(shut=shut.OF_LOGINS)
+    return over.exclude(shut=None).order_by("pk").values_list("shut", flat=True).first()
+
+
 def _stopped(job: Job) -> bool:
     return job.status in STILL
 
@@ -96,7 +107,9 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """The session of that sponsor and mode; None: there is none."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = (
-        mine.select_related("job__vendor", "job__campaign__route", "job__campaign__approval").defer(*UNREAD).first()
+        mine.select_related("job__vendor", "job__credential", "job__campaign__route", "job__campaign__approval")
+        .defer(*UNREAD)
+        .first()
     )
     if session is None:
         return None

@@ -23,7 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from redis import Redis, RedisError
 
-from campaigns.lifecycle import hold
+from campaigns.lifecycle import hold, wait_at_most
 from campaigns.models import Job, Session
 from campaigns.results import reader
 from campaigns.webhooks import events
@@ -76,6 +76,7 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries
 MOST = 500  # sessions a sweep
+LOCKED_MOST = "1s"  # for which each try waits for a lock
 Written = TypeVar("Written")
 
 
@@ -103,6 +104,7 @@ def _consume(session_id: UUID) -> list[int]:
     result = {"tag": reader.tag(job), "messages": messages}
     put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
     with transaction.atomic():
+        wait_at_most(LOCKED_MOST)
         hold([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile

@@ -1,9 +1,9 @@
 """Which vendors of a route take work now, and which of them can carry a campaign; why not, as texts.
 
-A vendor takes no work while it or its credential is paused (also because it refuses the login), while a limit of it is
-0, when it could not be reached for longer than the route's patience, when it has asked to wait for longer than that,
-and while no mailcaster of it is enabled that takes parts of a campaign. A window that is used up is no reason: that is
-the speed which was agreed with it.
+A vendor takes no work while it or its credential is shut (vendors/shut.py: paused, also because it refuses the login,
+or with a limit of 0), when it could not be reached for longer than the route's patience, when it has asked to wait for
+longer than that, and while no mailcaster of it is enabled that takes parts of a campaign. A window that is used up is
+no reason: that is the speed which was agreed with it.
 """
 
 import random
@@ -18,17 +18,14 @@ from campaigns import entitlements
 from campaigns.content.parts import carried_by
 from campaigns.entitlements import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
+from vendors import shut
 from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
 PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
 UNCUT = "no enabled mailcaster of it takes parts of a campaign"
 # Of a vendor v and its credential l.
-WHY = f"""CASE
-    WHEN v.paused THEN rtrim('its vendor is paused: ' || v.paused_reason, ': ')
-    WHEN l.paused THEN rtrim('it is paused: ' || l.paused_reason, ': ')
-    WHEN EXISTS (SELECT FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND r.units = 0
-        AND coalesce(r.credential_id, l.id) = l.id) THEN 'its limit is 0'
+WHY = f"""coalesce({shut.WHY}, CASE
     WHEN l.unreached_since <= clock_timestamp() - %(patience)s * interval '1 second'
         AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
         THEN 'not reached since ' || to_char(l.unreached_since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
@@ -36,7 +33,7 @@ WHY = f"""CASE
         THEN 'it asked to wait until ' || to_char(l.retry_after_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
     WHEN NOT EXISTS (SELECT FROM vendors_mailcaster k WHERE k.vendor_id = v.id AND k.enabled AND k.kind <> 'small-only')
         THEN '{UNCUT}'
-    ELSE '' END"""
+    ELSE '' END)"""
 WHY_NOT = f"""
 SELECT l.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
 """

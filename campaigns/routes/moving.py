@@ -14,15 +14,17 @@ here, too, so that no notification of before takes what is left.
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import F, Q
+from psycopg.errors import LockNotAvailable
 
 from campaigns import failpoints
-from campaigns.lifecycle import S, hold_family, move
+from campaigns.lifecycle import S, hold_family, move, tells_locked, wait_at_most
 from campaigns.models import Job, RouteMove
 from campaigns.routes.entries import WHY, RouteState, states, why_not
 from vendors import history
@@ -35,6 +37,7 @@ ITSELF = "mailhub"
 MOST_PIECES = 200  # of one child at a time; the longest first, the others in the next round
 MOST_PARENTS = 100  # read at once
 MOST_SECONDS = 5.0  # of one sweep
+LOCKED_MOST = "200ms"  # for which a sweep waits for each lock
 UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
 OPEN = (*UNCUT, S.P_ASSIGNED)
 FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
@@ -124,7 +127,8 @@ def reroute_due() -> Moved:
     while due := _due(after):
         for after in due:
             try:
-                moved += reroute(after)
+                with suppress(LockNotAvailable), tells_locked():  # the next sweep finds it again
+                    moved += reroute(after, LOCKED_MOST)
             except Exception:  # what is wrong with one harms no other
                 if not connection.is_usable():
                     raise
@@ -144,9 +148,14 @@ def _due(after: int) -> list[int]:
         return [parent for (parent,) in cursor.fetchall()]
 
 
-def reroute(parent_id: int) -> Moved:
-    """The same for one parent, in one transaction with its record. Of two at once the second finds nothing to move."""
+def reroute(parent_id: int, locked_most: str = "") -> Moved:
+    """The same for one parent, in one transaction with its record. Of two at once the second finds nothing to move.
+
+    locked_most: so long it waits for a lock; empty: as long as its connection does.
+    """
     with transaction.atomic():
+        if locked_most:
+            wait_at_most(locked_most)
         hold_family(parent_id)
         parent = Job.objects.filter(pk=parent_id, status__in=OPEN, paused_at=None, campaign__route__isnull=False)
         found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()

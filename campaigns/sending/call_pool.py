@@ -10,7 +10,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +18,7 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
+from campaigns.loop_thread import happens
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.adapters.base import Letter
@@ -308,8 +308,7 @@ class CallPool:
         """
         if self._busy and self._gathers and self.free <= self.size // 2 and not self.refusal:
             self._all_answered.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._all_answered.wait(), min(self._storing, GATHER_MOST))
+            await happens(self._all_answered, min(self._storing, GATHER_MOST))
 
 
 def _without(recipient: str, text: str) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from campaigns.claiming.letters import Lease
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, merge
+from campaigns.loop_thread import happens
 from campaigns.merging import OWN_ENDS
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
@@ -194,8 +194,7 @@ class Recorder:
         while self._waiting:
             while (wait := self._due - time.monotonic()) > 0:
                 self._hurry.clear()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurry.wait(), wait)
+                await happens(self._hurry, wait)
             together, self._waiting, self._due = self._waiting, [], float("inf")
             failed = await self._store([answers for answers, _ in together])
             ours = failed is not None and not isinstance(failed, RowsError | DjangoError)
@@ -230,8 +229,7 @@ class Recorder:
 
     async def _merge_soon(self) -> None:
         while self._unmerged:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._many.wait(), MERGE_AFTER)
+            await happens(self._many, MERGE_AFTER)
             self._many.clear()
             async with self._one_merge:
                 await self._merge(list(self._unmerged))

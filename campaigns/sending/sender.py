@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
+from psycopg.errors import LockNotAvailable
 
 from campaigns import failpoints, quiet_hours
 from campaigns.claiming import claims, letters
@@ -19,8 +20,8 @@ from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
-from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
-from campaigns.lifecycle import hold, move
+from campaigns.connections import LOCKED_MOST, Connections, DatabaseThreads, drop_lost_connection
+from campaigns.lifecycle import hold, move, tells_locked
 from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job
 from campaigns.pausing import pauses
@@ -49,7 +50,7 @@ class Sender:
 
     def __init__(self, *, many: bool = False) -> None:
         self._connections = Connections()
-        self._database = DatabaseThreads() if many else None
+        self._database = DatabaseThreads(LOCKED_MOST) if many else None
         self._contexts = Contexts(self._connections.claims)
         self._leases = Leases(self._connections.results)  # there nobody waits for a job
         self._joint = JointClaims(self._connections)
@@ -60,19 +61,27 @@ class Sender:
     def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
         """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
 
-        stopping: asked several times a second; once true, open calls are finished and the rest is put back.
+        stopping: asked several times a second; once true, open calls are finished and the rest is put back. If somebody
+        has locked the job then, it is left as it is, for the sweep, and LockNotAvailable is raised.
         """
-        job = self.by_database(_begin, job_id, fence)
+        lease = self.by_database(claims.take, job_id, fence, over=stopping)
+        if lease is None:
+            return Sent(job_id, ours=False)
+        job = self.by_database(_begin, lease, over=stopping)
         if isinstance(job, Sent):
             return job
         end: StreamEnd | None = None
-        while not (sent := self.by_database(_settle, job, end)):
+        while not (sent := self.by_database(_settle, job, end, over=stopping)):
             end = self._run(self._stream(job, stopping))
         return sent
 
-    def by_database(self, function: Callable[..., T], *args: Any) -> T:
-        """Returns what the function does, which uses Django's connection to the database."""
-        return self._database.run(function, *args) if self._database else function(*args)
+    def by_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
+        """Returns what the function does, which uses Django's connection to the database.
+
+        Many share few of these, so if somebody has locked what it needs it is tried again, as one verb, until it is
+        over, and raises LockNotAvailable then; a sender of one job waits.
+        """
+        return self._database.run(function, *args, over=over) if self._database else function(*args)
 
     def close(self) -> None:
         if self._loop is not None:
@@ -107,21 +116,22 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
         return sender.send(job_id, fence, stopping)
 
 
-def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
-    """Takes, loads and starts the job."""
-    lease = claims.take(job_id, fence)
-    if lease is None:
-        return Sent(job_id, ours=False)
+def _begin(lease: Lease) -> LeasedJob | Sent:
+    """Loads and starts a job that was taken."""
+    job_id = lease.job_id
     try:
-        job = letters.load(lease)
+        with tells_locked():
+            job = letters.load(lease)
+    except LockNotAvailable:  # a whole table, as while it is migrated
+        raise
     except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
         put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
         return Sent(job_id, left=True)
     except Exception as error:
-        log.exception("job %s cannot be sent", job_id)
         until = timezone.now() + timedelta(minutes=1)
         put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+        log.exception("job %s cannot be sent", job_id)
         return Sent(job_id, left=True, until=until)
     return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
 

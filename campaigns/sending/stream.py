@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -28,6 +29,7 @@ from campaigns.claiming.waiting import Permitted, WantedClaim
 from campaigns.connections import Connections
 from campaigns.failover import guard
 from campaigns.lifecycle import merge
+from campaigns.loop_thread import cut_off
 from campaigns.quiet_hours import QuietWatch
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
@@ -75,6 +77,7 @@ class Stream:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
         self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
         self._claims: Any = connections.claims  # executes as a connection does
+        self._locking = partial(self._claims.run, over=stopping)
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
         counts = job.adapter.capabilities.cost is one_unit
@@ -101,9 +104,7 @@ class Stream:
                 serving.result()  # it ends by an error only
             return feeding.result()
         finally:
-            for task in (feeding, serving):
-                task.cancel()
-            await asyncio.gather(feeding, serving, return_exceptions=True)
+            await cut_off(feeding, serving)
             self._pool.settle_health()
             await self._tell_health()
 
@@ -152,11 +153,10 @@ class Stream:
         """
         job, pool = self._job, self._pool
         try:
-            async with self._claims.one() as rows:
-                if pool.put_off:
-                    await recording.expire(rows, job.lease, job.first, job.end, put_off=settings.PUT_OFF)
-                if pool.not_sent:
-                    self._cursor = await claims.new_pass(rows, job.lease, job.first, job.end)
+            if pool.put_off:
+                await self._locking(lambda to: recording.expire(to, job.lease, job.first, job.end, settings.PUT_OFF))
+            if pool.not_sent:
+                self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
         except NO_DATABASE:
             return self._later(5, "the database could not be reached")
         pool.put_off = 0
@@ -210,7 +210,7 @@ class Stream:
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
         if seen.paused is not None:
-            return StreamEnd(reason=f"paused: {seen.paused}", paused=True)
+            return StreamEnd(reason=seen.paused, paused=True)
         if seen.closed_for > PATIENCE:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
         if seen.closed_for and seen.given_up:
@@ -222,8 +222,8 @@ class Stream:
 
     async def _expire(self) -> StreamEnd | None:
         """The deadline has passed: lets all expire that is not called."""
-        async with self._claims.one() as rows:
-            await recording.expire(rows, self._job.lease, self._job.first, self._job.end)
+        job = self._job
+        await self._locking(lambda rows: recording.expire(rows, job.lease, job.first, job.end))
         return StreamEnd(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
@@ -244,7 +244,7 @@ class Stream:
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
         job, seen = self._job, self._context
-        await self._quiet.heed(self._claims, range(self._cursor, job.end), seen.now)
+        await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
@@ -306,8 +306,7 @@ class Stream:
         if calls or claimed.nothing_waits:
             self._cursor = calls[-1].message.id + 1 if calls else job.end
         else:  # answers of an earlier sender may be in the way
-            async with self._claims.one() as rows:
-                await merge(rows, [job.lease.job_id])
+            await self._locking(lambda rows: merge(rows, [job.lease.job_id]))
             self._context = await self._followed.read()
 
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:

@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from campaigns import previews
+from vendors.instants import Instant
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
@@ -104,9 +105,9 @@ class SendRequest(Strict):
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
     skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
-    send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
+    send_at: Instant | None = Field(default=None, description="Not before then; a time in the past means now")
     hours: HoursIn | None = None
-    expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
+    expires_at: Instant | None = Field(default=None, description="Messages that are not sent by then expire")
     first: int | None = Field(default=None, ge=1, description="Only so many of them; the rest waits for /resume")
     bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
@@ -212,7 +213,7 @@ class SessionOut(BaseModel):
     )
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
-    paused: str | None = Field(description="Why nothing is called until /resume")
+    paused: str | None = Field(description="Why nothing is called until a person resumes it, or its vendor")
     approval: ApprovalOut | None = Field(description="Of a session that needs one; else null")
     due: datetime | None = Field(description="When it goes on, if all of it waits for a time, as after quiet hours")
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
@@ -281,7 +282,7 @@ class ServiceOut(BaseModel):
     channel: Channel
     sandbox: bool
     accepting: bool
-    paused: str | None = Field(description="Why")
+    paused: str | None = Field(description="Why it takes no work until a person changes that; else null")
     retry_after: int | None = Field(description="Seconds, while it takes no work")
     good: int
     bad: int

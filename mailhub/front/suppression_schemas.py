@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from campaigns.models import Suppression
 from mailhub.front.schemas import Channel, PageLinks, Strict
+from vendors.instants import Instant
 
 MOST_ADDRESSES = 1000  # in one request
 WhySuppressed = Literal["unsubscribed", "bounced", "complained", "stop", "by_hand"]
@@ -27,8 +28,8 @@ class SuppressionIn(Strict):
     source: str = Field(
         default="", max_length=200, pattern=r"^[^\x00]*$", description="Where it comes from; else your key's prefix"
     )
-    since: AwareDatetime | None = Field(default=None, description="When the reason arose; else now")
-    until: AwareDatetime | None = Field(default=None, description="Else for good")
+    since: Instant | None = Field(default=None, description="When the reason arose; else now")
+    until: Instant | None = Field(default=None, description="Else for good")
 
 
 class SuppressionsIn(Strict):

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import F, Prefetch, Q
 
 from campaigns import entitlements
 from campaigns.content.addresses import address_rules
 from campaigns.content.parts import carried_by
 from campaigns.models import Identity, Route, Sponsor
+from vendors import shut
 from vendors.adapters.addresses import AddressRules
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
@@ -26,7 +28,7 @@ MOST_KNOWN = 10_000  # sponsors
 
 @dataclass(frozen=True, slots=True)
 class VendorSnapshot:
-    """A vendor with the credential that the API uses. paused: the reason, if no work is accepted.
+    """A vendor with the credential that the API uses. paused: why no work is accepted (vendors/shut.py); None: it is.
 
     carries: what its letters may have beside subject and body (campaigns.content.parts.PARTS). address: what it demands
     of addresses.
@@ -69,6 +71,7 @@ class OfferedTo:
     routes: Mapping[str, OfferedRoute] = field(default_factory=dict)
 
 
+NO_LOGIN = "it has no credential for you, or several and none of them is called default"
 NEVER: tuple[float, OfferedTo | None] = (0.0, None)
 
 
@@ -111,7 +114,8 @@ class VendorCache:
     def _read(self, sponsor_id: int) -> OfferedTo:
         began = time.monotonic()
         if not self._read_at or began - self._read_at > FRESH:
-            self._vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
+            logins = Prefetch("credentials", Credential.objects.annotate(shut=shut.OF_LOGINS))
+            self._vendors = list(Vendor.objects.prefetch_related("limits", logins))
             self._read_at = began
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
@@ -160,26 +164,18 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot
         policy=HealthPolicy.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
-        paused=_paused(vendor, login),
+        paused=login.shut if login else NO_LOGIN,
         carries=carried_by(vendor.adapter, vendor.settings),
         address=address_rules(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),
     )
 
 
-def _login(logins: list[Credential]) -> Credential | None:
-    """The only credential, or the one called default."""
+def _login(logins: list[Any]) -> Any:
+    """The only credential, or the one called default; None: there is no such."""
     if len(logins) == 1:
         return logins[0]
     return next((login for login in logins if login.name == "default"), None)
-
-
-def _paused(vendor: Vendor, login: Credential | None) -> str | None:
-    if vendor.paused:
-        return vendor.paused_reason or "paused"
-    if login is None:
-        return "it has no credential for you, or several and none of them is called default"
-    return (login.paused_reason or "its credential is paused") if login.paused else None
 
 
 vendor_cache = VendorCache()

@@ -163,13 +163,19 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, queue in there.items():
         label = by.label(vendor)
-        sums[label, "queued"] += queue.queued
+        queued = 0 if queue.shut else queue.queued
+        sums[label, "queued"] += queued
         sums[label, "put_off"] += queue.put_off
-        sums[label, "stopped"] += queue.waiting - queue.queued - queue.put_off
+        sums[label, "stopped"] += queue.waiting - queued - queue.put_off
         sums[label, "night"] += queue.rendered
     for labels, count in sums.items():
         waiting.add_metric(labels, count)
     yield waiting
+    yield by.gauge(
+        "mailhub_jobs_held",
+        "Jobs that nobody calls until somebody resumes their vendor or credential, or raises a limit of 0.",
+        ((vendor, queue.held) for vendor, queue in there.items()),
+    )
     yield by.gauge(
         "mailhub_vendor_blocked",
         "Whether nothing is called there until something changes: a pause, no worker, no mailcaster (status says why).",

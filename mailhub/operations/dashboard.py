@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
-from campaigns import progress
+from campaigns import labels, progress
 from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
@@ -110,7 +110,7 @@ class VendorRow:
     @property
     def ratio(self) -> str:
         total = self.good + self.bad
-        return f"{self.good / total:.1%}" if total else "–"
+        return labels.share(self.good / total) if total else "–"
 
     @property
     def total(self) -> int:
@@ -174,7 +174,7 @@ class Dashboard:
         answered = self.today["accepted"] + self.today["refused"]
         if not answered:
             return _("refused by the vendor")
-        return _("%(share)s of what was answered") % {"share": f"{self.today['refused'] / answered:.2%}"}
+        return _("%(share)s of what was answered") % {"share": labels.share(self.today["refused"] / answered, 2)}
 
     @property
     def waiting(self) -> int:
@@ -275,7 +275,7 @@ def _row(
     )  # fmt: skip
     row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
-    row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
+    row.stopped = [login.stopped for login in queue.logins.values() if login.shut and not queue.shut]
     if status:
         row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
     shut = _shut(row, queue, status, now)
@@ -285,18 +285,18 @@ def _row(
 
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
     """Why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
-    vendor, logins = row.vendor, queue.logins.values()
+    logins = queue.logins.values()
     closed = [login.retry_after_until for login in logins if login.retry_after_until]
     if queue.halted:
         return _("halted: %(why)s") % {"why": queue.halted}
     if status is None:
         return _("unknown: no Redis")
-    if vendor.paused:
-        return (_("paused: %(why)s") % {"why": vendor.paused_reason}).rstrip(": ")
+    if queue.shut:
+        return queue.stopped
     if closed and max(closed) > now:
         return _("closed until %(at)s") % {"at": f"{timezone.localtime(max(closed)):%H:%M:%S}"}
     if not status.accepting:
-        return _("503, retry after %(seconds)s s") % {"seconds": f"{status.seconds:.0f}"}
+        return _("503, retry after %(seconds)s") % {"seconds": f"{status.seconds:.0f}\N{NO-BREAK SPACE}s"}
     return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""
 
 

@@ -23,6 +23,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
 from mailhub.operations import charts, dashboard, saved_looks
+from vendors import shut
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
@@ -172,13 +173,15 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
         return render(request, "admin/operations/forecast.html", {"fault": True})
     queue = queues.of_vendors([vendor.pk], now)[vendor.pk]
     before, after = (_end(queue, limits, now) for limits in (old, new))
-    context = {"waiting": queue.queued, "before": before or "no limit", "after": after or "no limit"}
+    none = gettext("no limit")
+    context = {"waiting": queue.queued, "before": before or none, "after": after or none}
     return render(request, "admin/operations/forecast.html", context)
 
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """When the queue would end with these limits."""
-    end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
+    why = "" if queue.shut == shut.LIMIT_OF_0 else queue.shut
+    end = eta.of_queue(replace(queue, limits=limits, shut=why, taken={}), now)
     return dashboard.ends(end, queue.queued, now)
 
 

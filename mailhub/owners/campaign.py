@@ -1,5 +1,6 @@
 """A campaign's page: how it stands, why it waits, when it ends, why messages failed, and its recipients."""
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from campaigns.models import Campaign, Job
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators.verbs import is_legal
 from campaigns.reports import message_rows, reasons
+from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
 from vendors import history
@@ -38,6 +40,7 @@ MEANS = {
     labels.SUPPRESSED: gettext_lazy("Nobody on its list may be written to."),
     labels.ATTENTION: gettext_lazy("It has ended. Of some messages it is not known whether they were sent."),
 }
+STANDS = gettext_lazy("Part of it has been sent. Nothing is sent at the moment.")
 STATES = {  # of recipients, as the address has them, in the order of the choices
     "sent": labels.SENT,
     "delivered": labels.DELIVERED,
@@ -103,15 +106,24 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
     waits = any(approvals.waits(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
+    why = why_failed(campaign, state) if failures and counted else []
+    offers = offered(request, state)
+    left = sums.open + sums.expired + sums.refused - never_again(one["reason"] for one in why)
     context |= {
         "state": state,
-        "means": _("It waits for approval by another person.") if waits else MEANS.get(state.label, ""),
+        "means": _("It waits for approval by another person.") if waits else means(state),
         "numbers": numbers(state),
-        "verbs": offered(request, state),
+        "verbs": [verb for verb in offers if verb != "retry" or left > 0],
+        "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
-        "reasons": why_failed(campaign, state) if failures and counted else [],
+        "reasons": why,
     }
     return part, state
+
+
+def means(state: CampaignState) -> Any:
+    """How the campaign stands, as a sentence; why, the page says behind it."""
+    return STANDS if state.label == labels.SENDING and state.stands else MEANS.get(state.label, "")
 
 
 def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
@@ -138,13 +150,16 @@ def why_failed(campaign: Campaign, state: CampaignState) -> list[dict[str, Any]]
     return [{"reason": one, "slug": slugs[one.state]} for one in found]
 
 
+def never_again(found: Iterable[FailureReason]) -> int:
+    """How many refused messages are not sent again: to whom the vendor does not know, or who has told it to stop."""
+    return sum(one.messages for one in found if one.key in reasons.NEVER_AGAIN)
+
+
 def offered(request: HttpRequest, state: CampaignState) -> list[str]:
     """The verbs that are legal now, of those that the user may use."""
     if not request.user.has_perm("campaigns.change_job"):
         return []
-    legal = [verb for verb in VERBS if any(is_legal(verb, job, job.sums) for job in state.jobs)]
-    left = state.sums.open or state.sums.refused or state.sums.expired
-    return [verb for verb in legal if verb != "retry" or left]
+    return [verb for verb in VERBS if any(is_legal(verb, job, job.sums) for job in state.jobs)]
 
 
 @page()

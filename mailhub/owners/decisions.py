@@ -70,11 +70,9 @@ def _ask(request: HttpRequest, campaign: Campaign, state: CampaignState, verb: s
 
 
 def _never(campaign: Campaign, state: CampaignState) -> int:
-    """How many refused messages are not sent again: to whom the vendor does not know, or who has told it to stop."""
     if not state.sums.refused:
         return 0
-    found = reasons.of_campaign(campaign, campaign_page.channel_of(campaign), state.sums)
-    return sum(one.messages for one in found if one.key in reasons.NEVER_AGAIN)
+    return campaign_page.never_again(reasons.of_campaign(campaign, campaign_page.channel_of(campaign), state.sums))
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:

@@ -71,10 +71,9 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     query = urlencode({name: value for name, value in here.items() if value})
     part = LivePart(request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context)
     mine = sponsor_ids_of(request.user)
-    found = campaign_rows.page(mine, asked)
-    needs: list[Any] = [] if asked.narrowed else campaign_rows.waiting_for_a_person(mine, MOST_NEEDS + 1)
-    rows: list[Any] = list(found.rows)
-    states = campaign_states.of_campaigns([row.pk for row in (*rows, *needs)])
+    found = campaign_rows.page(mine, asked, waiting=0 if asked.narrowed else MOST_NEEDS + 1)
+    rows, needs = list[Any](found.rows), list[Any](found.waiting)
+    states = campaign_states.of_campaigns({row.pk for row in (*rows, *needs)})
     for row in (*rows, *needs):
         row.state = states[row.pk]
         row.barred = any(approvals.is_barred(job.campaign) for job in row.state.jobs)

@@ -46,7 +46,7 @@ def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
     context = {
         "campaign": campaign,
         "state": state,
-        "means": campaign_page.MEANS.get(state.label, ""),
+        "means": campaign_page.means(state),
         "segments": segments(state.sums),
         "reasons": found,
         "cost": accounts.so_far(state.jobs),
@@ -74,7 +74,7 @@ def segments(sums: Progress) -> list[dict[str, Any]]:
         if count:
             width = WIDTH * count / size
             shown.append({
-                "name": name, "look": look, "count": count, "share": f"{count / size:.1%}",
+                "name": name, "look": look, "count": count, "share": labels.share(count / size),
                 "x": round(x, 1), "width": round(width, 1),
             })  # fmt: skip
             x += width

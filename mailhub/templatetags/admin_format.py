@@ -11,10 +11,10 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from campaigns import labels
+from campaigns import labels, stored_texts
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
-from mailhub import languages, stored_texts
+from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
@@ -52,9 +52,12 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
 
 
 @register.filter
-def yes_or_no(shown: Any) -> Any:
-    """A field that is only shown: yes and no as words, where Django has a tick and a cross."""
+def read_only(field: Any) -> Any:
+    """A field that is only shown: its choice by name; yes and no as words, where Django has a tick and a cross."""
+    shown, name = field.contents(), field.field["name"]
     text = str(shown)
+    if any(one.name == name and one.choices for one in field.model_admin.opts.local_fields):
+        return translated(shown)
     if not text.startswith("<img "):
         return shown
     return gettext("yes") if 'alt="True"' in text else gettext("no") if 'alt="False"' in text else "-"
@@ -81,11 +84,29 @@ def look(word: str) -> str:
 
 
 @register.filter
+def named(row: Any) -> str:
+    """What a row's page is called."""
+    return listing.named(row)
+
+
+@register.filter
 def translated(value: Any) -> Any:
     """What code has stored or compares, in the language of the page; as it is if it is not known."""
     text = str(value or "")
     said = stored_texts.in_language(text)
     return value if said == text else said
+
+
+@register.filter
+def of_finding(text: str) -> str:
+    """What the DNS says about a sender identity."""
+    return stored_texts.of_finding(text)
+
+
+@register.filter
+def decided(entry: Any) -> str:
+    """What an entry of a history says."""
+    return stored_texts.of_history(str(entry.get_change_message()))
 
 
 @register.simple_tag
@@ -135,12 +156,17 @@ def approvals_waiting(context: dict[str, Any]) -> int:
 
 @register.simple_tag
 def bar(sums: Progress) -> SafeString:
-    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits or is suppressed.
+    """A bar of messages: delivered, else accepted, in flight, in doubt; refused, expired or bounced; the rest waits or
+    is suppressed.
 
     Below it stands what the vendor has reported of those that it accepted. Lists have one in each row.
     """
-    failed = sums.refused + sums.expired
-    parts = (("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed))
+    failed, bounced = sums.refused + sums.expired, min(sums.bounced, sums.accepted)
+    delivered = min(sums.delivered, sums.accepted - bounced)
+    parts = (
+        *(("delivered", delivered), ("good", sums.accepted - bounced - delivered)),
+        *(("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed + bounced)),
+    )
     shown = "".join([f'<i class="{look}" style="flex:{count} 0 0"></i>' for look, count in parts if count])
     if sums.waiting:
         shown += f'<i style="flex:{sums.waiting} 0 0"></i>'

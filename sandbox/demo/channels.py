@@ -17,7 +17,7 @@ from rich.text import Text
 
 from campaigns.models import MessageEvent, Suppression
 from sandbox.demo.processes import DemoLimits, Processes, SandboxVendor
-from sandbox.demo.screen import bar, grid, panel, status
+from sandbox.demo.screen import bar, grid, panel, word
 from sandbox.demo.setup import HERE, SPONSOR, run, send
 from sandbox.demo.snapshot import Facts, JobView
 from sandbox.demo.story import Point, Scenario, Story
@@ -118,7 +118,7 @@ class ChannelStory(Story):
         "vendor describe twilio",
         "audit",
     )
-    counted = "letters"
+    counted = "received"
 
     def options(self, slug: str) -> list[str]:
         of = VENDORS[slug]
@@ -181,9 +181,7 @@ class ChannelStory(Story):
             if job := facts.jobs.get(id):
                 of = VENDORS[slug]
                 counts = [f"{count:,}" for count in (job.accepted, job.refused, job.delivered, job.bounced)]
-                drawn.add_row(
-                    Vendor.Channel(of.channel).label, of.name, of.campaign, status(job), bar(job, 10), *counts
-                )
+                drawn.add_row(Vendor.Channel(of.channel).label, of.name, of.campaign, word(job), bar(job, 10), *counts)
         return [panel("Letters, SMS and e-mail, with what their vendors report", drawn, 99)]
 
     def points(self) -> Sequence[Point]:

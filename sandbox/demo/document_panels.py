@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandbox.demo import setup
-from sandbox.demo.screen import COLOURS, GROUP, bar, grid, panel, status
+from sandbox.demo.screen import COLOURS, GROUP, bar, grid, panel, status, word
 from sandbox.demo.snapshot import Facts
 
 UPPER = 14  # lines of the two upper panels
@@ -48,7 +48,7 @@ def _post(facts: Facts, jobs: setup.Jobs) -> RenderableType:
     for id in (jobs.spring, jobs.members):
         if job := facts.jobs.get(id):
             counts = (f"{job.accepted:,} accepted", f"{job.refused} bounced", f"{job.in_doubt} in doubt")
-            drawn.add_row(job.name, status(job), bar(job, 22), *counts)
+            drawn.add_row(job.name, word(job), bar(job, 22), *counts)
     return drawn
 
 

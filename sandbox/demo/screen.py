@@ -51,7 +51,7 @@ GROUP = {str(status): name for name, statuses in GROUPS.items() for status in st
 class Screen:
     """Panels on a terminal, redrawn in place: those of the story, what the vendors say, and the story so far.
 
-    counted: what the vendors' books have an entry for. A context manager.
+    counted: what the vendors' books have an entry for, after its number. A context manager.
     """
 
     def __init__(
@@ -97,7 +97,13 @@ def grid(*widths: int) -> Table:
 
 
 def status(job: JobView) -> Text:
+    """As the documents name it."""
     return Text(job.status, COLOURS[GROUP[job.status]])
+
+
+def word(job: JobView) -> Text:
+    """As the look-ups name it."""
+    return Text(GROUP[job.status], COLOURS[GROUP[job.status]])
 
 
 def bar(job: JobView, width: int) -> ProgressBar:

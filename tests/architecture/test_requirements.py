@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def imported_modules(source: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+@cache
 def imported(test_kit: bool = False) -> set[str]:
     """The packages that the product imports; or those that vendors.testing does, which only tests import."""
     files = [ROOT / "manage.py", *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]

@@ -26,6 +26,8 @@ NAMED = {
     "campaigns/admin/printed.py": "a view of its own; the page of messages is about lists",
     "campaigns/content/addresses.py": "the command and the API check by it, and neither may import the other",
     "campaigns/phone_numbers.py": "lists and the tables read numbers by it, and the tables import nothing of the lists",
+    "vendors/instants.py": "the API, files, commands and vendors' reports read times by it",
+    "vendors/shut.py": "claims, forecasts, routes, the API and the admin decide by it, and none may import another",
     "vendors/models/reports.py": "vendors.models.vendors was as long as a module may be",
     "vendors/management/receipts.py": "the command of vendors was as long as a module may be, and calls it",
     "vendors/testing/plugin.py": "pytest loads it by its name, which stands in other projects",
@@ -45,7 +47,6 @@ NAMED = {
     "mailhub/formats/en/formats.py": "Django looks for the forms of a language there",
     "mailhub/formats/de/formats.py": "Django looks for the forms of a language there",
     "campaigns/forecast/kept_totals.py": "queues counts for whatever decides; sums that are kept for pages stay apart",
-    "mailhub/languages.py": "settings name its middleware, and the template tags of all pages ask it",
 }
 
 

@@ -1,4 +1,4 @@
-"""A real browser for the operators' stories: Debian's chromium, driven by playwright. Skipped where there is none."""
+"""A real browser for the operators' stories: Debian's Chromium, driven by playwright. Skipped where there is none."""
 
 import os
 import shutil
@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, R
 from campaigns.models import Sponsor
 from tests.waiting import wait_until
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# The shell is the same Chromium without the windows of a desktop, which take half of a processor's time.
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 STOPS = 200  # of the tab key on one page
 PATIENCE = 120_000  # milliseconds; a loaded machine takes its time
 expect.set_options(timeout=PATIENCE)
@@ -31,8 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no chromium here: install the package chromium to run it"))
 
 
-@pytest.fixture(scope="module")  # while it is open, no test of the same process can run an event loop
-def browser() -> Iterator[Browser]:
+# While it is open, no test of the same process can run an event loop, and Django's connection is another one: the
+# database is made before by the connection that removes it.
+@pytest.fixture(scope="module")
+def browser(django_db_setup: object) -> Iterator[Browser]:
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     with sync_playwright() as playwright:
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; nothing awaits the rows
@@ -82,6 +86,10 @@ class Browsing:
         self.page.goto(self.home + path)
         return self.page
 
+    def come_back(self) -> None:
+        """As somebody who was in another tab; to playwright a page never loses the focus."""
+        self.page.evaluate("window.dispatchEvent(new Event('focus'))")
+
     def screenshot(self, name: str) -> None:
         """A screenshot in the folder MAILHUB_SCREENSHOTS, if that is set."""
         if folder := os.environ.get("MAILHUB_SCREENSHOTS"):
@@ -109,7 +117,8 @@ class Browsing:
         self.page.set_viewport_size({"width": width, "height": 900})
 
     def fits(self, name: str) -> None:
-        """In light and in dark: a screenshot, and the page is not wider than its window."""
+        """In light and in dark: a screenshot, and the page, once it is there, is not wider than its window."""
+        self.page.wait_for_load_state()
         for theme in THEMES:
             self.page.emulate_media(color_scheme=theme)
             self.screenshot(f"{name}-{self.page.evaluate('window.innerWidth')}-{theme}")

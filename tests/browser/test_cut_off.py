@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from campaigns.models import Job
 from tests import factories
 from tests.browser.conftest import Browsing
-from tests.campaigns.rows import in_doubt, logged
+from tests.campaigns.rows import family, in_doubt, logged
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OPERATIONS, JOBS = "/admin/", "/admin/campaigns/job/"
@@ -54,9 +54,63 @@ def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
     window.resize(other)
     window.fits("logged-out-and-resized")
     page.context.add_cookies([{key: one[key] for key in ("name", "value", "domain", "path")} for one in cookies])  # type: ignore[misc, literal-required]
+    window.come_back()
     expect(layer).to_have_count(0)
     whole(page)
     assert page.evaluate("!document.getElementById('container').inert")
+
+
+def test_nothing_is_asked_while_nobody_is_logged_in_and_one_thing_when_somebody_comes_back(
+    window: Browsing, job: Job
+) -> None:
+    for _ in range(3):
+        family(parent="P_ASSIGNED", remaining=0, children=["LOGGED", "DISPATCHED"])
+    page, asked = window.page, list[str]()
+    page.clock.install()
+    window.open(JOBS)
+    page.context.clear_cookies()
+    page.clock.run_for(5_000)
+    expect(page.locator("#cut-off")).to_contain_text("You are logged out")
+    page.wait_for_load_state("networkidle")
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(30_000)
+    assert asked == []
+    window.come_back()
+    with page.expect_response(lambda answer: answer.status == 401):
+        page.clock.run_for(30_000)
+    assert len(asked) == 1 and "/parts/" not in asked[0]
+    page.goto("about:blank")  # what the browser notes of the last question has come by then
+
+
+def test_a_late_answer_from_before_the_session_ended_does_not_take_the_layer_away(window: Browsing, job: Job) -> None:
+    page, held = window.page, list[Route]()
+    page.clock.install()
+    page.route("**/operations/halt/", lambda route: held.append(route))
+    with page.expect_request("**/operations/halt/"):
+        window.open(JOBS)
+    page.context.clear_cookies()
+    page.clock.run_for(5_000)
+    expect(page.locator("#cut-off")).to_contain_text("You are logged out")
+    late = "new Promise((seen) => document.addEventListener('htmx:afterOnLoad', () => seen(true), { once: true }))"
+    page.evaluate(f"() => {{ window.late = {late}; }}")
+    held[0].fulfill(status=200, body="")
+    assert page.evaluate("() => window.late")
+    assert page.locator("#cut-off").count() == 1
+
+
+def test_closed_folds_ask_nothing_while_the_server_is_away(window: Browsing, job: Job) -> None:
+    family(parent="P_ASSIGNED", remaining=0, children=["LOGGED", "DISPATCHED"])
+    page, asked = window.page, list[str]()
+    page.clock.install()
+    window.open(JOBS)
+    page.context.set_offline(True)
+    page.clock.run_for(5_000)
+    expect(page.locator("#cut-off")).to_contain_text("The server does not answer")
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_event("requestfailed"):
+        page.clock.run_for(30_000)
+    assert asked and not [url for url in asked if "/parts/" in url]
+    page.goto("about:blank")  # what the browser notes of the last questions has come by then
 
 
 def test_the_link_leads_to_the_log_in_and_back_to_the_page(window: Browsing, job: Job) -> None:

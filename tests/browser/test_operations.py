@@ -45,6 +45,12 @@ def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, 
     window.fits("operations")
 
 
+def test_the_plot_names_its_time_in_the_language_of_the_page(window: Browsing, evening: Vendor) -> None:
+    page = window.open("/admin/")
+    page.get_by_role("button", name="Deutsch").click()
+    expect(page.locator(".u-legend th").first).to_have_text("Zeit")
+
+
 def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) -> None:
     page = window.open("/admin/")
     card = page.locator(".card", has_text="Needs attention").locator("b")

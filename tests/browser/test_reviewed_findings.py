@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
@@ -12,6 +13,7 @@ from campaigns.models import Job, Message
 from tests import factories
 from tests.browser.conftest import Browsing, LoggedIn
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
+from vendors import health
 from vendors.models import Credential, Minute, Vendor
 from waiter.models import ParkedTask
 
@@ -23,6 +25,13 @@ CUT = """(box) => [...box.querySelectorAll("tbody td, tbody th")].filter((cell) 
   const [one, all] = [cell.getBoundingClientRect(), box.getBoundingClientRect()]
   return one.width && one.right > all.right + 1
 }).map((cell) => cell.innerText)"""
+
+LINES_OF_THE_UNIT = """(badge) => {
+  const [text, range] = [badge.firstChild, document.createRange()];
+  range.setStart(text, text.data.trimEnd().length - 3);
+  range.setEnd(text, text.data.trimEnd().length);
+  return range.getClientRects().length;
+}"""
 
 
 @pytest.fixture
@@ -50,6 +59,19 @@ def row(page: Page, name: str) -> str:
 
 
 class TestTruth:
+    def test_a_number_of_seconds_is_not_parted_from_its_unit(self, window: Browsing, vendor: Vendor) -> None:
+        """The badge wraps, as its column is narrow; a lone "s" on its second line says nothing."""
+        health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 0, 50)
+        page = window.open("/admin/")
+        badge = page.locator("table.vendors .badge.bad")
+        expect(badge).to_contain_text("503, retry after")
+        parted = []
+        for width in range(1040, 1180, 10):
+            window.resize(width)
+            parted += [width] if badge.evaluate(LINES_OF_THE_UNIT) > 1 else []
+        health.at(settings.REDIS_URL).reset(vendor.pk)
+        assert parted == []
+
     def test_a_refused_login_is_told_and_no_end_with_it(self, window: Browsing, login: Credential) -> None:
         """B1, B2: the word of the vendor stands on every page, and nothing that only waits has an end."""
         job = factories.campaign_with_job(10, of=login, status="DISPATCHED")

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from campaigns import approvals, audit, ground_truth, tasks
 from campaigns import sending as sender
+from campaigns.audit.calls import FRESH
 from campaigns.audit.questions import QUESTIONS
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
@@ -33,7 +34,7 @@ from campaigns.operators import actions
 from tests import factories
 from tests.campaigns.rows import accepted, charged, family, in_doubt, logged, recount, refused
 from tests.sandbox import Sandbox
-from vendors.models import Minute, RateLimit, Usage, Vendor
+from vendors.models import Credential, Minute, RateLimit, Usage, Vendor
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = timedelta(hours=1)
@@ -429,6 +430,13 @@ class TestStuck:
         family(parent="P_ASSIGNED", remaining=0, children=["DISPATCHED"], each=1)
         assert broken() == {}
 
+    @pytest.mark.parametrize("of_login", [False, True])
+    def test_a_doubt_that_nobody_may_ask_about_while_a_limit_is_0_is_not_stuck(self, of_login: bool) -> None:
+        leave_a_doubt_to_nobody()
+        login = Credential.objects.get()
+        RateLimit.objects.create(vendor=login.vendor, credential=login if of_login else None, units=0, seconds=60)
+        assert broken() == {}
+
 
 class TestCommand:
     def test_kept_promises_are_one_line_each_and_exit_code_0(self, capsys: pytest.CaptureFixture) -> None:
@@ -466,6 +474,35 @@ def test_an_acceptance_that_comes_while_a_message_waits_again_is_no_call_of_now(
         cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None], "nos": [0]})
     assert Message.objects.get(id=job.first_message).message_id == "v-1"
     assert broken() == {}
+
+
+@pytest.mark.parametrize("status", ["P_FINISHED", "P_STOPPED"])
+def test_the_month_of_a_parent_that_has_ended_may_leave_however_it_ended(status: str) -> None:
+    left = 0 if status == "P_FINISHED" else 2
+    top, [cut] = family(parent=status, remaining=left, children=["LOGGED"], each=1)
+    Message.objects.filter(id=cut.first_message).update(dequeued_at=timezone.now(), **accepted())
+    Job.objects.filter(pk=top.pk).update(accepted=1)
+    recount(cut)
+    Job.objects.filter(campaign=top.campaign_id).update(finished_at=timezone.now() - timedelta(days=2))
+    assert broken() == {}
+    Message.objects.filter(campaign=top.campaign_id).delete()  # as by a partition that is detached
+    assert broken() == {}
+
+
+def test_jobs_of_the_last_day_are_found_by_an_index() -> None:
+    """All questions ask for them, and there may be a million of others."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT i.indexrelid::regclass::text FROM pg_index i WHERE i.indrelid = 'campaigns_job'::regclass"
+            " AND NOT i.indisprimary AND i.indexrelid <> 'job_finished'::regclass"
+        )
+        for (other,) in cursor.fetchall():  # in a table of few rows any of them may be as good
+            without(f"DROP INDEX {other}")
+        for whole in ("seqscan", "indexscan", "indexonlyscan"):  # without a condition on the index
+            cursor.execute(f"SET LOCAL enable_{whole} = off")
+        cursor.execute(f"EXPLAIN SELECT j.id FROM campaigns_job j WHERE {FRESH}")
+        plan = [line for (line,) in cursor.fetchall()]
+    assert len([line for line in plan if "Bitmap Index Scan on job_finished" in line]) == 2, plan
 
 
 def test_beats_audit_writes_each_breach_into_the_log(caplog: pytest.LogCaptureFixture) -> None:

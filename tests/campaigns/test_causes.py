@@ -9,14 +9,17 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management.base import CommandError
 from django.test import Client
+from django.utils import timezone
 
 from campaigns import lifecycle
 from campaigns.doubts import causes
 from campaigns.doubts.causes import DoubtLook
 from campaigns.doubts.resolve import CannotResolve
+from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, Resolution
 from campaigns.operators import actions
-from tests.campaigns.rows import accepted, in_doubt, logged, manage, messages
+from tests import factories
+from tests.campaigns.rows import accepted, family, in_doubt, logged, manage, messages, recount, sound
 from tests.campaigns.test_decisions import person
 from tests.campaigns.test_locks import while_it_waits
 from vendors.history import Actor
@@ -38,13 +41,23 @@ def bad_minute() -> Job:
 
 
 @pytest.fixture
+def parts() -> tuple[Job, list[Job]]:
+    """A parent of three parts, of each of which two messages are in doubt by one cause."""
+    top, children = family(parent=Status.P_FINISHED, remaining=0, children=[Status.LOGGED] * 3, each=2)
+    for job in children:
+        Message.objects.filter(id__gte=job.first_message, id__lt=job.end).update(dequeued_at=timezone.now(), **lost())
+        recount(job)
+    return top, children
+
+
+@pytest.fixture
 def operator(client: Client) -> Client:
     client.force_login(person("operator", "all sponsors"))
     return client
 
 
 def key(job: Job, seen: str = "http 503") -> str:
-    return f"{job.pk} 2026-11-22T03:32Z {seen}"
+    return f"{job.pk} {job.vendor.slug} 2026-11-22T03:32Z {seen}"
 
 
 def test_doubts_are_counted_by_job_minute_and_what_was_seen(bad_minute: Job) -> None:
@@ -53,7 +66,7 @@ def test_doubts_are_counted_by_job_minute_and_what_was_seen(bad_minute: Job) -> 
         (5, key(bad_minute)),
         (1, key(bad_minute, "")),
         (1, key(bad_minute, "timeout")),
-        (1, f"{bad_minute.pk} 2026-11-22T03:33Z http 503"),
+        (1, f"{bad_minute.pk} {bad_minute.vendor.slug} 2026-11-22T03:33Z http 503"),
     ]
     for one in found:
         assert len(causes.messages_of(causes.named(one.key))) == one.messages
@@ -69,7 +82,70 @@ def test_without_the_vendors_words_a_minute_is_one_cause(bad_minute: Job) -> Non
     assert len(causes.messages_of(causes.named(first.key))) == 7
 
 
-@pytest.mark.parametrize("key", ["", "x 2026-11-22T03:32Z", "7", "7 yesterday", "9" * 30 + " 2026-11-22T03:32Z"])
+class TestPartsOfOneJob:
+    def test_are_one_cause_and_settled_together(self, operator: Client, parts: tuple[Job, list[Job]]) -> None:
+        top, children = parts
+        page = operator.get(ATTENTION).content.decode()
+        assert page.count('class="job"') == 1 and f'value="{key(top)}"' in page
+        chosen = {"cause": key(top), "decision": "sent"}
+        shown = re.search('name="shown" value="([^"]+)"', operator.post(ATTENTION, chosen).content.decode())
+        assert shown
+        operator.post(ATTENTION, chosen | {"confirmed": "y", "shown": shown[1], "reason": "their web page has them"})
+        assert Resolution.objects.filter(decision="sent").count() == 6
+        assert [Job.objects.get(pk=one.pk).accepted for one in children] == [2, 2, 2] and sound()
+
+    def test_a_change_in_any_part_refuses_what_was_shown(self, operator: Client, parts: tuple[Job, list[Job]]) -> None:
+        top, children = parts
+        chosen = {"cause": key(top), "decision": "resend"}
+        shown = re.search('name="shown" value="([^"]+)"', operator.post(ATTENTION, chosen).content.decode())
+        assert shown
+        actions.settle([children[2].first_message], "sent", "by another", "bob")
+        confirmed = chosen | {"confirmed": "y", "shown": shown[1], "reason": "-"}
+        assert "look again" in operator.post(ATTENTION, confirmed, follow=True).content.decode()
+        assert Resolution.objects.count() == 1
+
+    def test_those_of_another_vendor_are_another_cause(self, parts: tuple[Job, list[Job]]) -> None:
+        top, children = parts
+        moved = factories.campaign_with_job(1)
+        Job.objects.filter(pk=children[1].pk).update(vendor=moved.vendor, credential=moved.credential)
+        found = causes.of(DoubtLook())
+        assert {(one.job_id, one.vendor, one.messages) for one in found} == {
+            (top.pk, top.vendor.slug, 4),
+            (top.pk, moved.vendor.slug, 2),
+        }
+        for one in found:
+            assert len(causes.messages_of(causes.named(one.key))) == one.messages
+        (one,) = causes.of(DoubtLook(vendor=moved.vendor_id))
+        assert one.messages == 2
+
+    def test_one_part_that_is_asked_for_is_a_cause_of_its_own(self, parts: tuple[Job, list[Job]]) -> None:
+        _top, (first, *_others) = parts
+        (one,) = causes.of(DoubtLook(job=first))
+        assert (one.key, one.messages) == (key(first), 2)
+        assert len(causes.messages_of(causes.named(one.key))) == 2
+
+    def test_the_command_settles_all_of_them(self, parts: tuple[Job, list[Job]]) -> None:
+        top, _children = parts
+        (listed,) = manage("resolve", "--list", "--causes", "--json").splitlines()
+        assert key(top) in listed
+        assert "6 messages" in manage(
+            "resolve", "--cause", key(top), "--as", "sent", "--reason", "they have it", "--yes"
+        )
+        assert Resolution.objects.count() == 6
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "x v 2026-11-22T03:32Z",
+        "7",
+        "7 v",
+        "7 v yesterday",
+        "7 2026-11-22T03:32Z",
+        "9" * 30 + " v 2026-11-22T03:32Z",
+    ],
+)
 def test_what_names_no_cause_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match=r"names no cause|does not match"):
         causes.named(key)

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns import day_counts, delivery_reports
-from campaigns.models import DayCount, Message
+from campaigns.models import CostEntry, DayCount, Message
 from campaigns.suppression import unsubscribing
 from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.links import Subscription
@@ -103,6 +103,7 @@ def manage(*typed):
 
 def test_the_command_shows_the_days_of_one_sponsor_or_of_all_as_a_table_objects_and_a_file(job, tmp_path):
     other, today = logged(2, [accepted()] * 2), timezone.now().date().isoformat()
+    CostEntry.objects.update(day=today)  # called two hours ago, which just after midnight was yesterday
     report(job, "delivered", timezone.now())
     report(job, "bounced", timezone.now(), 1, bounce="hard")
     rows = [json.loads(line) for line in manage("--sponsor", job.sponsor.name, "--json").splitlines()]
@@ -110,7 +111,7 @@ def test_the_command_shows_the_days_of_one_sponsor_or_of_all_as_a_table_objects_
     own = {"day": today, "sent": 3, "delivered": 1, "bounced": 1, "complained": 0, "unsubscribed": 0}
     assert rows[-1] == own
     of_all = [json.loads(line)["sent"] for line in manage("--days", "2", "--json").splitlines()]
-    assert len(of_all) == 2 and sum(of_all) == 5, "since midnight a sending may be of yesterday"
+    assert of_all == [0, 5]
     table = manage("--sponsor", other.sponsor.name, "--days", "7").splitlines()
     assert table[-1].split() == ["together", "2", "0", "0", "0", "0"] and len(table) == 9
     file = tmp_path / "days.csv"

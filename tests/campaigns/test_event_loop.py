@@ -8,7 +8,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns.loop_thread import LoopThread
+from campaigns import loop_thread
+from campaigns.loop_thread import LoopThread, cut_off
 
 
 class Interrupted(BaseException):
@@ -120,3 +121,29 @@ def test_what_the_work_returns_and_raises_reaches_the_caller(loop):
     assert loop.run(answer()) == 42
     with pytest.raises(ValueError, match="as it is"):
         loop.run(fail())
+
+
+def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch) -> None:
+    monkeypatch.setattr(loop_thread, "AGAIN", 0.05)
+    rounds = 0
+
+    async def works(ready: asyncio.Event) -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.wait_for(ready.wait(), 60)  # as the client of Redis writes
+            ready.clear()
+            rounds += 1
+
+    async def story() -> None:
+        ready = asyncio.Event()
+        task = asyncio.create_task(works(ready))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        ready.set()
+        await asyncio.sleep(0)  # what it waits for has ended, and it does not know yet
+        async with asyncio.timeout(30):
+            await cut_off(task)
+        assert task.cancelled()
+
+    asyncio.run(story())
+    assert rounds == 1, "the first cancellation was dropped"

@@ -21,13 +21,16 @@ from campaigns.claiming.claims import ByCount
 from campaigns.claiming.contexts import SendContext
 from campaigns.claiming.joint import MOST, JointClaims
 from campaigns.claiming.letters import Lease
+from campaigns.claiming.limits import Need
 from campaigns.claiming.permits import Permits
 from campaigns.claiming.rebuild import rebuild
 from campaigns.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
-from campaigns.connections import Connections
+from campaigns.connections import CLAIMING, LOCKED_MOST, Connections, SharedRows
 from campaigns.failover import recovery
-from campaigns.models import Claim, Job, Message
+from campaigns.loop_thread import cut_off
+from campaigns.models import Claim, Job, Message, Sponsor
 from campaigns.operators import actions, pausing
+from campaigns.quiet_hours import QuietWatch
 from campaigns.sending import sender
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
@@ -40,7 +43,7 @@ from vendors import redis_clients
 from vendors.history import Actor
 from vendors.limits.throttle import AsyncThrottle, Throttle
 from vendors.limits.values import AcquireResult, Scope, Wait, share_out
-from vendors.models import Usage
+from vendors.models import Credential, Usage, Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOLD = 60.0
@@ -97,18 +100,25 @@ class Streams:
         if job.pk not in self._seen:
             of = contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id)
             [self._seen[job.pk]] = await contexts.read(self.rows, [of])
-        columns = {"cursor": job.first_message, "end": job.end, "closes": None, **more}
+        columns = {"cursor": job.first_message, "end": job.end, "closes": None, "claimer": ByCount(), **more}
 
         def begins() -> int:
             self._begun.add(job.pk)
             return tell(most)
 
         ask = WantedClaim(
-            lease=Lease(job.pk, 2), claimer=ByCount(), served=served, most=begins, allowed=lambda: tell(allowed),
+            lease=Lease(job.pk, 2), served=served, most=begins, allowed=lambda: tell(allowed),
             **columns,
         )  # fmt: skip
         seen = self._seen[job.pk]
         return await self.joint.claim(seen, seen.adoptions, HOLD, ask)
+
+    async def claimed(self, job: Job, **more: Any) -> Answer:
+        """Asks until something is granted, as a stream does."""
+        while True:
+            answer = await self.claim(job, **more)
+            if isinstance(answer, Permitted):
+                return answer
 
     async def begin(self, *claims: tuple[Job, ...]) -> list[asyncio.Task[Answer]]:
         """Rounds that are on their way: one for these jobs, one for those."""
@@ -129,9 +139,10 @@ class Streams:
             self._seen[job.pk] = context
 
 
-def run(story: Story) -> Any:
+def run(story: Story, locked_most: str = LOCKED_MOST) -> Any:
     async def whole() -> Any:
         connections = Connections()
+        connections.claims = SharedRows(CLAIMING, locked_most)
         streams = Streams(connections)
         try:
             return await story(streams)
@@ -153,7 +164,7 @@ def together(*asks: tuple[Job, dict[str, Any]]) -> list[Any]:
 
 
 class OnItsWay:
-    """In its block a claim is on its way: its statement waits for a lock."""
+    """In its block a claim is on its way: its statement waits for a lock, as long as it takes."""
 
     def __init__(self) -> None:
         self._waits, self._over = threading.Event(), threading.Event()
@@ -175,7 +186,7 @@ def with_a_claim_on_its_way(job: Job, story: Callable[[Streams, OnItsWay], Await
     on_its_way = OnItsWay()
     with ExitStack() as stack:
         with nobody_claims(job.vendor):
-            telling = stack.enter_context(meanwhile(run, lambda streams: story(streams, on_its_way)))
+            telling = stack.enter_context(meanwhile(run, lambda streams: story(streams, on_its_way), "0"))
             on_its_way.keep()
         return telling.result()
 
@@ -379,7 +390,7 @@ def test_a_statement_that_was_cancelled_is_repeated_for_each_and_its_permits_are
 
     with ExitStack() as stack:
         with nobody_claims(two[0].vendor):
-            claiming = stack.enter_context(meanwhile(run, story))
+            claiming = stack.enter_context(meanwhile(run, story, "0"))
             wait_until(somebody_waits, "the claim is on its way")
             cancel_the_claim()
         assert numbers(claiming.result()) == [5, 5]
@@ -387,12 +398,12 @@ def test_a_statement_that_was_cancelled_is_repeated_for_each_and_its_permits_are
 
 
 def test_a_job_that_somebody_has_locked_holds_up_no_other_one_of_its_round() -> None:
-    """Not even in the rounds that follow, as long as it is locked; its own stream waits for it."""
+    """Nor in the rounds that follow, as long as it is locked; its own stream waits for it."""
     held, *free = three = jobs(3)
 
     async def story(streams: Streams, release: Callable[[], None]) -> None:
         await streams.see(*three)
-        waiting, *others = [asyncio.create_task(streams.claim(job, most=2)) for job in three]
+        waiting, *others = [asyncio.create_task(streams.claimed(job, most=2)) for job in three]
         async with asyncio.timeout(DEADLINE / 4):
             assert numbers(await asyncio.gather(*others)) == [2, 2]
             again = (streams.claim(job, cursor=job.first_message + 2) for job in free)
@@ -403,24 +414,109 @@ def test_a_job_that_somebody_has_locked_holds_up_no_other_one_of_its_round() -> 
 
     with locked(Job.objects.filter(pk=held.pk)) as release:
         run(lambda streams: story(streams, release))
-    assert sorted(Usage.objects.values_list("units", flat=True)) == [2, 2, 2, 6]
+    assert sorted(Usage.objects.values_list("units", flat=True)) == [2, 4, 6]
     assert in_use(held) == 12, "the permits of the round that was given up are free again"
 
 
-def test_all_wait_for_the_vendors_row_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "CLAIM_TOGETHER", claims.CLAIM_TOGETHER.replace(claims.LOCKED_MOST, "1ms"))
-    two = jobs(2)
+def test_a_job_that_somebody_has_locked_at_any_time_is_claimed_for_in_its_turn() -> None:
+    """By two who hand the lock to each other: who does not stand in the line never finds it free."""
+    [job] = jobs(1)
+    set_aside, over = threading.Event(), threading.Event()
 
-    async def story(streams: Streams, on_its_way: OnItsWay) -> list[Answer]:
-        await streams.see(*two)
-        asked = [asyncio.create_task(streams.claim(job)) for job in two]
-        async with on_its_way:
-            done, _ = await asyncio.wait(asked, timeout=0.2)  # longer than for a job's row
-            assert not done
-        return await asyncio.gather(*asked)
+    def lock_again_and_again() -> None:
+        while not over.is_set():
+            with transaction.atomic():
+                Job.objects.select_for_update().get(pk=job.pk)
+                set_aside.wait(DEADLINE)
+                over.wait(0.05)
 
-    assert numbers(with_a_claim_on_its_way(two[0], story)) == [5, 5]
-    assert Usage.objects.get().units == 10, "it was one statement"
+    async def story(streams: Streams) -> Answer:
+        assert isinstance(await streams.claim(job), NotGranted)
+        set_aside.set()
+        async with asyncio.timeout(DEADLINE / 4):
+            return await streams.claimed(job)
+
+    with meanwhile(lock_again_and_again) as one, meanwhile(lock_again_and_again) as other:
+        try:
+            wait_until(somebody_waits, "one has the lock, and the other one waits for it")
+            assert numbers([run(story)]) == [5]
+        finally:
+            set_aside.set()
+            over.set()
+        one.result(), other.result()
+
+
+def test_locked_jobs_hold_up_no_other_stream_of_their_process_however_many_they_are() -> None:
+    """Each was claimed for alone, so each waited for its lock with one of the two connections that all claims share."""
+    held, [free] = [job for _ in range(3) for job in jobs(1)], jobs(1)
+
+    async def story(streams: Streams, release: Callable[[], None]) -> None:
+        waiting = [asyncio.create_task(streams.claimed(job)) for job in held]
+        await streams.begun(*held)
+        async with asyncio.timeout(DEADLINE / 4):
+            for n in range(5):
+                assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
+        assert not any(one.done() for one in waiting)
+        await asyncio.to_thread(release)
+        assert numbers(await asyncio.gather(*waiting)) == [5, 5, 5]
+
+    with locked(Job.objects.filter(pk__in=[job.pk for job in held])) as release:
+        run(lambda streams: story(streams, release))
+    assert [in_use(job) for job in held] == [5, 5, 5], "the permits of claims that were given up are free again"
+
+
+@pytest.mark.parametrize("of", [Vendor, Credential])
+def test_a_locked_vendor_or_credential_holds_up_the_streams_of_no_other_vendor(
+    of: type[Vendor] | type[Credential],
+) -> None:
+    held, [free] = jobs(3), jobs(1)
+    rows = of.objects.filter(pk=held[0].vendor_id if of is Vendor else held[0].credential_id)
+
+    async def story(streams: Streams, release: Callable[[], None]) -> None:
+        waiting = [asyncio.create_task(streams.claimed(job)) for job in held]
+        await streams.begun(*held)
+        async with asyncio.timeout(DEADLINE / 4):
+            for n in range(5):
+                assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
+        assert not any(one.done() for one in waiting)
+        await asyncio.to_thread(release)
+        assert numbers(await asyncio.gather(*waiting)) == [5, 5, 5]
+
+    with locked(rows) as release:
+        run(lambda streams: story(streams, release))
+    assert in_use(held[0]) == 15
+
+
+async def new_pass(rows: SharedRows, job: Job) -> None:
+    lease = Lease(job.pk, 2)
+    begin = await rows.run(lambda connection: claims.new_pass(connection, lease, job.first_message, job.end))
+    assert begin == job.first_message
+
+
+async def quiet_hours(rows: SharedRows, job: Job) -> None:
+    now = timezone.now()
+    watch = QuietWatch(job.pk, 2, job.campaign, "sms")
+    await watch.heed(rows.run, range(job.first_message, job.end), now)
+    assert watch.until and watch.until > now
+
+
+@pytest.mark.parametrize("work", [new_pass, quiet_hours])
+def test_whatever_else_waits_for_a_lock_leaves_the_connections_to_others(work: Callable[..., Awaitable[None]]) -> None:
+    """There are more of them than connections."""
+    held, [free] = jobs(CLAIMING + 1), jobs(1)
+    Sponsor.objects.update(quiet_from="21:00", quiet_to="08:00", time_zone="Europe/London")
+
+    async def story(streams: Streams, release: Callable[[], None]) -> None:
+        waiting = [asyncio.ensure_future(work(streams.rows, job)) for job in held]
+        async with asyncio.timeout(DEADLINE / 4):
+            for n in range(5):
+                assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
+        assert not any(one.done() for one in waiting)
+        await asyncio.to_thread(release)
+        await asyncio.gather(*waiting)
+
+    with locked(Job.objects.filter(pk__in=[job.pk for job in held])) as release:
+        run(lambda streams: story(streams, release))
 
 
 @pytest.mark.parametrize("callback", ["most", "allowed"])
@@ -525,6 +621,55 @@ async def calls(streams: Streams, job: Job, letters: int) -> list[float]:
         elif isinstance(answer.why, Wait) and answer.why.seconds:
             await asyncio.sleep(answer.why.seconds)
     return granted
+
+
+class Costing:
+    """Each of the job's letters costs so many units."""
+
+    def __init__(self, job: Job, units: int) -> None:
+        self.job, self.units, self.granted = job, units, 0
+
+    def need(self, most: int) -> Need:
+        return Need(most * self.units, self.units)
+
+    def fitting(self, units: int) -> tuple[int, dict[int, int]]:
+        next_one, letters = self.job.first_message + self.granted, units // self.units
+        return letters, dict.fromkeys(range(next_one, next_one + letters), self.units)
+
+    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+        """They are priced already."""
+
+    def calls(self, claimed: Any, permits: Any, latest: float) -> list[Any]:
+        raise AssertionError("nobody is called")
+
+
+async def letters(streams: Streams, of: Costing, most: int) -> int:
+    """Letter by letter, until there are so many; calls take no time."""
+    while of.granted < most:
+        cursor = of.job.first_message + of.granted
+        answer = await streams.claimed(of.job, most=1, claimer=of, cursor=cursor)
+        of.granted += len(ids(answer))
+        await streams.permits.done(streams.scope(of.job), answer.permits)
+    return of.granted
+
+
+def test_letters_of_several_units_have_their_turn_beside_streams_of_small_ones() -> None:
+    """None at all in fifteen seconds was counted, for small ones take what is free before it is enough."""
+    costing = [Costing(job, units) for job, units in zip(jobs(4, (6, 1.0), size=1000), (5, 1, 1, 1), strict=True)]
+
+    async def story(streams: Streams) -> None:
+        await streams.see(*(of.job for of in costing))
+        tasks = [asyncio.create_task(letters(streams, of, 1000)) for of in costing]
+        try:
+            async with asyncio.timeout(DEADLINE / 2):
+                while costing[0].granted < 5:
+                    await asyncio.sleep(0.02)
+        finally:
+            await cut_off(*tasks)
+
+    run(story)
+    small = sum(of.granted for of in costing[1:])
+    assert 4 <= small <= 5 * (5 + 6), "at least what a dear one leaves, at most what they get before it is its turn"
 
 
 def test_streams_that_wait_for_the_same_opening_ask_for_it_once_and_all_get_their_turn(

@@ -34,11 +34,14 @@ def _often(settings: Any) -> None:
 class Rows(SharedRows):
     """Counts its statements."""
 
-    statements = 0
+    statements = over = 0
 
     async def execute(self, statement: Any, params: Any = None) -> Any:
         self.statements += 1
-        return await super().execute(statement, params)
+        try:
+            return await super().execute(statement, params)
+        finally:
+            self.over += 1
 
 
 def sent(number: int, **fields: Any) -> list[Job]:
@@ -161,6 +164,7 @@ def test_a_stream_that_has_ended_is_not_renewed_when_its_job_is_free_again() -> 
         with kept.kept(Lease(held.pk, 2)) as lives:
             lives()
             await seen(lambda: rows.statements > 1, "it is tried")
+        await seen(lambda: rows.over == rows.statements, "no renewal is on its way")
         await asyncio.to_thread(release)
         await asyncio.sleep(2 * LOCKED_SECONDS)
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns.management.job_commands import SHOWN
-from campaigns.models import Campaign, Job, Message
+from campaigns.models import Campaign, Job, Message, Sponsor
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from tests.terminal import Terminal
@@ -203,6 +203,22 @@ class TestTable:
         assert {"id", "sponsor", "campaign", "status", "created"} <= set(lines[0].split())
         assert {str(job.pk), job.campaign.sponsor.name, "DISPATCHED"} <= set(lines[1].split())
         assert f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}" in lines[1]
+
+    @pytest.mark.parametrize("name", ["a long name " * 8, "newsletter_of_november_" * 4])
+    def test_120_columns_show_what_is_next_and_two_lines_of_a_long_name(
+        self, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        job = factories.campaign_with_job(1_000_000, status="DISPATCHED", waits_for="sending hours", messages=False)
+        Campaign.objects.filter(pk=job.campaign_id).update(name=name)
+        Sponsor.objects.update(name="The Society of Friends of Long Names, Northern Branch")
+        monkeypatch.setenv("COLUMNS", "120")
+        screen = Terminal()
+        call_command("list_jobs", stdout=screen)
+        head, *lines = screen.lines()
+        assert max(map(len, lines)) <= 120 and {"next", "vendor", "size"} <= set(head.split())
+        at = head.index("campaign")
+        shown = [line[at:].split("  ")[0] for line in lines if line[at : at + 1].strip()]
+        assert len(shown) == 2 and shown[1].endswith("…") and name.startswith(shown[0])
 
     def test_the_newest_come_first_and_a_note_tells_how_many_there_are(self, capsys: pytest.CaptureFixture) -> None:
         jobs = [factories.campaign_with_job(1) for _ in range(3)]

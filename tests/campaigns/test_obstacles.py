@@ -23,7 +23,7 @@ from tests import factories
 from tests.campaigns.rows import family
 from tests.front.program import Program, api_vendor, forget, fresh, letter
 from vendors import health, redis_clients
-from vendors.models import Credential, Mailcaster, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -212,8 +212,9 @@ def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
         factories.campaign_with_job(1000, status="DISPATCHED", of=first.credential, messages=False, **fields)
     late = Job.objects.filter(not_before=None).latest("id")
     to_campaign(late, **closed_now())
-    shut = factories.credential(first.vendor, "shut", paused=True)
-    factories.campaign_with_job(1000, status="DISPATCHED", of=shut, messages=False)
+    for login in (factories.credential(first.vendor, "shut", paused=True), factories.credential(first.vendor, "at 0")):
+        factories.campaign_with_job(1000, status="DISPATCHED", of=login, messages=False)
+    RateLimit.objects.create(vendor=first.vendor, credential=login, units=0, seconds=60)
     job = factories.campaign_with_job(10, status="DISPATCHED", of=first.credential, messages=False)
     said = doors(job)
     for door, text in said.items():

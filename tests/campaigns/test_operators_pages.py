@@ -1,5 +1,6 @@
 """The look of the operators' lists and pages: people's words, badges, searches that are kept, a page of a job."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,21 @@ class TestAJob:
             assert len(found) == 1, state
         assert f"/admin/campaigns/message/attention/?job={job.pk}" in page
         assert f"{JOBS}{job.pk}/history/" in page
+
+    def test_its_bar_is_red_where_letters_came_back(self, admin_client: Client) -> None:
+        back = accepted() | _reported(ReportKind.BOUNCED)
+        job = logged(6, [accepted(), accepted(), accepted(), back, back, refused()])
+        page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
+        assert '<i class="good" style="flex:3 0 0"></i><i class="bad" style="flex:3 0 0"></i>' in page
+        assert "5 sent, 1 failed of 6" in page and "2 bounced" in page
+
+    def test_its_bar_tells_what_was_delivered_from_what_was_sent(self, admin_client: Client) -> None:
+        got = accepted() | _reported(ReportKind.DELIVERED)
+        job = logged(6, [got, got, accepted(), accepted(), accepted(), refused()])
+        page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
+        bar = ("delivered", 2), ("good", 3), ("bad", 1)
+        assert "".join(f'<i class="{look}" style="flex:{count} 0 0"></i>' for look, count in bar) in page
+        assert "5 sent, 1 failed of 6" in page and "2 delivered" in page
 
     def test_each_reason_of_its_failures_leads_to_its_messages(self, admin_client: Client) -> None:
         full = refused() | {"error_code": "552", "error_sub_type": "5.2.2 mailbox full"}
@@ -134,6 +150,20 @@ def test_who_thinks_better_of_it_comes_back_to_the_list_as_it_was(admin_client: 
     assert f'href="{address.replace("&", "&amp;")}" class="button cancel-link"' in page
 
 
+def test_a_vendor_without_a_login_that_it_takes_does_not_work(admin_client: Client) -> None:
+    vendor = factories.vendor("print")
+    shut = {"paused": True, "paused_reason": "http 401"}
+    factories.credential(vendor, "one", **shut)
+    other = factories.credential(vendor, "two")
+
+    def state() -> str:
+        return admin_client.get("/admin/vendors/vendor/").content.decode()
+
+    assert ">works<" in state() and "http 401" not in state()
+    type(other).objects.filter(pk=other.pk).update(**shut)
+    assert ">works<" not in state() and ">credential paused</span> <span>http 401</span>" in state()
+
+
 class TestSavedLooks:
     def test_a_look_is_saved_shown_and_forgotten(self, admin_client: Client) -> None:
         address = f"{JOBS}?status=Failed&date=7"
@@ -189,6 +219,29 @@ class TestSearch:
         number = admin_client.get(JOBS, {"q": str(summer.pk)}).context["cl"].paginator.tabs
         assert {tab.name: tab.count for tab in number}["All"] == "1"
 
+    def test_tabs_of_two_users_count_each_their_own(self, client: Client, admin_client: Client, summer: Job) -> None:
+        other = factories.campaign_with_job(1, status="RENDERED", messages=False)
+        vera = User.objects.create(username="vera", is_staff=True)
+        vera.user_permissions.set(Permission.objects.filter(codename="view_job"))
+        vera.sponsors.add(other.sponsor)
+        client.force_login(vera)
+        for typed, seen in (({}, ("3", "1")), ({"q": "summer"}, ("1", "0")), ({"q": str(summer.pk)}, ("1", "0"))):
+            for _ in range(2):  # the second time by the statement of the first
+                pages = [one.get(JOBS, typed).context["cl"].paginator for one in (admin_client, client)]
+                counts = [{tab.name: tab.count for tab in page.tabs}["All"] for page in pages]
+                assert tuple(counts) == seen, typed
+                assert tuple(str(page.count) for page in pages) == seen, typed
+
+    def test_tabs_follow_the_day(self, admin_client: Client, summer: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+        def today() -> str:
+            tabs = admin_client.get(JOBS, {"date": "today"}).context["cl"].paginator.tabs
+            return {tab.name: tab.count for tab in tabs}["All"]
+
+        assert today() == "2"
+        tomorrow = timezone.localdate() + timedelta(days=1)
+        monkeypatch.setattr(timezone, "localdate", lambda *_: tomorrow)
+        assert today() == "0"
+
     def test_the_tab_of_the_stopped_ones_has_those_whose_last_calls_are_answered(
         self, admin_client: Client, summer: Job
     ) -> None:
@@ -197,6 +250,8 @@ class TestSearch:
         tabs = {tab.name: tab.count for tab in shown.context["cl"].paginator.tabs}
         assert (tabs["Stopped"], tabs["Sent"]) == ("1", "0")
         assert [row.word for row in shown.context["cl"].result_list] == ["Stopped"]
+        number = admin_client.get(JOBS, {"q": str(factories.campaign_with_job(1).pk), "status": "Stopped"})
+        assert number.context["cl"].paginator.count == 1 == len(number.context["cl"].result_list)
         by_end = admin_client.get(JOBS, {"status": "Stopped", "by": "sent"})
         assert [row.pk for row in by_end.context["cl"].result_list] == [summer.pk]
 

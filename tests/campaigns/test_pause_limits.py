@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -18,6 +18,7 @@ from tests import factories
 from tests.campaigns.rows import accepted, recount, refused
 from tests.faults.sending import meanwhile
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
+from tests.waiting import DEADLINE
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -63,16 +64,10 @@ def test_an_error_in_the_rates_of_a_campaign_is_already_logged_once_and_the_othe
 @pytest.mark.django_db(transaction=True)
 def test_a_campaign_whose_jobs_are_held_too_long_keeps_no_other_from_being_judged() -> None:
     busy, bad = under_way(3), under_way(3)
-
-    def judge() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = '100ms'")
-        tasks.pause_campaigns()
-
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=busy.pk)
-        with meanwhile(judge) as judging:
-            judging.result()
+        with meanwhile(tasks.pause_campaigns) as judging:
+            judging.result(DEADLINE)
     assert paused_reason(bad) == f"{FAILED} 8 %" and paused_reason(busy) == ""
     tasks.pause_campaigns()
     assert paused_reason(busy) == f"{FAILED} 8 %"

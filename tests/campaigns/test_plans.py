@@ -140,9 +140,8 @@ def to_claim(job: Job, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("statement", [claims.CLAIM, claims.CLAIM_TOGETHER], ids=["for one", "together"])
-def test_a_claim_reads_as_many_rows_as_it_takes(job: Job, statement: str) -> None:
-    plan = by_sender(statement, to_claim(job, most=100))
+def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
+    plan = by_sender(claims.CLAIM, to_claim(job, most=100))
     assert read(plan, "campaigns_message") == 100
     assert Claim.objects.filter(job=job).count() == ROWS // 2 // CLAIMED + 1
 

@@ -50,7 +50,7 @@ def test_the_command_keeps_the_order_and_tells_what_takes_no_work() -> None:
     close(other)
     facts = json.loads(manage("route", "list", "--json"))
     assert facts["by"] == [f"{other.slug}/default", f"{one.slug}/default"] and facts["patience"] == 30
-    assert facts["closed"] == [f"{other.slug}/default: its vendor is paused: maintenance"]
+    assert facts["closed"] == [f"{other.slug}/default: vendor paused: maintenance"]
     manage("route", "set", "mail", one.slug)
     assert json.loads(manage("route", "list", "--json"))["by"] == [f"{one.slug}/default"]
     manage("route", "remove", "mail")
@@ -167,7 +167,7 @@ def test_a_program_names_a_route_and_its_session_tells_the_moves() -> None:
     session = program.client.get(answer.json()["links"]["self"]).json()
     assert (session["route"], session["vendor"]) == ("mail", other.slug)
     [move] = session["moves"]
-    assert move["messages"] == job.size and move["reason"] == "its vendor is paused: maintenance"
+    assert move["messages"] == job.size and move["reason"] == "vendor paused: maintenance"
     assert move["went_to"].startswith(f"{other.slug}/")
     close(other)
     forget()  # what the API knows of vendors is a second old
@@ -200,7 +200,7 @@ def test_the_pages_show_the_route_and_a_person_of_one_sponsor_makes_none_for_all
     close(one)
     assert moving.reroute(parent.pk).messages == 3
     listed = client.get(reverse("admin:campaigns_route_changelist")).content.decode()
-    assert "its vendor is paused: maintenance" in listed
+    assert "vendor paused: maintenance" in listed
     page = client.get(reverse("admin:campaigns_job_change", args=[parent.pk])).content.decode()
     assert f"3 from {logins[0]} to {logins[1]}" in page
     story = client.get(reverse("admin:campaigns_job_history", args=[parent.pk])).content.decode()

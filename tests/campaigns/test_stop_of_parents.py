@@ -100,13 +100,35 @@ def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopp
     assert Job.objects.get(pk=top.pk).status == "P_ASSIGNING"
 
 
-def test_where_nothing_remains_to_be_cut_the_parent_of_a_child_that_is_sent_again_finishes() -> None:
+def test_where_nothing_remains_to_be_cut_the_parent_finishes_once_no_child_of_it_is_stopped() -> None:
+    """Until then it is itself not stopped for its other children, whose calls in doubt may be repeated."""
     top, cut = stopped_family(remaining=0)
-    send_a_child_again(top, cut[0])
-    move(Job.objects.filter(pk=cut[0].pk), "stop")
-    assert finalizer.finalise(cut[0].pk) and finalizer.finish_parent(top.pk)
+    for child, ending in ((cut[0], "P_STOPPED"), (cut[1], "P_FINISHED")):
+        send_a_child_again(top, child)
+        assert statuses(top) == ["P_ASSIGNED"]
+        move(Job.objects.filter(pk=child.pk), "stop")  # the shortest way to its end
+        assert finalizer.finalise(child.pk) and finalizer.finish_parent(top.pk)
+        top.refresh_from_db()
+        assert (top.status, top.stopped_at, bool(top.finished_at)) == (ending, None, True)
+        assert top.stopped_by == ("ann" if ending == "P_STOPPED" else "")
+
+
+def test_a_parent_that_goes_on_does_not_keep_who_stopped_a_part_of_it() -> None:
+    """The chord asks after each few children. That part may be sent again, and another be stopped by somebody else."""
+    top, cut = family(parent="P_ASSIGNING", remaining=2, children=["DISPATCHED"], each=2)
+    assert actions.stop([cut[0].pk], ANN)[0].verdict == Verdict.DONE
+    assert finalizer.finalise(cut[0].pk) and not finalizer.finish_parent(top.pk)
     top.refresh_from_db()
-    assert (top.status, top.stopped_at) == ("P_FINISHED", None)
+    assert (top.status, top.stopped_by) == ("P_ASSIGNING", "")
+    send_a_child_again(top, cut[0])
+    last = factories.job(top.campaign, "DISPATCHED", parent=top, first_message=top.first_message + 2, size=2, fence=1)
+    Job.objects.filter(pk=top.pk).update(remaining=0)
+    move(Job.objects.filter(pk=top.pk), "assigned")
+    move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
+    assert actions.stop([last.pk], Actor("bob"))[0].verdict == Verdict.DONE
+    assert finalizer.finalise(cut[0].pk) and finalizer.finalise(last.pk) and finalizer.finish_parent(top.pk)
+    top.refresh_from_db()
+    assert (top.status, top.stopped_by, top.stopped_at) == ("P_STOPPED", "bob", None)
 
 
 @pytest.mark.parametrize("parent", ["P_STOPPED", "P_FINISHED"])

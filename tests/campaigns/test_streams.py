@@ -19,7 +19,7 @@ from tests import factories
 from tests.campaigns.rows import family, logged
 from tests.waiting import wait_until
 from tests.workers import worker
-from vendors.models import Credential, Mailcaster, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 HOUR = timedelta(hours=1)
 
@@ -30,7 +30,7 @@ def of(vendor: Vendor) -> VendorStreams:
 
 def dispatched(kind: str = "small-only", size: int = 3, **login: Any) -> Job:
     """A job that has waited for an hour, at a vendor with one idle mailcaster."""
-    vendor = factories.vendor(casters=[kind])
+    vendor = factories.vendor(casters=[kind], limits_since=an_hour_ago())
     status = "P_QUEUED" if size >= vendor.small_audience_threshold else "DISPATCHED"
     return factories.campaign_with_job(
         size, of=factories.credential(vendor, **login), status=status, messages=False, dispatched_at=an_hour_ago()
@@ -62,6 +62,10 @@ def nothing(job: Job) -> None:
 KEPT: dict[str, Callable[[Job], object]] = {
     "vendor paused": lambda job: Vendor.objects.filter(pk=job.vendor_id).update(paused=True),
     "credential paused": login(paused=True),
+    "limit of 0": lambda job: RateLimit.objects.create(vendor=job.vendor, units=0, seconds=60),
+    "credential's limit of 0": lambda job: RateLimit.objects.create(
+        vendor=job.vendor, credential=job.credential, units=0, seconds=60
+    ),
     "Retry-After": login(retry_after_until=timezone.now() + HOUR),
     "window full": login(rate_limited_until=timezone.now() + HOUR),
     "put off": lambda job: Job.objects.filter(pk=job.pk).update(not_before=timezone.now() + HOUR),
@@ -115,6 +119,13 @@ class TestWhatWaits:
         assert of(job.vendor).late == 1, "it was not paused"
         row.update(paused=True)
         row.update(paused=False, paused_reason="")
+        seen = of(job.vendor)
+        assert (seen.waiting, seen.late) == (1, 0) and seen.oldest < streams.LATE
+
+    def test_what_a_limit_of_0_has_kept_waits_since_it_was_raised(self) -> None:
+        job = dispatched()
+        limit = RateLimit.objects.create(vendor=job.vendor, units=0, seconds=60)
+        RateLimit.objects.filter(pk=limit.pk).update(units=5)
         seen = of(job.vendor)
         assert (seen.waiting, seen.late) == (1, 0) and seen.oldest < streams.LATE
 

@@ -8,10 +8,7 @@ from email import message_from_string, policy
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
-from moto.ses.models import ses_backends
 
 from tests.contracts.services import KEY, AmazonSes
 from tests.contracts.test_anymail import HEADERS, LETTER, ORIGIN, Server, adapter_at, answering, called
@@ -26,7 +23,10 @@ ACCOUNT = "123456789012"  # of moto
 
 @pytest.fixture
 def moto() -> Iterator[int]:
-    """The port of a server that knows the sender of LETTER."""
+    """The port of a server that knows the sender of LETTER. One process of a run imports what it is made of."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -37,8 +37,15 @@ def moto() -> Iterator[int]:
         client.create_configuration_set(ConfigurationSetName="news")
         yield port
     finally:
-        ses_backends[ACCOUNT]["eu-west-1"].reset()
+        backend().reset()
         server.stop()
+
+
+def backend() -> Any:
+    """What the server knows."""
+    from moto.ses.models import ses_backends
+
+    return ses_backends[ACCOUNT]["eu-west-1"]
 
 
 def sent_by(port: int, letters: Sequence[Letter], **more: str) -> list[Outcome]:
@@ -53,7 +60,7 @@ def test_mails_come_to_moto_as_they_were_written_each_once(moto: int) -> None:
     files = (Attachment("a.pdf", "application/pdf", b"%PDF-"), Attachment("b.png", "image/png", b"png", cid="b"))
     fair = LETTER._replace(attachments=files, body="<p>Grüße</p>", text="Grüße")
     outcomes = sent_by(moto, [fair._replace(reference=f"ref-{number}") for number in range(20)])
-    kept = ses_backends[ACCOUNT]["eu-west-1"].sent_messages
+    kept = backend().sent_messages
     assert [one.vendor_id for one in outcomes if isinstance(one, Accepted)] == [one.id for one in kept]
     assert len({one.id for one in kept}) == 20
     mail = message_from_string(kept[7].raw_data, policy=policy.default)

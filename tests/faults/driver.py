@@ -1,8 +1,9 @@
 """Does all of mailhub's work in forks of one process: `python -m tests.faults.driver`.
 
 A line of JSON in, a line out. Each round is a process of its own that may be killed or frozen where a failpoint is
-armed; Django is set up once. The broker is in the memory of each fork and nobody reads it: every notification is lost,
-and all work is found by the rows.
+armed; Django is set up once. Rounds that nothing can happen to are of one process, which keeps what a worker keeps from
+task to task: connections whose statements are planned. The broker is in the memory of each fork and nobody reads it:
+every notification is lost, and all work is found by the rows.
 """
 
 import gc
@@ -55,6 +56,36 @@ def fork(request: dict[str, Any]) -> int:
         os._exit(code)
 
 
+class Kept:
+    """A fork that runs one round after the other."""
+
+    def __init__(self) -> None:
+        asks, self._ask = os.pipe()
+        self._answer, answers = os.pipe()
+        if not os.fork():
+            os.close(self._ask)  # so that it ends with the process that made it
+            self._go_on(asks, answers)
+        os.close(asks)
+        os.close(answers)
+
+    @staticmethod
+    def _go_on(asks: int, answers: int) -> None:
+        code = 0
+        while not code and os.read(asks, 1):
+            try:
+                run(False)
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                code = 1
+            os.write(answers, b"%d" % code)
+        os._exit(code)
+
+    def round(self) -> str:
+        os.write(self._ask, b"1")
+        return f"exit {os.read(self._answer, 1).decode()}"
+
+
 def wait(child: int) -> dict[str, Any]:
     """Waits until the round has ended or is frozen; returns how."""
     _, status = os.waitpid(child, os.WUNTRACED)
@@ -78,8 +109,15 @@ def main() -> None:
     connections.close_all()
     gc.collect()
     gc.freeze()  # else each fork copies what its collector looks at
+    kept: Kept | None = None
     for line in sys.stdin:
         request = json.loads(line)
+        if request.get("kept"):
+            kept = kept or Kept()
+            end = kept.round()
+            kept = kept if end == "exit 0" else None  # another one tries it anew
+            print(json.dumps({"end": end}), flush=True)
+            continue
         pid = request.get("wake")
         if pid:
             os.kill(pid, signal.SIGCONT)

@@ -151,29 +151,28 @@ def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: st
     assert judge(sandbox.books()) == [] and sums()["in doubt"] + sums()["accepted"] == 80
 
 
-def test_a_job_that_somebody_has_locked_holds_up_no_other_stream(sandbox: Sandbox, settings: Any) -> None:
-    """Its own stream waits, and goes on afterwards: nobody takes the job away."""
+def test_jobs_that_somebody_has_locked_hold_up_no_other_stream(sandbox: Sandbox, settings: Any) -> None:
+    """More of them than connections. Their own streams wait, and go on afterwards: nobody takes the jobs away."""
     settings.HEARTBEAT_SECONDS = 1.0
     sandbox.settings(latency_ms=300.0)
-    held, free = taken(6000, login(sandbox.url)), taken(80, login(sandbox.url))
+    held = [taken(3000, login(sandbox.url)) for _ in range(3)]
+    free, ids = taken(80, login(sandbox.url)), [job.pk for job in held]
     over = threading.Event()
-    with (
-        closing(Sender(many=True)) as sender,
-        meanwhile(sender.send, held.pk, held.fence, over.is_set) as waiting,
-        meanwhile(sender.send, free.pk, free.fence, over.is_set) as going,
-        ExitStack() as stack,
-    ):
+    with closing(Sender(many=True)) as sender, ExitStack() as stack:
+        waiting = [stack.enter_context(meanwhile(sender.send, job.pk, job.fence, over.is_set)) for job in held]
+        going = stack.enter_context(meanwhile(sender.send, free.pk, free.fence, over.is_set))
         stack.callback(over.set)
-        calls(sandbox, 20)
-        with locked(Job.objects.filter(pk=held.pk)) as release:
+        calls(sandbox, 40)
+        wait_until(lambda: Job.objects.filter(pk__in=ids, accepted__gt=0).count() == len(ids), "all are streams")
+        with locked(Job.objects.filter(pk__in=ids)) as release:
             assert not going.result(DEADLINE).left
-            assert held.pk not in finalizer.jobs_to_recover(timedelta(seconds=1))
+            assert not {*ids} & {*finalizer.jobs_to_recover(timedelta(seconds=1))}
             released = timezone.now()
             release()
-        renewed = Job.objects.filter(pk=held.pk, fence=held.fence + 1, heartbeat_at__gt=released)
-        wait_until(renewed.exists, "its lease is renewed")
+        renewed = Job.objects.filter(pk__in=ids, fence=held[0].fence + 1, heartbeat_at__gt=released)
+        wait_until(lambda: renewed.count() == len(ids), "their leases are renewed")
         over.set()
-        assert waiting.result(DEADLINE).left
+        assert all(one.result(DEADLINE).left for one in waiting)
     assert Job.objects.get(pk=free.pk).accepted == 80
 
 

@@ -180,7 +180,8 @@ def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sa
     with rounds.driver(TRANSACTION_IDLE_SECONDS="3") as impatient:
         mail = rounds.mail(vendor.url)
         pid = frozen(mail, "mid_finalise:1", impatient)
-        rounds.finish(mail, driver)  # waits until the database has ended the zombie's transaction
+        wait_until(lambda: in_idle_transactions() == 0, "the database has ended the zombie's transaction")
+        rounds.finish(mail, driver)
         assert judge(vendor.books()) == []
         assert impatient.wake(pid, failing=True)["end"] == "exit 1"
         assert judge(vendor.books()) == []

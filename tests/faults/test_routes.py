@@ -85,7 +85,7 @@ def all_books(*vendors: Sandbox) -> Books:
 def finish(driver: Driver) -> None:
     for _ in range(rounds.MOST_ROUNDS):
         rounds.an_hour_passes()
-        driver.round()
+        driver.another_round()
         if not Job.objects.exclude(status__in=("LOGGED", "P_FINISHED", "P_STOPPED")).exists():
             return
     raise AssertionError(list(Job.objects.values("pk", "status", "vendor__slug", "waits_for", "credential")))

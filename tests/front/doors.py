@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from honcho.environ import parse_procfile
@@ -37,8 +38,9 @@ def doors(**variables: str) -> Iterator[Doors]:
             argv = shlex.split(_filled(commands[name], {**ports, **variables}))
             assert argv[0] == "python"
             started.enter_context(running(*argv[1:], **variables))
-        for port, path in ((found.web, "/admin/login/"), (found.api, "/api/v1/openapi.json")):
-            wait_until(lambda port=port, path=path: _answers(port, path), f"{path} answers", 4 * DEADLINE)
+        for port, path, status in ((found.web, "/admin/login/", 200), (found.api, "/api/v1/services", 401)):
+            answers = partial(_answers, port, path, status)
+            wait_until(answers, f"{path} answers", 4 * DEADLINE)
         yield found
 
 
@@ -48,9 +50,9 @@ def _filled(command: str, values: dict[str, str]) -> str:
     return string.Template(plain).substitute(values)
 
 
-def _answers(port: int, path: str) -> bool:
+def _answers(port: int, path: str, status: int) -> bool:
     try:
-        return get(port, path, X_Forwarded_Proto="https")[0] == 200  # where HTTPS=1, else it is led there
+        return get(port, path, X_Forwarded_Proto="https")[0] == status  # where HTTPS=1, else it is led there
     except OSError:
         return False
 

@@ -43,7 +43,7 @@ def test_every_vendor_says_whether_it_takes_work(ill):
     assert (first["good"], first["bad"], first["threshold"], first["limits"]) == (40, 60, 0.8, ["5/60"])
     assert (second["slug"], second["accepting"], second["retry_after"]) == ("well", True, None)
     assert (second["waiting"], second["ratio"]) == (1, None)
-    assert (third["accepting"], third["paused"], third["retry_after"]) == (False, "stocktaking", 9)
+    assert (third["accepting"], third["paused"], third["retry_after"]) == (False, "vendor paused: stocktaking", 9)
 
 
 def test_the_command_shows_and_changes_the_terms_and_they_are_in_force_at_once(ill):

@@ -1,10 +1,13 @@
 """The API's suppressions: added, listed, lifted and erased by the sponsor's own key; asked by what it sends."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from campaigns.intake import storage, suppression_file
 from campaigns.models import Job, Message, Suppression
+from campaigns.operators import filters
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from tests import factories
@@ -113,3 +116,23 @@ def test_where_nobody_is_suppressed_no_digest_is_made():
     Program().send(letter(api_vendor()))
     assert Job.objects.get().suppressions == 0
     assert json.dumps(list(Message.objects.values_list("error_code", flat=True))) == "[null]"
+
+
+@pytest.mark.parametrize(("since", "stored"), [
+    ("2024-05-11T20:39:37-20:32", "2024-05-12T17:11:37Z"), ("0001-01-01T00:00:00+02:00", "0001-01-01T00:00:00Z"),
+])  # fmt: skip
+def test_any_offset_is_a_time_of_utc(since, stored):
+    """PostgreSQL refuses offsets of 16 hours and more, and Python cannot read what is before its year 1."""
+    program = Program()
+    assert program.send(asked("ann@example.com", since=since), None, HERE).json() == {"changed": 1}
+    assert [row["since"] for row in program.get(HERE).json()["data"]] == [stored]
+
+
+@pytest.mark.parametrize("read", [
+    filters.moment,
+    lambda text: suppression_file.read_time(text, "until"),
+    lambda text: storage.parse_moment(text, "--at"),
+])  # fmt: skip
+def test_so_it_is_at_the_doors_of_commands_and_files(read):
+    assert read("2024-05-11T20:39:37-20:32") == datetime(2024, 5, 12, 17, 11, 37, tzinfo=UTC)
+    assert read("2024-05-11T20:39:37-20:32").utcoffset() == timedelta(0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from campaigns.lifecycle import DONE, PARENTS, Status
+from campaigns.lifecycle import CUT_SHORT, DONE, PARENTS, Status
 from campaigns.merging import ACCEPTED
 from campaigns.models import AnswerBatch, Job, Message, Resolution, Session
 from sandbox.vendor.books import Books
@@ -43,6 +43,7 @@ def _broken(state: State, *, final: bool) -> Iterator[str]:
     yield from _counters()
     yield from _accepted(state)
     yield from _families()
+    yield from _ends()
 
 
 def _counters() -> Iterator[str]:
@@ -53,7 +54,7 @@ def _counters() -> Iterator[str]:
                 f"{name} {found[name]}, not {wanted[name]}" for name in COUNTERS if found[name] != wanted[name]
             )
             yield f"counters: job {job.pk} ({job.status}) says {wrong}"
-    for parent in Job.objects.filter(status=Status.P_FINISHED):
+    for parent in Job.objects.filter(status__in=PARENTS, remaining=0, finished_at__isnull=False):
         children = list(Job.objects.filter(parent=parent))
         for name in COUNTERS:
             if getattr(parent, name) != sum(getattr(child, name) for child in children):
@@ -88,13 +89,23 @@ def accepted() -> set[int]:
 
 
 def _families() -> Iterator[str]:
-    """A parent that is over hides no child that is not (promise P5)."""
+    """A parent that is over hides no child that is not (promise P5), nor one that a stop has cut short."""
+    cut_short = Job.objects.filter(CUT_SHORT)
     for child in Job.objects.filter(parent__status__in=(Status.P_STOPPED, Status.P_FINISHED)).select_related("parent"):
         parent: Any = child.parent
         if child.status not in (QUIET if parent.status == Status.P_STOPPED else (Status.LOGGED,)):
             yield f"P5: parent {parent.pk} is {parent.status}, its child {child.pk} is {child.status}"
+        if parent.status == Status.P_FINISHED and cut_short.filter(pk=child.pk).exists():
+            yield f"parent {parent.pk} is P_FINISHED, its child {child.pk} was stopped before all of it was called"
         if parent.finished_at and child.status != Status.LOGGED:
             yield f"parent {parent.pk} has ended, its child {child.pk} is {child.status}"
+
+
+def _ends() -> Iterator[str]:
+    """The audit asks about jobs for a day after finished_at: what goes on has none, what has ended has one."""
+    for job in Job.objects.exclude(status=Status.P_STOPPED):
+        if (job.status in DONE) != job.is_done:
+            yield f"job {job.pk} is {job.status}, and finished_at is {job.finished_at}"
 
 
 def _references(state: State, pair: tuple[Verb, Verb]) -> Iterator[str]:

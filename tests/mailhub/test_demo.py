@@ -19,11 +19,13 @@ from mailhub.embedded.process import Daemon
 from tests import factories
 from tests.plain_browser import PlainBrowser, by_socket
 from tests.plugin import folders
+from tests.programs import all_have_ended
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 DEADLINE = 480.0  # seconds; it takes under a minute on a machine that has nothing else to do
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
+PROCFILE = ["api", "beat", "flower", "web", "worker-hub", "worker-vendors.1", "worker-vendors.2", "worker-webhooks"]
 FEWER = ("--recipients", "2000")  # than the default; the rest of the story is the same
 
 
@@ -118,7 +120,10 @@ def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the
         demos.append(Demo(home, stays=True))
         demos[-1].until("Ctrl-C stops everything")
         a_campaign_in_the_browser(demos[-1].text())
+        assert of_the_procfile("started", home) == PROCFILE, "each once"
         assert demos[-1].end(signal.SIGINT) == 0, demos[-1].logs(home)
+        assert of_the_procfile("ended", home) == PROCFILE
+        all_have_ended(f"MAILHUB_HOME={home / 'demo'}")
         for demo in demos:
             assert "Traceback" not in demo.text(), demo.text()
         said = demos[-1].text()
@@ -128,6 +133,11 @@ def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the
     finally:
         for demo in demos:
             demo.end()
+
+
+def of_the_procfile(word: str, home: Path) -> list[str]:
+    """The processes of which `manage.py up` has said that, each as often as it did."""
+    return sorted(re.findall(rf"([\w.-]+) +\| {word}", (home / "demo" / "demo.log").read_text()))
 
 
 def a_campaign_in_the_browser(said: str) -> None:

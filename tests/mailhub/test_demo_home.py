@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mailhub import embedded
+from tests import forks
 from tests.plugin import folders
-from tests.programs import PROJECT
 from tests.waiting import wait_until
 
 # What manage.py does with the home of the demo; the demo itself takes a minute.
@@ -102,14 +101,8 @@ class Script:
     def __init__(self, program: str, home: Path, name: str) -> None:
         self._log = home / f"{name}.said"
         with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                cwd=PROJECT,
-                env=os.environ | {"MAILHUB_HOME": str(home), "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self.process = forks.start(
+                ["-c", program], env=os.environ | {"MAILHUB_HOME": str(home)}, stdout=log, start_new_session=True
             )
 
     def text(self) -> str:

@@ -1,14 +1,13 @@
 """A setting that cannot be right ends a command with one sentence: the variable, and what to write instead."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mailhub import environment
+from tests import forks
 
 SECRET = "verysecret"
 
@@ -64,13 +63,7 @@ def test_servers_are_addresses_with_or_without_a_port(monkeypatch) -> None:
 @pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])
 def test_a_command_says_so_in_one_line(command: str, tmp_path: Path) -> None:
     nowhere = {"DATABASE_URL": f"postgres://u@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
-    done = subprocess.run(
-        [sys.executable, "manage.py", command],
-        env={**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path), "SWEEP_SECONDS": "soon"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    wrong = {**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path), "SWEEP_SECONDS": "soon"}
+    done = forks.run(["manage.py", command], env=wrong, timeout=120)
     assert done.returncode == 1
     assert done.stderr == "The settings are not right: SWEEP_SECONDS is 'soon': give it a number above 0, such as 10\n"

@@ -72,6 +72,16 @@ def test_a_second_sync_writes_nothing() -> None:
     assert PeriodicTasks.last_change() == notified
 
 
+def test_a_sync_that_finds_all_as_it_should_be_takes_no_statement_for_each_row(django_assert_num_queries: Any) -> None:
+    """It is made whenever a vendor is saved. Two read, one has others wait, two are the transaction's."""
+    for _ in range(3):
+        vendor(dispatch_at=time(9, 30))
+    installation.sync_beat()
+
+    with django_assert_num_queries(5):
+        installation.sync_beat()
+
+
 def test_a_vendor_has_its_night_at_its_own_local_time_and_weekdays() -> None:
     one = vendor(dispatch_at=time(18, 5), time_zone="Asia/Kathmandu", weekdays=[1, 5, 7])
     installation.sync_beat()

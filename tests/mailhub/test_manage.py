@@ -10,6 +10,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from manage import needs_services
+from tests import forks
 from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +35,8 @@ def test_only_what_starts_everything_or_changes_tables_runs_all_of_djangos_check
 
 def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
     nowhere = {"DATABASE_URL": f"postgres://nobody@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "list_jobs"],
-        env={**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path)},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    away = {**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path)}
+    done = forks.run(["manage.py", "list_jobs"], env=away, timeout=120)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("The database failed: connection")
 

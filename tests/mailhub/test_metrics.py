@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle
 from vendors.limits.values import Grant, Limit, Scope
-from vendors.models import Minute, Vendor
+from vendors.models import Minute, RateLimit, Vendor
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 TOKEN = "prometheus-may-look"
@@ -104,6 +104,27 @@ def test_windows_and_calls_in_flight_are_those_of_the_throttle() -> None:
         throttle.done(scope, grant.places()[:2])
     wait_until(lambda: value(read(), "calls_in_flight", vendor="post") == 1, "two are over")
     assert value(read(), "window_used", vendor="post", seconds="60") == 3
+
+
+def test_what_a_pause_holds_is_stopped_and_its_jobs_are_counted() -> None:
+    paused, limited, going = (factories.vendor(slug) for slug in ("paused", "limited", "going"))
+    for vendor in (paused, limited, going):
+        factories.campaign_with_job(4, of=factories.credential(vendor), status="DISPATCHED")
+    factories.campaign_with_job(9, of=paused.credentials.get(), status="RENDERED")
+    factories.campaign_with_job(5, of=factories.credential(going, paused=True), status="DISPATCHED")
+    Vendor.objects.filter(pk=paused.pk).update(paused=True)
+    RateLimit.objects.create(vendor=limited, units=0, seconds=60)
+    found = read()
+
+    def of(slug: str) -> tuple[Any, ...]:
+        waiting = (value(found, "messages_waiting", vendor=slug, state=state) for state in ("queued", "stopped"))
+        return (*waiting, value(found, "jobs_held", vendor=slug))
+
+    assert {slug: of(slug) for slug in ("paused", "limited", "going")} == {
+        "paused": (0, 4, 1),
+        "limited": (0, 4, 1),
+        "going": (4, 5, 1),
+    }
 
 
 def test_calls_to_webhooks_are_told_by_whether_they_were_tried() -> None:

@@ -64,7 +64,7 @@ class TestPulse:
         paused = factories.vendor(paused=True, paused_reason="the contract ended")
         rows = {row.vendor.pk: row for row in dashboard.read().vendors}
         assert rows[closed.pk].accepting.startswith("closed until") and not rows[closed.pk].open
-        assert rows[paused.pk].accepting == "paused: the contract ended"
+        assert rows[paused.pk].accepting == "vendor paused: the contract ended"
 
     def test_more_jobs_cost_no_more_statements(self, admin_client: Client) -> None:
         def statements() -> int:
@@ -245,6 +245,20 @@ class TestStatus:
         if width > 80:
             assert "█" in screen.getvalue(), "the last minute is the highest"
 
+    def test_an_obstacle_is_said_once_and_the_totals_break_between_sentences(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        vendor = factories.at_work(factories.vendor("print", limits=[(5, 60)]))
+        login = factories.credential(vendor, "main", paused=True, paused_reason="refused")
+        factories.campaign_with_job(1000, of=login, status="DISPATCHED", messages=False)
+        monkeypatch.setenv("COLUMNS", "80")
+        screen = Terminal()
+        call_command("status", stdout=screen)
+        lines = [line.strip() for line in screen.lines()]
+        assert lines[0].endswith("0 streams, 1,000 messages wait; 0 need attention; 0 workers (no worker"), lines
+        assert "today 0 sent, 0 failed" in lines, "on a line of its own"
+        assert " ".join(screen.getvalue().split()).count("refused") == 1, screen.getvalue()
+
     def test_programs_read_one_object_a_vendor(self, capsys) -> None:
         vendor = factories.vendor(limits=[(5, 60)], paused=True)
         call_command("status", json=True)
@@ -277,8 +291,8 @@ class TestKeptTotals:
         assert self.waiting(recent=False) == (10, False)  # commands count
         assert [one.counted_at for one in dashboard.read([0], recent=True).vendors] == [None]  # another question
         login.vendor.paused = True
-        login.vendor.save()
-        assert [one.accepting for one in dashboard.read(recent=True).vendors] == ["paused"]  # all else is as it is now
+        login.vendor.save()  # all else is as it is now
+        assert [one.accepting for one in dashboard.read(recent=True).vendors] == ["vendor paused"]
 
     def test_without_redis_they_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_totals, "MANY", 0)

@@ -2,8 +2,10 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,14 @@ def late_once(name):
     missed = first_time(name)
     wait_until(lambda: not missed, name, 0)
 """
+
+
+def nodes(word: str) -> Iterator[tuple[str, ast.AST]]:
+    """Of all files of tests in which the word stands, with the file's name."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text()
+        if word in text:
+            yield from ((path.relative_to(ROOT).as_posix(), node) for node in ast.walk(ast.parse(text)))
 
 
 @pytest.fixture
@@ -77,29 +87,37 @@ def test_a_test_that_misses_its_deadline_alone_too_fails_the_run(run) -> None:
     assert "FAILED ALONE: 0 broken, 1 missed a deadline again" in said
 
 
-BROKEN = {
-    "an assertion about rows": "def test_bad(): assert not first_time('flag'), 'accepted twice'",
-    "an error": "def test_bad():\n    if first_time('flag'): raise RuntimeError",
-    "a time-out that is not ours": "def test_bad():\n    if first_time('flag'): raise TimeoutError",
-    "an assertion inside the condition that is waited for": (
-        "def fact():\n    assert not first_time('flag'), 'over the limit'\n    return True\n"
-        "def test_bad(): wait_until(fact, 'it')"
-    ),
-    "a deadline missed, and an assertion in the tear-down": (
-        "@pytest.fixture\ndef books():\n    yield\n    assert not first_time('flag'), 'lost'\n"
-        "def test_bad(books): late_once('late')"
-    ),
-    "the death of its process": "def test_bad():\n    if first_time('flag'): os._exit(9)",
-}
+BROKEN = """
+def test_an_assertion_about_rows():
+    assert not first_time('rows'), 'accepted twice'
+def test_an_error():
+    if first_time('error'): raise RuntimeError
+def test_a_time_out_that_is_not_ours():
+    if first_time('time-out'): raise TimeoutError
+def fact():
+    assert not first_time('fact'), 'over the limit'
+    return True
+def test_an_assertion_inside_the_condition_that_is_waited_for():
+    wait_until(fact, 'it')
+@pytest.fixture
+def books():
+    yield
+    assert not first_time('books'), 'lost'
+def test_a_deadline_missed_and_an_assertion_in_the_tear_down(books):
+    late_once('late')
+def test_the_death_of_its_process():
+    if first_time('death'): os._exit(9)
+"""
 
 
-@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
-def test_whatever_else_ends_a_test_is_fatal_at_the_first_try(run, source: str) -> None:
+def test_whatever_else_ends_a_test_is_fatal_at_the_first_try(run) -> None:
     """Although each of these would pass the second time: alone is where a race cannot happen."""
-    code, said = run(source, "-n", "1")
+    code, said = run(BROKEN, "-n", "1")
     assert code == 1
-    assert "BROKEN: 1, fatal at the first try\n  test_toy.py::test_bad" in said
-    assert said.count("collected") + said.count("created: ") == 1, "nothing ran again"
+    named = sorted(re.findall(r"def (test_\w+)", BROKEN))
+    lines = ["BROKEN: 6, fatal at the first try", *(f"  test_toy.py::{name}" for name in named), "!" * 80]
+    assert "\n".join(lines) in said
+    assert said.count("test session starts") == 1, "nothing ran again"
 
 
 def test_a_missed_deadline_beside_something_broken_does_not_run_again(run) -> None:
@@ -124,30 +142,23 @@ def test_a_suite_that_cannot_run_fails(run, source: str, code: int) -> None:
 
 def test_only_the_waiting_module_raises_the_one_exception_that_is_forgiven() -> None:
     raising = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        path
+        for path, node in nodes("DeadlineMissed")
         if isinstance(node, ast.Raise) and node.exc and "DeadlineMissed" in ast.unparse(node.exc)
     }
     assert raising == {"tests/waiting.py"}
 
 
 def test_only_a_redis_of_its_own_is_emptied_by_a_test_for_it_holds_what_the_tests_beside_it_count_on() -> None:
-    emptying = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "flushall"
-    }
+    emptying = {path for path, node in nodes("flushall") if isinstance(node, ast.Attribute) and node.attr == "flushall"}
     assert emptying == set(OWN_REDIS)
 
 
 def test_no_test_waits_in_a_loop_of_its_own() -> None:
     """A deadline that is asserted by hand would be fatal on a slow machine. What measures time may look at it."""
     looping = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        path
+        for path, node in nodes("monotonic()")
         if isinstance(node, ast.While) and "monotonic()" in ast.unparse(node)
     }
     assert looping - set(MEASURE) == set()

@@ -48,10 +48,23 @@ def cache(urls: dict[str, str]) -> redis.Redis:
     return redis.Redis.from_url(urls["REDIS_URL"], decode_responses=True)
 
 
-def make_data(home: embedded.Home) -> None:
-    """Let servers that do not wait for the disk make the data folders, which saves seconds."""
-    embedded.ensure(home, durable=False)
-    embedded.stop(home)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> embedded.Home:
+    """A home whose servers have been started and stopped."""
+    home = embedded.Home(tmp_path_factory.mktemp("made"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DATABASE_URL", "REDIS_URL"):
+            patch.delenv(name, raising=False)
+        embedded.ensure(home, durable=False)
+        embedded.stop(home)
+    return home
+
+
+@pytest.fixture
+def data(made: embedded.Home, home: embedded.Home) -> None:
+    """The home has the data of a PostgreSQL that was made before, which takes most of a first start's time."""
+    home.path.mkdir(mode=0o700)
+    subprocess.run(["cp", "-a", made.path / "postgres", home.path], check=True)  # with their owners
 
 
 def pids(home: embedded.Home) -> list[int]:
@@ -79,8 +92,8 @@ def test_two_processes_that_start_at_once_find_the_same_servers_which_outlive_th
         assert os.getsid(pid) not in (0, os.getsid(0)), "a terminal's Ctrl-C would reach it"
 
 
+@pytest.mark.usefixtures("data")
 def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home) -> None:
-    make_data(home)
     urls = embedded.ensure(home)
     sql(urls, "CREATE TABLE kept AS SELECT 42 AS n")
     with cache(urls) as line:
@@ -96,6 +109,7 @@ def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home)
         assert line.get("kept") == "42"
 
 
+@pytest.mark.usefixtures("data")
 def test_no_network_port_is_opened(home: embedded.Home) -> None:
     urls = embedded.ensure(home, durable=False)
     assert sql(urls, "SHOW listen_addresses") == ""
@@ -131,6 +145,7 @@ def test_sockets_stay_where_they_are_when_another_process_has_another_temporary_
     first.rmdir()
 
 
+@pytest.mark.usefixtures("data")
 def test_celery_reaches_a_redis_whose_path_has_blanks(tmp_path: Path, home: embedded.Home) -> None:
     embedded.ensure(home, durable=False)
     blanks = tmp_path / "with two blanks"
@@ -162,6 +177,7 @@ def test_leftovers_of_a_crash_do_not_hinder_a_start(home: embedded.Home) -> None
     assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
 
 
+@pytest.mark.usefixtures("data")
 def test_servers_whose_sockets_were_tidied_away_are_started_anew(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,8 +191,8 @@ def test_servers_whose_sockets_were_tidied_away_are_started_anew(
     assert not set(pids(home)) & set(before)
 
 
+@pytest.mark.usefixtures("data")
 def test_the_command_starts_shows_stops_and_forgets(home: embedded.Home) -> None:
-    make_data(home)
     with pytest.raises(SystemExit, match="3"):
         output("status")
     assert output("stop") == "Nothing was running\n"
@@ -219,9 +235,8 @@ def test_a_folder_that_others_can_read_is_not_used_for_sockets(home: embedded.Ho
         embedded.ensure(home)
 
 
+@pytest.mark.usefixtures("data")
 def test_a_server_that_cannot_start_is_quoted(home: embedded.Home) -> None:
-    embedded.ensure(home, durable=False)
-    embedded.stop(home)
     (home.path / "postgres" / "postgresql.conf").write_text("no_such_setting = 1\n")
     with pytest.raises(embedded.EmbeddedError, match="no_such_setting"):
         embedded.ensure(home, durable=False)

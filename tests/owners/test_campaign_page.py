@@ -6,11 +6,13 @@ from html import unescape
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
+from django.db.models import Q
+from django.utils import timezone
 
 from campaigns.models import Campaign, Job, Message
 from mailhub.owners import polling
 from tests import factories
-from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, refused
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from vendors import prices
 from vendors.models import Price
 
@@ -61,6 +63,17 @@ def test_it_says_why_it_waits_and_names_the_zone(client, waiting):
     Campaign.objects.filter(pk=waiting.pk).update(send_at="2039-01-31T18:00:00Z")
     Job.objects.filter(campaign=waiting).update(not_before="2039-01-31T18:00:00Z")
     assert "Waits until 31 Jan 18:00 (UTC)." in text(client, f"/campaigns/{waiting.pk}/")
+
+
+def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting):
+    job = Job.objects.get(campaign=waiting)
+    Message.objects.filter(pk=job.first_message).update(dequeued_at=timezone.now(), **accepted())
+    recount(job)
+    path = f"/campaigns/{waiting.pk}/"
+    why = "Part of it has been sent. Nothing is sent at the moment. No mailcaster of the vendor is enabled."
+    assert f"Sending {why}" in text(client, path) and why in text(client, f"{path}report/")
+    factories.at_work(waiting.credential.vendor)
+    assert "Sending It is being sent." in text(client, path)
 
 
 PAGES = ("", "live/", "failures/", "parts/", "recipients/", "stop/", "pause/", "resume/", "retry/")
@@ -154,6 +167,21 @@ def test_sending_again_leaves_what_was_sent_or_is_in_doubt(client, campaign):
     rows = Message.objects.filter(campaign=campaign).order_by("id")
     assert [row.dequeued_at is None for row in rows] == [False] * 3 + [True] * 2 + [False] * 2 + [True]
     assert [row.resend_no for row in rows] == [0, 0, 0, 1, 1, 0, 0, 0]
+
+
+def test_where_nobody_would_be_sent_to_there_is_a_sentence_and_no_button(client, campaign):
+    button, sentence = f'href="/campaigns/{campaign.pk}/retry/"', "Nobody is left to send to"
+    page = client.get(f"/campaigns/{campaign.pk}/").content.decode()
+    assert button in page and sentence not in page
+    rows = Message.objects.filter(campaign=campaign)
+    rows.filter(error_code="bounce").update(error_code="unknown_recipient")
+    rows.filter(Q(error_code="expired") | Q(dequeued_at=None)).update(
+        error_code="unknown_recipient", dequeued_at=timezone.now(), sent_at=timezone.now(), delivered_at=timezone.now()
+    )
+    recount(Job.objects.get(campaign=campaign))
+    page = client.get(f"/campaigns/{campaign.pk}/").content.decode()
+    assert button not in page and sentence in page
+    assert "0 failed: they are sent again. 0 were never sent" in text(client, f"/campaigns/{campaign.pk}/retry/")
 
 
 def test_who_may_only_look_decides_nothing(client, waiting, owner):

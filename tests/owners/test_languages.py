@@ -17,9 +17,11 @@ from django.test import RequestFactory
 from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
+from campaigns import labels, stored_texts
 from campaigns.audit.questions import QUESTIONS
-from campaigns.models import Webhook
-from mailhub import languages, stored_texts
+from campaigns.models import Message, Webhook
+from campaigns.pausing import pauses
+from mailhub import languages
 from tests import factories
 from vendors import history
 from vendors.models import RateLimit
@@ -95,7 +97,7 @@ def test_each_choice_of_a_field_has_a_german_name(catalogue):
 def test_what_is_listed_as_stored_stands_where_it_is_made():
     files = [path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")]
     files += Path(email_validator.__file__).parent.glob("*.py")  # what is wrong with an address is said in its words
-    code = "".join(path.read_text() for path in files if path.name != "stored_texts.py")
+    code = "".join(path.read_text() for path in files if path.stem not in ("stored_texts", "stored_forms"))
     for form in stored_texts.FORMS:
         parts = re.split(r"%\(\w+\)s|, ", form)
         enough = min(7, max(map(len, parts)))
@@ -105,7 +107,10 @@ def test_what_is_listed_as_stored_stands_where_it_is_made():
 def test_no_listed_sentence_is_taken_for_another_that_begins_alike():
     for form in stored_texts.FORMS:
         filled = form % dict.fromkeys(re.findall(r"%\((\w+)\)s", form), "7")
-        assert next(one for one, pattern in stored_texts._patterns() if pattern.fullmatch(filled)) == form
+        assert (
+            next(one for one, pattern in stored_texts._patterns(stored_texts.FORMS) if pattern.fullmatch(filled))
+            == form
+        )
 
 
 def test_each_question_of_the_audit_and_each_text_below_a_field_of_a_form_is_named_for_the_catalogue(catalogue):
@@ -221,3 +226,37 @@ def test_what_a_german_page_stores_is_english(client, owner):
     hook.refresh_from_db()
     assert hook.disabled_reason == "by hand"
     assert "von Hand" in client.get(f"/webhooks/{hook.pk}/", headers=GERMAN).text
+
+
+@pytest.mark.django_db
+def test_why_a_campaign_is_paused_and_what_was_decided_is_german(client, admin_client, owner):
+    campaign = factories.campaign_with_job(1995).campaign
+    campaign.sponsor.users.add(owner)
+    assert pauses.pause_itself(campaign.pk, "its first 1,500 of 1,995 are called; 1,480 accepted, 20 refused")
+    history.record(history.Actor("ann", owner.pk), type(campaign), [(campaign.pk, "made it of draft 7")])
+    verdict = [(campaign.pk, "approved (1,995 recipients): it goes on")]
+    history.record(history.Actor("bob", owner.pk), type(campaign), verdict, "what somebody typed")
+    why = "die ersten 1.500 von 1.995 sind übergeben; 1.480 angenommen, 20 abgelehnt"
+    page = client.get(f"/campaigns/{campaign.pk}/", headers=GERMAN).text
+    assert f"Pausiert von mailhub: {why}" in page
+    assert "hat sie aus Entwurf 7 angelegt" in page
+    assert "hat sie freigegeben (1.995 Empfänger): sie geht weiter. Grund: what somebody typed" in page
+    home = client.get("/", headers=GERMAN).text
+    assert home.count(why) == 2
+    assert f"pausiert von mailhub: {why}" in admin_client.get("/admin/campaigns/job/", headers=GERMAN).text
+
+
+@pytest.mark.django_db
+def test_the_desk_names_rows_fields_limits_and_shares_in_german(admin_client):
+    job = factories.campaign_with_job(2).campaign.jobs.get()
+    RateLimit.objects.create(vendor=job.vendor, units=1200, seconds=1)
+    page = admin_client.get(f"/admin/campaigns/job/{job.pk}/change/", headers=GERMAN).text
+    assert f"<h1>Auftrag {job.pk}</h1>" in page
+    message = Message.objects.order_by("pk")[0]
+    page = admin_client.get(f"/admin/campaigns/message/{message.pk}/change/", headers=GERMAN).text
+    assert f"<h1>Nachricht {message.pk}</h1>" in page
+    assert {"Stand:", "Kosten:"} <= set(re.findall("<label>([^<]+)</label>", page))
+    assert "1.200 je Sekunde" in admin_client.get("/admin/", headers=GERMAN).text
+    with translation.override("de"):
+        assert labels.share(0.2506) == "25,1%"
+    assert labels.share(0.2506) == "25.1%"

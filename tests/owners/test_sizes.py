@@ -20,8 +20,8 @@ from vendors.models import Minute
 pytestmark = pytest.mark.django_db
 
 OWNERS = (
-    "/", "/?state=going", "/?q=large", "/approvals/", "/templates/", "/webhooks/", "/keys/", "/suppressions/",
-    "/senders/", "/senders/topics/", "/drafts/",
+    "/", "/?state=going", "/?state=stopped", "/?q=large", "/approvals/", "/templates/", "/webhooks/", "/keys/",
+    "/suppressions/", "/senders/", "/senders/topics/", "/drafts/",
 )  # fmt: skip
 OPERATORS = (
     "/admin/", "/admin/campaigns/campaign/", "/admin/campaigns/message/attention/", "/admin/campaigns/message/",

@@ -2,7 +2,8 @@
 
 import io
 import re
-from datetime import timedelta
+from datetime import time, timedelta
+from zoneinfo import ZoneInfo
 
 import lxml.html
 import pypdf
@@ -15,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from campaigns.drafts import blocks, checking, copying, keeping, sending
-from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, StoredFile, Topic
+from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, Sponsor, StoredFile, Topic
 from campaigns.operators import senders
 from campaigns.reports import xlsx_writer
 from campaigns.suppression import lists
@@ -614,6 +615,20 @@ def test_a_campaign_begins_with_a_template_and_names_its_version(client, login):
     assert "welcome, version 1" in client.get(reverse("campaign", args=[made.pk])).content.decode()
 
 
+def test_the_select_names_versions_and_an_older_one_that_was_chosen(client, login):
+    smtp(login)
+    first = version_of(login)
+    newest = version_of(login, "Something else since")
+    link = f"/campaigns/new/?sponsor={first.template.sponsor_id}"
+
+    def offered(address):
+        return re.findall(r'<option value="(\d+)"( selected)?>(welcome[^<]*)<', client.get(address).content.decode())
+
+    older, second = "welcome, version 1 (E-mail)", (str(newest.pk), "", "welcome, version 2 (E-mail)")
+    assert offered(link) == [second]
+    assert offered(f"{link}&template={first.pk}") == [(str(first.pk), " selected", older), second]
+
+
 @pytest.mark.parametrize("how", ["changed", "archived"])
 def test_a_template_is_not_named_for_what_it_does_not_say(client, login, how):
     smtp(login)
@@ -749,3 +764,87 @@ def post(client, page, action, **typed):
     files = {name: one for name, one in typed.items() if not isinstance(one, str)}
     form.fields.update({name: one for name, one in typed.items() if name not in files})
     return client.post(action, {**dict(form.form_values()), **files}, follow=True).content.decode()
+
+
+def test_a_list_that_lacks_a_column_leaves_no_row_out(client, login):
+    draft = make(client, login)
+    page = put(client, draft, "email,name\nann@example.com,Ann\nbob@example.com,Bob\n").content.decode()
+    assert "the template needs &#x27;first_name&#x27;" in page
+    assert "At most 100 MB." in page
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "No row of the list can be sent." in page
+    assert "left out" not in page
+
+
+def test_what_waits_for_approval_is_not_said_to_be_on_its_way(client, login):
+    draft = ready(client, login)
+    Sponsor.objects.update(approval_above=0)
+    press(client, draft, "send", **SOON)
+    page = client.get(reverse("draft_sent", args=[draft.pk]), follow=True, headers={"Accept-Language": "de"}).text
+    assert "Sie wartet: wartet auf Freigabe, beantragt von ann" in page
+    assert "asked for by" not in page and "unterwegs" not in page
+
+
+@pytest.mark.parametrize(
+    ("ahead", "english", "german"), [(0, "Tonight", "Heute Nacht"), (1, "Tomorrow night", "Morgen Nacht")]
+)
+def test_the_night_is_named_by_its_day(client, login, ahead, english, german):
+    draft, vendor = ready(client, login), login.vendor
+    day = timezone.now().astimezone(ZoneInfo(vendor.time_zone)).date() + timedelta(days=ahead)
+    vendor.weekdays, vendor.dispatch_at, vendor.catch_up = [day.isoweekday()], time(23, 59, 59), timedelta(minutes=1)
+    vendor.save()
+    address = reverse("draft_check", args=[draft.pk])
+    for label, language in ((english, "en"), (german, "de")):
+        page = client.get(address, headers={"Accept-Language": language}).content.decode()
+        assert f'<label for="when-nightly">{label} <span' in page
+
+
+def test_a_night_of_another_day_is_named_by_its_weekday(client, login):
+    draft, vendor = ready(client, login), login.vendor
+    day = timezone.now().astimezone(ZoneInfo(vendor.time_zone)).date() + timedelta(days=3)
+    vendor.weekdays, vendor.dispatch_at = [day.isoweekday()], time(12)
+    vendor.save()
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert f'<label for="when-nightly">The night of {day:%A} <span' in page
+
+
+def test_the_zone_stands_beside_the_times_of_the_calls(client, login):
+    factories.at_work(login.vendor).limits.create(units=1, seconds=3600)
+    draft = ready(client, login)
+    address = reverse("draft_check", args=[draft.pk])
+    page = client.get(address).content.decode()
+    assert "the last one" in page and page.count("These times are in the zone UTC.") == 1
+    assert (
+        "Diese Zeiten gelten in der Zone UTC."
+        in client.get(address, headers={"Accept-Language": "de"}).content.decode()
+    )
+    type(login.vendor).objects.filter(pk=login.vendor_id).update(paused=True, paused_reason="invoice")
+    assert "These times are" not in client.get(address).content.decode(), "there are none"
+
+
+@pytest.mark.parametrize(
+    ("html", "left_out"),
+    [
+        ('<p>Hi</p><IMG alt="a" SRC = "https://img.example/a.png">', True),
+        ("<p>Hi</p><img srcset='//img.example/a.png 2x'>", True),
+        ("<table background=http://img.example/a.png></table>", True),
+        ("<p style=\"background: url('https://img.example/a.png')\">Hi</p>", True),
+        ('<p>Hi <a href="https://shop.example/">shop</a> <img src="data:image/gif;base64,R0lGOD"></p>', False),
+    ],
+)
+def test_a_preview_says_which_images_it_leaves_out(client, login, html, left_out):
+    draft = make(client, login, html=html, text="")
+    put(client, draft, "email,first_name\nann@example.com,Ann\n")
+    for step in ("preview", "check"):
+        address = reverse(f"draft_{step}", args=[draft.pk, *([1] if step == "preview" else [])])
+        page = client.get(address).content.decode()
+        assert ("Images from other servers are not loaded in this preview." in page) is left_out
+        german = client.get(address, headers={"Accept-Language": "de"}).content.decode()
+        assert ("Bilder von anderen Servern werden in dieser Vorschau nicht geladen." in german) is left_out
+
+
+def test_a_preview_of_a_text_says_nothing_of_images(client, login):
+    draft = make(client, login, text="<img src='https://img.example/a.png'>")
+    put(client, draft, "email,first_name\nann@example.com,Ann\n")
+    page = client.get(reverse("draft_preview", args=[draft.pk, 1])).content.decode()
+    assert "Images from other servers" not in page

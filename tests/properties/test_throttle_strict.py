@@ -28,6 +28,9 @@ moments = st.sampled_from([0, 1, 150, 399, HOLD_MS])
 calls = st.builds(Call, moments, moments, st.sampled_from(["done", "done", "done", "silent", "cancelled"]))
 STEPS = {
     "send": st.tuples(st.just("send"), st.sampled_from([1, 2]), st.lists(calls, min_size=2, max_size=6)),
+    "dear": st.tuples(
+        st.just("send"), st.sampled_from([1, 2]), st.lists(calls, min_size=2, max_size=5), st.sampled_from("abc")
+    ),
     "advance": st.tuples(st.just("advance"), st.sampled_from([1, 150, 400, 600, 999, 1000, 1500])),
     "wait": st.just(("wait",)),
     "edit": st.tuples(st.just("edit"), st.sampled_from(LIMITS)),
@@ -53,8 +56,8 @@ def lived(redis: Redis, plan: list[tuple[Any, ...]], kind: type[Throttle] = Thro
     simulation.limits = LIMITS[0]
     for step in plan:
         match step:
-            case ("send", credential_id, some):
-                simulation.send(credential_id, some)
+            case ("send", credential_id, some, *waiter):
+                simulation.send(credential_id, some, *waiter)
             case ("advance", ms):
                 simulation.advance(ms)
             case ("wait",):
@@ -69,8 +72,12 @@ def lived(redis: Redis, plan: list[tuple[Any, ...]], kind: type[Throttle] = Thro
     return simulation
 
 
-@settings(QUIET, max_examples=150)
-@given(plan=plans(send=12, advance=7, wait=5, edit=2, lose=1) | plans(**{"send": 12, "wait": 8, "set clock": 4}))
+@settings(QUIET, max_examples=225)
+@given(
+    plan=plans(send=12, advance=7, wait=5, edit=2, lose=1)
+    | plans(send=8, dear=8, advance=7, wait=5, edit=1)
+    | plans(**{"send": 12, "wait": 8, "set clock": 4})
+)
 def test_no_window_at_the_vendor_ever_holds_more_than_the_limit(redis: Redis, plan: list[tuple[Any, ...]]) -> None:
     assert lived(redis, plan).overfull() is None
 

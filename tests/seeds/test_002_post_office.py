@@ -4,8 +4,6 @@ First the nine steps of its detailed transaction, then its seven failure scenari
 """
 
 import os
-import subprocess
-import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -24,11 +22,11 @@ from campaigns.results import writer
 from campaigns.results import writer as result_store
 from campaigns.tasks import cast
 from mailhub.environment import celery_url
-from tests import factories
+from tests import factories, forks
 from tests.front import server
 from tests.front.program import Program, forget, fresh, letter, problem
 from tests.private_redis import PrivateRedis
-from tests.programs import PROJECT, environment, sweeping, wait_until, worker
+from tests.programs import environment, sweeping, wait_until, worker
 from vendors import health
 from vendors.health import HealthPolicy
 
@@ -224,8 +222,8 @@ class TestFailureScenarios:
         away = environment(
             DATABASE_URL="postgres://mailhub@127.0.0.1:1/none", DJANGO_SETTINGS_MODULE="mailhub.settings"
         )
-        done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=away, capture_output=True, timeout=120)
-        assert done.stdout.decode().strip() == "[]", done.stderr.decode()
+        done = forks.run(["-c", script], env=away, timeout=120)
+        assert done.stdout.strip() == "[]", done.stderr
         assert Session.objects.get().finished_at is None
         assert writer.left_behind() == [session.pk], "a lost notification is sent again"
         writer.write_result(session.pk)

@@ -1,10 +1,9 @@
 """P4 in earnest: five processes, one Redis, real time, and a vendor that stamps calls by its own clock."""
 
+import os
 import random
 import secrets
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from contextlib import suppress
 import pytest
 from django.conf import settings
 
+from tests import forks
 from tests.waiting import DEADLINE, wait_until
 from tests.windows import worst_window
 from vendors import redis_clients
@@ -74,9 +74,9 @@ def test_five_processes_together_stay_within_the_limit_at_the_vendors_clock(reco
     redis = redis_clients.connect(settings.REDIS_URL)
     throttle = Throttle(redis)
     wait_until(lambda: not isinstance(throttle.rebuild(vendor_id, 1, SECONDS, []), Skewed), "not asked too slowly")
-    args = [sys.executable, "-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]
+    args = ["-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]
     limit = [str(UNITS), str(SECONDS), str(recorder.port)]
-    senders = [subprocess.Popen([*args, str(n % 2), *limit], cwd=settings.BASE_DIR) for n in range(SENDERS)]
+    senders = [forks.start([*args, str(n % 2), *limit], env=dict(os.environ)) for n in range(SENDERS)]
     try:
         wait_until(recorder.enough.is_set, f"{CALLS} calls come", log=lambda: f"{len(recorder.stamps)} came")
     finally:

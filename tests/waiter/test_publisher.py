@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -19,10 +18,11 @@ from kombu.exceptions import EncodeError
 
 from mailhub.celery import app
 from mailhub.environment import celery_url
+from tests import forks
 from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique
 from tests.private_redis import PrivateRedis
-from tests.workers import DEADLINE, PROJECT, environment
+from tests.workers import DEADLINE, environment
 from waiter import parking
 from waiter.models import ParkedTask
 from waiter.publisher import MARK, BadTime
@@ -373,11 +373,6 @@ def test_a_released_task_that_calls_itself_again_is_no_double_of_itself(queue: s
 
 
 def run(script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", f"import django; django.setup(); {script}"],
-        cwd=PROJECT,
-        env={**environment, "DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"]},
-        capture_output=True,
-        text=True,
-        timeout=2 * DEADLINE,
-    )
+    settings = {"DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"]}
+    text = f"import django; django.setup(); {script}"
+    return forks.run(["-c", text], env=environment | settings, timeout=2 * DEADLINE)

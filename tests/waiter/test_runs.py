@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,9 +9,10 @@ from typing import Any
 import pytest
 from celery import chord
 
+from tests import forks
 from tests.celery_tasks import again_in_an_hour, again_soon, collect, in_broker, note, notes
 from tests.factories import unique
-from tests.workers import DEADLINE, PROJECT, Process, environment, worker
+from tests.workers import DEADLINE, Process, environment, worker
 from waiter import parking
 from waiter import release as releasing
 from waiter.models import ParkedTask
@@ -128,4 +127,4 @@ def sweep_and_die(time: datetime, published: bool) -> int:
         f"release.release(datetime.fromisoformat('{time.isoformat()}'))"
     )
     variables = environment(DJANGO_SETTINGS_MODULE=os.environ["DJANGO_SETTINGS_MODULE"])
-    return subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=variables, timeout=2 * DEADLINE).returncode
+    return forks.run(["-c", script], env=variables, timeout=2 * DEADLINE).returncode

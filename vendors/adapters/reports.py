@@ -17,10 +17,12 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 from standardwebhooks.webhooks import EmptyWebhookSecretError
+
+from vendors.instants import Instant
 
 MOST = 1000  # receipts in one report of our JSON
 SECRET_BYTES = 16  # at least
@@ -177,7 +179,7 @@ class ReceiptIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
     reference: str = Field(default="", max_length=255, description="The letter's, as it was sent to the vendor; or id")
     status: ReportedKind
-    at: AwareDatetime = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
+    at: Instant = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
     id: ReportText = Field(default="", description="The vendor's own name of the letter")
     reason: ReportText = Field(default="", description="The vendor's text")
     bounce: Bounce = Field(

@@ -189,6 +189,8 @@ def _shape(error: Any) -> KeyFault:
         return path, f"has not the right form ({context['pattern']})"
     if kind == "literal_error":
         return path, f"must be one of {context['expected']}"
+    if kind in ("dict_type", "model_type"):
+        return path, "must be a table"
     if kind == "value_error":
         return path, str(error["msg"]).removeprefix("Value error, ")
     return path, str(error["msg"])[:1].lower() + str(error["msg"])[1:]

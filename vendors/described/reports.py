@@ -15,6 +15,7 @@ from vendors.described.answers import Steps, of_one_id, steps, value_at
 from vendors.described.placeholders import as_text
 from vendors.described.schema import InboundKeys, ReportKeys
 from vendors.described.signatures import as_time
+from vendors.instants import in_utc
 from vendors.outcomes import is_about_us, says_unknown
 
 _LONGEST = 255  # characters of an id, a code or a note
@@ -157,5 +158,5 @@ def _moment(value: Any) -> datetime:
     except ValueError:
         text = str(value)
         found = parsedate_to_datetime(text) if "," in text[:5] else datetime.fromisoformat(text)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return in_utc(found if found.tzinfo else found.replace(tzinfo=UTC))
     return datetime.fromtimestamp(number, UTC)

@@ -118,10 +118,10 @@ class _Script:
     def _window(self, seconds: float) -> int:
         return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
 
-    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str) -> Ask:
+    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str) -> Ask:
         self._clock.settle(hold + max((limit.seconds for limit in scope.limits), default=0) + MARGIN_MOST)
         request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
-        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note]
+        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter]
         for limit in scope.limits:
             args += [limit.units, self._window(limit.seconds)]
         return _keys(scope.vendor_id, [scope.credential_id]), args
@@ -152,16 +152,19 @@ class Throttle(_Script):
         except RedisError as error:
             raise ThrottleUnreachable(str(error)) from error
 
-    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> AcquireResult:
+    def acquire(
+        self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
+    ) -> AcquireResult:
         """Take as many places as are free now, from `least` to `want`; each is held until `done`, at most `hold` s.
 
         hold: seconds from now within which each call has surely ended. least: the cost of the next message, which
-        cannot be called with less. note: what the grant is for; `granted` returns it.
+        cannot be called with less. note: what the grant is for; `granted` returns it. waiter: who asks, if he wants
+        his turn with more than one place beside others that take one at a time; he must ask again when told to.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note))
+        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter))
         return _answer(reply, grant)
 
     def done(self, scope: Scope, places: Iterable[str]) -> None:
@@ -243,12 +246,14 @@ class AsyncThrottle(_Script):
         except RedisError as error:
             raise ThrottleUnreachable(str(error)) from error
 
-    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> AcquireResult:
+    async def acquire(
+        self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
+    ) -> AcquireResult:
         """See Throttle.acquire."""
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note))
+        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter))
         return _answer(reply, grant)
 
     async def done(self, scope: Scope, places: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ class Limit:
             raise ValueError(f"a limit needs units >= 0 and seconds > 0, not {self.units} per {self.seconds}")
 
     def __str__(self) -> str:
-        """5 per 60 s, as document 000 says it; 200 per second; 200,000 per day."""
+        """5 per 60 s, as document 000 says it; 200 per second; 6,000 per hour; 200,000 per day."""
         return f"{self.units:,} per {SPANS.get(self.seconds) or f'{self.seconds:g} s'}"
 
 

@@ -13,10 +13,18 @@
 -- and when it was given, and what was cancelled of it; the last TRAIL of them. A store that has lost its last seconds
 -- learns from it what it has lost. It outlives a rebuild, but not the run.
 --
+-- A letter that needs several places would never find them free beside others that take each place as it comes free. So
+-- who was refused several is noted among the turns. Once those who came later, or need no turn, have got as many places
+-- past him, what comes free is kept for those whose turn it is, in the order in which they came. One who does not come
+-- back in time loses his turn.
+--
 -- ARGV: verb, server clock ('' = the server's own), caller's clock, then the arguments of the verb.
 local vendor, verb, caller = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local SKEW, CHUNK = 2000000, 1000  -- CHUNK keeps unpack below Lua's limit of some 8,000
 local trail, TRAIL = vendor:gsub('window$', 'trail'), 20000
+local turns, LATE = vendor:gsub('window$', 'turns'), 5000000  -- how late one may come back, and a quarter of his wait more
+local TURNS = 100  -- at most: all are read each time
+local SOON, LATER = 50000, 1000000  -- after which one looks again for whom places were free that are kept
 
 local function exact(number) return string.format('%.0f', number) end  -- '..' would round to 14 digits
 
@@ -73,8 +81,76 @@ local function used_and_wait(key, units, window, more)
   return used, math.min(tonumber(leaver[2]), early) + window - early
 end
 
+-- The smallest of the limits from here to there, in the arguments.
+local function smallest(first, last)
+  local least = math.huge
+  for i = first, last, 2 do least = math.min(least, tonumber(ARGV[i])) end
+  return least
+end
+
+-- The turn of this waiter, if he has one, and those of all others. Whoever needs more than a limit allows (it was lowered
+-- since) cannot come back.
+local function waiting(waiter, asking, of_vendor, of_credential)
+  local mine, others, rows = nil, {}, redis.call('HGETALL', turns)
+  for i = 1, #rows, 2 do
+    local since, need, passed, till, credential, narrow = rows[i + 1]:match('(%d+) (%d+) (%d+) (%d+) (%S+) (%d)')
+    local turn = {
+      who = rows[i], since = tonumber(since), need = tonumber(need), passed = tonumber(passed), till = tonumber(till),
+      credential = credential, narrow = narrow == '1',
+    }
+    if turn.till < late or turn.need > (credential == asking and of_credential or of_vendor) then
+      redis.call('HDEL', turns, turn.who)
+    elseif turn.who == waiter then
+      mine = turn
+    else
+      others[#others + 1] = turn
+    end
+  end
+  return mine, others
+end
+
+local function note(turn)
+  local numbers = { exact(turn.since), turn.need, turn.passed, exact(turn.till), turn.credential, turn.narrow and 1 or 0 }
+  redis.call('HSET', turns, turn.who, table.concat(numbers, ' '))
+end
+
+-- Who waits for his credential's limit, or for another one's turn there, keeps nothing from other credentials: he could
+-- not use it.
+local function concerns(turn, credential) return turn.credential == credential or not turn.narrow end
+
+local function before(turn, other)
+  return turn.since < other.since or turn.since == other.since and turn.who < other.who
+end
+
+-- What is kept of the vendor's windows, and of the credential's, for those who come before this one: how many places;
+-- first: whose turn it is.
+local function kept(mine, others, credential)
+  local of_vendor, of_credential, due = { places = 0 }, { places = 0 }, mine and mine.passed >= mine.need
+  local function keep(of, turn)
+    of.places = of.places + turn.need
+    if not of.first or before(turn, of.first) then of.first = turn end
+  end
+  for _, turn in ipairs(others) do
+    if turn.passed >= turn.need and (not due or before(turn, mine)) and concerns(turn, credential) then
+      keep(of_vendor, turn)
+      if turn.credential == credential then keep(of_credential, turn) end
+    end
+  end
+  return of_vendor, of_credential
+end
+
+-- Until one looks again for whom places are free, or will be, that are kept: when the first one can have his, who may not
+-- come; from then on soon.
+local function kept_for(key, units, window, least, keep)
+  local _, first = used_and_wait(key, units, window, keep.first.need)
+  if first > 0 then return first end
+  local _, both = used_and_wait(key, units, window, math.min(least + keep.places, units))
+  return math.min(math.max(both, SOON), LATER)
+end
+
 -- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, what for,
--- (units, window)... Answers how many were granted and, if that is less, after how long there can be `least` more.
+-- waiter ('' = he needs no turn), (units, window)... Answers how many were granted and, if that is less, after how long
+-- there can be `least` more.
 local function acquire()
   local mark, member, credential = seal(ARGV[4]), 'c' .. ARGV[5], KEYS[2]
   local want, least, hold, split = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -83,21 +159,42 @@ local function acquire()
   local known, reach = redis.call('ZSCORE', vendor, member), -tonumber(redis.call('ZSCORE', vendor, 'reach'))
   if known and not redis.call('ZSCORE', credential, mark) then return { 'lost' } end
 
-  local asked, wait = want, 0
-  for i = 12, #ARGV, 2 do
-    local key = i < 12 + 2 * split and vendor or credential
-    local units, window = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  local mine, others = waiting(ARGV[12], credential, smallest(13, 12 + 2 * split), smallest(13, #ARGV))
+  local of_vendor, of_credential = kept(mine, others, credential)
+  local asked, wait, narrow = want, 0, false
+  for i = 13, #ARGV, 2 do
+    local key = i < 13 + 2 * split and vendor or credential
+    local units, window, keep = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), key == vendor and of_vendor or of_credential
     if window > reach then return { 'lost' } end  -- older places are gone: only the ledger knows them
-    if known or key == vendor then
-      local used, longer = used_and_wait(key, units, window, least)
-      wait = math.max(wait, longer)
-      want = math.min(want, units - used)
-    else
-      want = math.min(want, units)
+    local used, longer = 0, 0
+    if known or key == vendor then used, longer = used_and_wait(key, units, window, least) end
+    if keep.places > 0 and used + least + keep.places > units then
+      longer = math.max(longer, kept_for(key, units, window, least, keep))
+    end
+    narrow = narrow or longer > 0 and key ~= vendor
+    wait = math.max(wait, longer)
+    want = math.min(want, units - used - keep.places)
+  end
+  if wait > 0 then
+    if ARGV[12] ~= '' and (mine or least > 1 and #others < TURNS) then
+      local till, since, passed = late + wait * 5 / 4 + LATE, mine and mine.since or late, mine and mine.passed or 0
+      note({
+        who = ARGV[12], since = since, need = least, passed = passed, till = till, credential = credential,
+        narrow = narrow,
+      })
+      for _, turn in ipairs(others) do till = math.max(till, turn.till) end
+      redis.call('PEXPIRE', turns, exact((till - late) / 1000 + 1))
+    end
+    return { 'wait', exact(wait) }
+  end
+
+  if mine then redis.call('HDEL', turns, mine.who) end
+  for _, turn in ipairs(others) do
+    if turn.passed < turn.need and concerns(turn, credential) and not (mine and before(mine, turn)) then
+      turn.passed = turn.passed + want
+      note(turn)
     end
   end
-  if wait > 0 then return { 'wait', exact(wait) } end
-
   if not known then
     redis.call('DEL', credential)  -- left by an older generation
     redis.call('ZADD', credential, '+inf', mark)
@@ -110,8 +207,8 @@ local function acquire()
     each(key, 'ZADD', {}, names, score)
   end
   follow(ARGV[6] .. ' ' .. want .. ' ' .. ARGV[11])
-  for i = 12, want < asked and #ARGV or 0, 2 do  -- who wants more need not ask before it can be granted
-    local key = i < 12 + 2 * split and vendor or credential
+  for i = 13, want < asked and #ARGV or 0, 2 do  -- who wants more need not ask before it can be granted
+    local key = i < 13 + 2 * split and vendor or credential
     local _, longer = used_and_wait(key, tonumber(ARGV[i]), tonumber(ARGV[i + 1]), least)
     wait = math.max(wait, longer)
   end

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -16,6 +16,7 @@ from rich.table import Table
 NAMES = {"id", "parent", "job", "message"}  # numbers that users copy, so without separators
 GAP = 2  # blanks between two columns
 WIDEST = 20  # columns; longer texts are broken where there is no room for all columns
+NARROW = 12  # columns that a name has at least; it is cut off after its second line
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
@@ -43,12 +44,16 @@ def write_rows(
     as_json: bool,
     columns: Sequence[str],
     spare: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> None:
-    """Write all facts as JSON, or these columns as a table. A narrow terminal omits spare columns, in their order."""
+    """Write all facts as JSON, or these columns as a table. A narrow terminal omits spare columns, in their order.
+
+    names: columns whose texts take two lines at most.
+    """
     if as_json:
         write_json(out, rows)
     else:
-        _write_table(out, columns, list(rows), spare)
+        _write_table(out, columns, list(rows), spare, names)
 
 
 def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -86,21 +91,54 @@ def word(value: object) -> str:
 
 
 def fitting(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str], width: int
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    spare: Sequence[str],
+    width: int,
+    names: Sequence[str] = (),
 ) -> Sequence[str]:
     """The columns without as many of the spare ones as must go for the others to stand side by side.
 
     A long text takes no column's place: it is broken instead.
     """
     left, gone = list(columns), list(spare)
-    wide = {name: max(len(name), *(min(WIDEST, len(_cell(name, row[name]))) for row in rows)) for name in columns}
+    wide = _needed(columns, rows, names)
     while gone and sum(wide[name] + GAP for name in left) - GAP > width:
         left.remove(gone.pop(0))
     return left
 
 
+def _needed(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, int]:
+    """How wide the columns are at least."""
+    most = {name: NARROW if name in names else WIDEST for name in columns}
+    return {name: max(len(name), *(min(most[name], len(_cell(name, row[name]))) for row in rows)) for name in columns}
+
+
+def _widths(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str], width: int
+) -> dict[str, int]:
+    """How wide the names' columns are: they share what the others leave, and none is wider than its longest text."""
+    least = _needed(columns, rows, names)
+    whole = {name: max(len(name), *(len(_cell(name, row[name])) for row in rows)) for name in columns if name in names}
+    free = width - GAP * (len(columns) - 1) - sum(least[name] for name in columns if name not in names)
+    found: dict[str, int] = {}
+    for name in sorted(whole, key=lambda one: whole[one]):
+        found[name] = max(least[name], min(whole[name], free // (len(whole) - len(found))))
+        free -= found[name]
+    return found
+
+
+def _two_lines(text: str, width: int) -> str:
+    lines = wrap(text, width)
+    return "\n".join(lines if len(lines) < 3 else [lines[0], f"{lines[1][: width - 1]}…"])
+
+
 def _write_table(
-    out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str]
+    out: OutputWrapper,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    spare: Sequence[str],
+    names: Sequence[str],
 ) -> None:
     """Numbers are right-aligned and never wrapped; an empty list is one sentence."""
     if not rows:
@@ -108,14 +146,18 @@ def _write_table(
         return
     terminal = out.isatty()
     console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
-    columns = fitting(columns, rows, spare, console.width)
+    columns = fitting(columns, rows, spare, console.width, names)
+    widths = _widths(columns, rows, names, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = type(rows[0][column]) is int
         side: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(column.replace("_", " "), justify=side, overflow="fold", no_wrap=number)
+        table.add_column(
+            column.replace("_", " "), justify=side, overflow="fold", no_wrap=number, width=widths.get(column)
+        )
     for row in rows:
-        table.add_row(*(escape(_cell(column, row[column])) for column in columns))
+        cells = ((column, _cell(column, row[column])) for column in columns)
+        table.add_row(*(escape(_two_lines(text, widths[name]) if name in widths else text) for name, text in cells))
     with console.capture() as text:
         console.print(table)
     out.write("\n".join(line.rstrip() for line in text.get().splitlines()))

@@ -8,6 +8,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext
 
 from vendors.models.vendors import Credential, Vendor
 
@@ -61,5 +62,8 @@ class Price(models.Model):
         constraints = [models.CheckConstraint(condition=Q(per_unit__gte=0, per_message__gte=0), name="price_positive")]
 
     def __str__(self) -> str:
-        more = f" + {self.per_message.normalize():f} a message" if self.per_message else ""
-        return f"{self.per_unit.normalize():f}{more} {self.currency} from {self.since}"
+        facts = {"unit": f"{self.per_unit.normalize():f}", "currency": self.currency, "day": self.since}
+        if not self.per_message:
+            return gettext("%(unit)s %(currency)s from %(day)s") % facts
+        facts["message"] = f"{self.per_message.normalize():f}"
+        return gettext("%(unit)s + %(message)s a message %(currency)s from %(day)s") % facts

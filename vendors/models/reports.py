@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db import models
+from django.utils.translation import gettext
 
 from vendors.models.vendors import Credential, EncryptedJSONField, Vendor
 
@@ -23,7 +24,7 @@ class ReportKey(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return f"report key {self.pk}"
+        return gettext("report key %(key)s") % {"key": self.pk}
 
 
 class ReportCount(models.Model):

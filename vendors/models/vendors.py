@@ -18,6 +18,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext
 
 
 def _fernet() -> MultiFernet:
@@ -259,7 +260,7 @@ class Usage(models.Model):
         indexes = [models.Index(fields=["vendor", "until"], name="usage_vendor_until")]
 
     def __str__(self) -> str:
-        return f"{self.units} at {self.at}"
+        return gettext("%(units)s at %(at)s") % {"units": self.units, "at": self.at}
 
 
 class Minute(models.Model):

@@ -21,7 +21,8 @@ REPORTED = ("delivered", "bounced")  # of those accepted
 COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
 # What jobs are looked up by (document 000: sponsor, status, date) stays on the narrowest terminal.
 ENDS = ("suppressed", "expired", "refused", "in_doubt")
-SPARE = ("in_flight", *ENDS, "waiting", "accepted", "next", "in_words", "vendor", "size")
+SPARE = ("in_flight", *ENDS, "waiting", "accepted", "in_words", "next", "vendor", "size")
+NAMES = ("sponsor", "campaign", "vendor")
 
 
 class Command(BaseCommand):
@@ -42,7 +43,7 @@ class Command(BaseCommand):
         which = Q() if options["children"] else job_commands.whole(options)
         jobs = self._jobs(job_commands.looked_up_jobs(options).filter(which))
         columns = [name for name in COLUMNS if name != "parent" or not which]
-        write_rows(self.stdout, _facts(jobs[:limit]), options["json"], columns, SPARE)
+        write_rows(self.stdout, _facts(jobs[:limit]), options["json"], columns, SPARE, NAMES)
         if not options["json"] and limit and (total := jobs.count()) > limit:
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 

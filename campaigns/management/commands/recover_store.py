@@ -11,6 +11,7 @@ from django.utils.timezone import is_naive, make_aware
 from campaigns.failover import recovery
 from campaigns.management.job_commands import confirm
 from vendors.history import Actor
+from vendors.instants import in_utc
 from vendors.management.arguments import person
 from vendors.management.output import tell
 
@@ -63,6 +64,7 @@ def _time(word: str | None) -> datetime | None:
         return None
     try:
         found = parse_datetime(word)
+        found = in_utc(found) if found and found.tzinfo else found
     except ValueError:
         found = None
     if found is None:

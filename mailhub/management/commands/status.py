@@ -99,26 +99,26 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join([row.ends, *row.apart]))
-        problems = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
+        reasons = [one for one in (*row.stopped, row.trouble) if one and one not in row.ends]  # once is enough
+        problems = [f"last error: {one}" if one == row.trouble else one for one in reasons]
         problems += filter(None, [row.refused_reports])
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
     late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated)]
-    return Group(*halted, *late, Text(_headline(seen, found)), table)
+    return Group(*halted, *late, Text(_headline(seen, found, width)), table)
 
 
-def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
+def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:
     at_work = "the broker does not answer" if found.lost else f"{len(found.names)} workers"
     if found.unread:
         rest = len(found.unread) - NAMED
         at_work += f" (no worker reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
-    return (
-        f"{timezone.localtime(seen.at):%H:%M:%S}  {_streams(seen)}, {seen.waiting:,} messages wait; "
-        f"today {seen.today['accepted']:,} sent, {seen.today['refused']:,} failed; "
-        f"{seen.attention:,} need attention; {at_work}"
-    )
+    at, today = f"{timezone.localtime(seen.at):%H:%M:%S}", seen.today
+    now = f"{_streams(seen)}, {seen.waiting:,} messages wait; {seen.attention:,} need attention; {at_work}"
+    done = f"today {today['accepted']:,} sent, {today['refused']:,} failed"
+    return f"{at}  {now}; {done}" if width >= NARROW else f"{at}  {now}\n{' ' * len(at)}  {done}"
 
 
 def _streams(seen: dashboard.Dashboard) -> str:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
@@ -117,7 +117,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "template": contents.template(draft),
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
-        "left_out": facts.get("total", 0),
+        "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: what is wrong is the list as a whole
     }
     if facts.get("good"):
         context |= preview.context(request, draft, 1)
@@ -127,6 +127,8 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             costs = contents.estimate(draft).items()
             context["units"] = _units(facts)
             context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
+            if any(one and one.end.ends_at and not one.end.obstacle for _name, one in costs):
+                context["zone_of_calls"] = timezone.get_current_timezone_name()
         except preview.FAULTS as fault:
             context["obstacle"] = str(fault)
     return show(request, "check", draft, context)
@@ -145,11 +147,17 @@ def _vendor(draft: Draft) -> Vendor | None:
         return None
 
 
-def _night(vendor: Vendor) -> tuple[datetime, ZoneInfo] | None:
-    """When the vendor's next night begins, in its zone."""
-    zone = ZoneInfo(vendor.time_zone)
-    found = nightly.coming(vendor, (), timezone.now())
-    return (found.at.astimezone(zone), zone) if found else None
+def _night(vendor: Vendor) -> tuple[str, datetime, ZoneInfo] | None:
+    """Which night the vendor's next one is, and when it begins, in its zone."""
+    zone, now = ZoneInfo(vendor.time_zone), timezone.now()
+    found = nightly.coming(vendor, (), now)
+    if found is None:
+        return None
+    at = found.at.astimezone(zone)
+    ahead = (at.date() - now.astimezone(zone).date()).days
+    if ahead > 1:
+        return _("The night of %(day)s") % {"day": formats.date_format(at, "l")}, at, zone
+    return _("Tomorrow night") if ahead == 1 else _("Tonight"), at, zone
 
 
 @require_POST

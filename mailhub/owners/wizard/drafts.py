@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 
-from campaigns import labels
+from campaigns import labels, stored_texts
 from campaigns.drafts import checking, copying, keeping, sending
 from campaigns.intake import BadInput
 from campaigns.models import Draft
@@ -201,9 +201,10 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     text = ngettext(
         "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
     )
-    messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})
-    if campaign.why_paused:
-        messages.warning(request, _("It waits: %(reason)s") % {"reason": campaign.why_paused})
+    if why := stored_texts.in_language(campaign.why_paused):
+        messages.warning(request, _("It waits: %(reason)s") % {"reason": why})
+    else:
+        messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})
     try:
         return redirect(reverse("campaign", args=[campaign.pk]))
     except NoReverseMatch:

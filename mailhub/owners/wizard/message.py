@@ -56,7 +56,7 @@ class MessageForm(forms.Form):
         by += [
             (
                 f"route:{one.pk}",
-                _("Route %(name)s (%(channel)s)") % {"name": one.name, "channel": one.get_channel_display()},
+                _("Route %(name)s (%(channel)s)") % {"name": one.name, "channel": _(one.get_channel_display())},
             )
             for one in self.routes
         ]
@@ -241,7 +241,7 @@ def _page(
         "sponsor": sponsor,
         "form": form,
         "faults": faults,
-        "templates": contents.offered_templates(sponsor),
+        "templates": contents.offered_templates(sponsor, more.get("template")),
         "template_is": draft is not None and contents.template(draft) is not None and "template" not in request.GET,
         "files": keeping.files_of(draft) if draft else (),
         "fields": [f"{{{{ {name} }}}}" for name in shown],

@@ -1,6 +1,7 @@
 """Letters of a draft as their recipients will see them, and a test to oneself; made by the code that sends."""
 
 import base64
+import re
 from typing import Any
 
 from django.contrib import messages
@@ -24,6 +25,12 @@ from vendors.printing import previews as printed
 
 # Nothing in a letter runs, and nothing is asked from anywhere: a preview is no opening.
 POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
+# An image of another server, in a tag or its style: the policy above keeps it away.
+REMOTE = re.compile(
+    r"<(?!script\b|iframe\b)[^<>]*\s(?:src|srcset|background)\s*=\s*(?:[\"']\s*)?(?:https?:)?//"
+    r"|url\(\s*(?:[\"']\s*)?(?:https?:)?//",
+    re.IGNORECASE,
+)
 LOOKS = ("", "phone", "dark")
 FAULTS = (BadInput, TemplateError, NotEntitled)
 
@@ -47,6 +54,7 @@ def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
         except FAULTS as error:
             return {**shown, "fault": str(error)}
         shown["letter"] = letter
+        shown["leaves_out"] = draft.is_html and REMOTE.search(letter.body) is not None
         if draft.channel == Vendor.Channel.SMS:
             shown["segments"] = segments(letter.body)
         shown["before"], shown["after"] = number > 1, number < most

@@ -37,6 +37,7 @@ def progress(request: HttpRequest, draft: Draft) -> HttpResponse:
 def _found(draft: Draft) -> dict[str, Any]:
     facts = draft.found
     context: dict[str, Any] = {"facts": facts, "most": settings.LIST_BYTES, "needed": _needed(draft)}
+    context["megabytes"] = settings.LIST_BYTES / 1_000_000
     if facts:
         context["problems"] = [{"row": row, "text": text} for row, text in facts["problems"]]
         context["whole"] = not facts["good"] and not facts["rows"]  # the list as a whole is bad

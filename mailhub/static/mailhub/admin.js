@@ -4,10 +4,12 @@
 const CHOSEN = ".pick:checked"; // a new answer would untick it
 const POLLS = '[hx-trigger*="every"]';
 
-// While the server does not answer, a layer over the page says so. Polling goes on below it.
+// While the server does not answer, a layer over the page says so. Polling goes on below it; but whoever is logged out
+// has to log in elsewhere, so then nothing is asked until they come back to this page, and one thing when they do.
 const clock = document.querySelector("#as-of time");
 let shown = clock ? clock.textContent : `${new Date().toISOString().slice(11, 19)} UTC`;
 let layer = null;
+let back = false;
 
 // What this script says, in the language of the page (mailhub/languages.py).
 const texts = JSON.parse(document.getElementById("texts")?.textContent || "{}");
@@ -40,13 +42,17 @@ function freeze(status, login) {
   layer.setAttribute("role", "alert");
   layer.dataset.status = status;
   layer.before = before;
+  layer.since = performance.now();
   layer.append(box);
   document.body.append(layer);
   document.getElementById("container").inert = true;
+  back = false;
   if (link) link.focus();
 }
 
-function thaw(asOf) {
+// An answer to what was asked before the layer came says nothing about what is now.
+function thaw(asOf, asked) {
+  if (layer && asked < layer.since) return;
   if (asOf) shown = asOf;
   if (asOf && clock) clock.textContent = asOf;
   if (!layer) return;
@@ -73,9 +79,14 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const polled = event.target;
   if (!polled.matches(POLLS)) return;
   const fold = polled.closest("details");
-  const busy = polled.querySelector(CHOSEN) || (fold && !fold.open) || performance.now() < (until.get(polled) || 0);
-  if (document.hidden || (busy && !layer)) event.preventDefault();
+  const closed = fold && !fold.open;
+  const busy = polled.querySelector(CHOSEN) || performance.now() < (until.get(polled) || 0);
+  const loggedOut = layer && layer.dataset.status === "401";
+  if (document.hidden || closed || (loggedOut && !back) || (busy && !layer)) event.preventDefault();
+  else back = false;
 });
+window.addEventListener("focus", () => { back = true; });
+document.addEventListener("visibilitychange", () => { back = !document.hidden; });
 document.addEventListener("htmx:configRequest", ({ detail: { elt, headers } }) => {
   if (tags.has(elt)) headers["If-None-Match"] = tags.get(elt);
 });
@@ -101,7 +112,7 @@ document.addEventListener("htmx:responseError", (event) => {
   const { xhr } = event.detail;
   if (!saysItself(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
 });
-document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of")); });
+document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of"), began.get(xhr)); });
 
 // Selection of rows. Django's script knows only the rows of the first answer.
 document.addEventListener("change", (event) => {

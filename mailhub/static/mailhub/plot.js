@@ -18,7 +18,7 @@ function series(shown) {
   const limits = shown.vendors.map((one, n) => ({
     label: say("{vendor} limit", { vendor: one.name }), class: "limit", stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
   }));
-  return [{}, ...lines, ...limits];
+  return [{ label: say("Time") }, ...lines, ...limits];
 }
 
 function data(shown) {

@@ -1,18 +1,25 @@
 """Texts that code stores or compares in English, and pages show in another language.
 
-They stand where they are made as well; here they are named for the catalogue. A sentence with something filled in is
-known by its form. What is not named here is shown as it is.
+They stand where they are made, too. One with something filled in is known by its form; what is not here stays as it is.
 """
 
 import re
 from functools import cache
 
 from django.conf import settings
+from django.utils import formats
 from django.utils.translation import get_language, gettext, gettext_noop
+
+from campaigns import stored_forms
+from campaigns.stored_description_faults import DESCRIPTION_FAULTS, OR
+from campaigns.stored_faults import FAULTS
+from campaigns.stored_findings import FINDINGS
+from campaigns.stored_histories import BREACHES, DECIDED
+
+FORMS = (*stored_forms.FORMS, *(one for one in (*FAULTS, *DECIDED, *BREACHES) if "%(" in one))
 
 FIXED = (
     gettext_noop("Any"),
-    gettext_noop("what it costs is not known: the vendor's settings or its secret are not complete"),
     gettext_noop("Rendered"),
     gettext_noop("Ready"),
     gettext_noop("Enqueued"),
@@ -91,7 +98,6 @@ FIXED = (
     gettext_noop("The list must be checked once more."),
     gettext_noop("No row of the list can be sent."),
     gettext_noop("it is open by whom it is sent: choose that with the message"),
-    gettext_noop("an e-mail needs a subject"),
     gettext_noop("there is no text yet"),
     gettext_noop("the file is empty"),
     gettext_noop("there is no header: the first row must name the columns"),
@@ -181,101 +187,10 @@ FIXED = (
     gettext_noop("every job that is not final has been moved within its deadline"),
     gettext_noop("each doubt that the vendor can settle waits for its turn"),
 )
-FORMS = (
-    gettext_noop("row %(row)s: %(why)s"),
-    gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
-    gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
-    gettext_noop("%(name)s is empty, and the template shows it"),
-    gettext_noop("%(count)s rows of the list are bad: correct them, or leave them out."),
-    gettext_noop("there is no recipient %(number)s"),
-    gettext_noop("there is no column %(name)s: after the address there may be %(known)s"),
-    gettext_noop("there is no column %(name)s for files; the columns after the first are %(known)s"),
-    gettext_noop("there is no column %(name)s"),
-    gettext_noop("the time to send at, %(when)s is past"),
-    gettext_noop("the time to send at, %(when)s is more than ten years ahead"),
-    gettext_noop("the lists of %(sponsor)s's drafts are too large together: delete some drafts"),
-    gettext_noop("%(sponsor)s has %(most)s drafts: delete some that nobody needs"),
-    gettext_noop("column %(column)s: byte %(byte)s at position %(position)s of the file is not UTF-8; %(advice)s"),
-    gettext_noop("byte %(byte)s at position %(position)s of the file is not UTF-8; %(advice)s"),
-    gettext_noop("the file is not in the encoding %(name)s; %(advice)s"),
-    gettext_noop("the files of each letter have %(size)s bytes; %(most)s are the most"),
-    gettext_noop("a campaign may have %(number)s files, and %(size)s bytes of them"),
-    gettext_noop("two files are called %(name)s"),
-    gettext_noop("sending hours %(hours)s must look like 08:00-20:00"),
-    gettext_noop("sending hours %(hours)s are no hours"),
-    gettext_noop("a letter that needs no approval has one recipient, not %(count)s"),
-    gettext_noop("campaigns of %(sponsor)s wait for approval, so it must be known who asks for this one"),
-    gettext_noop("%(count)s recipients are too many"),
-    gettext_noop("the campaign's name must have 1 to %(most)s characters"),
-    gettext_noop("there were %(count)s recipients when they were checked, and %(stored)s after"),
-    gettext_noop("the %(what)s has a NUL character in it"),
-    gettext_noop("there is no header: the first row holds the address %(name)s"),
-    gettext_noop("it has more than %(most)s addresses, which are too many at once"),
-    gettext_noop("the test-send: %(why)s"),
-    gettext_noop("a sponsor may have %(most)s: delete some; those that nobody refers to go after 30 days"),
-    gettext_noop("the file is a zip file, but no XLSX spreadsheet: it has no %(path)s"),
-    gettext_noop("a cell is larger than %(most)s characters"),
-    gettext_noop("a cell of the spreadsheet is larger than %(most)s characters"),
-    gettext_noop("the spreadsheet has more than %(most)s bytes of cells"),
-    gettext_noop("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV"),
-    gettext_noop("row %(row)s comes after row %(before)s"),
-    gettext_noop("there is no place for %(name)s"),
-    gettext_noop("the HTML shows no cid:%(name)s"),
-    gettext_noop("the HTML shows cid:%(name)s, and there is no such image"),
-    gettext_noop("the header %(name)s is mailhub's own"),
-    gettext_noop("the header %(name)s is there twice"),
-    gettext_noop("... and %(count)s more; %(total)s problems in all"),
-    gettext_noop("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'"),
-    gettext_noop("column %(column)s has the same name as column %(before)s: %(name)s"),
-    gettext_noop("column %(column)s is called %(name)s: that is the name of the first column in every template"),
-    gettext_noop("column %(column)s is not blank, and has no name in the header"),
-    gettext_noop("%(count)s cells, but the header has %(width)s"),
-    gettext_noop("%(count)s cell, but the header has %(width)s"),
-    gettext_noop("there is no header: the first row holds the recipient %(name)s"),
-    gettext_noop("the template needs %(names)s; the columns are %(known)s"),
-    gettext_noop("%(address)s is not an e-mail address: %(why)s"),
-    gettext_noop("%(number)s is not a phone number: %(why)s"),
-    gettext_noop(
-        "time_zone: %(name)s is no time zone of the IANA list; write it like Europe/London, or leave it empty"
-    ),
-    gettext_noop("the same recipient as in row %(row)s: %(name)s"),
-    gettext_noop("the file has %(size)s bytes; %(most)s are the most"),
-    gettext_noop("the field %(name)s is missing"),
-    gettext_noop("the spreadsheet is damaged: %(why)s"),
-    gettext_noop("the spreadsheet cannot be read: %(why)s"),
-    gettext_noop("%(sponsor)s may not use %(credential)s; to allow it: %(command)s"),
-    gettext_noop("the topic %(title)s is archived: choose another one, or have it restored"),
-    gettext_noop("%(name)s has not the permission to approve campaigns"),
-    gettext_noop("%(name)s has asked for it: another person approves it"),
-    gettext_noop("it is not as it was when its approval was asked for: %(what)s"),
-    gettext_noop("campaign %(campaign)s was %(verdict)s at %(when)s already"),
-    gettext_noop("waits for approval: %(name)s has asked for it, and somebody else decides (approve_campaign)"),
-    gettext_noop("waits for approval, asked for by %(name)s; then it stays paused: %(why)s"),
-    gettext_noop("waits for approval, asked for by %(name)s"),
-    gettext_noop("refused by %(name)s; it never goes out"),
-    gettext_noop("its first %(count)s of %(size)s are called; %(sums)s"),
-    gettext_noop("job %(job)s is stopped already"),
-    gettext_noop("job %(job)s stopped: no new call starts"),
-    gettext_noop("job %(job)s sends %(what)s"),
-    gettext_noop("job %(job)s dispatched"),
-    gettext_noop("job %(job)s is paused already: %(why)s"),
-    gettext_noop("job %(job)s's campaign paused: no new call starts until it is resumed"),
-    gettext_noop("job %(job)s's campaign goes on"),
-    gettext_noop("job %(job)s is not paused"),
-    gettext_noop("somebody else has just decided about job %(job)s: look again"),
-    gettext_noop("job %(job)s is still being finalised; try again in a moment"),
-    gettext_noop("there is no template %(name)s"),
-    gettext_noop("%(name)s cannot be read: %(why)s"),
-    gettext_noop("%(name)s has %(size)s bytes; %(most)s are the most"),
-    gettext_noop("%(name)s should be a number"),
-    gettext_noop("%(name)s is not a time zone; for example Europe/London"),
-    gettext_noop("%(name)s had %(size)s bytes when it was checked, and others after"),
-    gettext_noop("%(kind)s is not the type of a file, like application/pdf"),
-    gettext_noop("something went wrong that should not have (%(error)s). Nothing was sent. Please try again."),
-)
 
 
-SENTENCES = {"why", "advice"}  # what is filled in, and is a text of its own
+SENTENCES = {"why", "advice", "decision", "status", "state"}  # what is filled in, and is a text of its own
+GROUPED = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def in_language(text: str) -> str:
@@ -286,19 +201,120 @@ def in_language(text: str) -> str:
         return known
     if "\n" in text:  # problems, each on a line
         return "\n".join(map(in_language, text.split("\n")))
-    for form, pattern in _patterns():
+    return _by_form(FORMS, text)
+
+
+def _by_form(forms: tuple[str, ...], text: str) -> str:
+    for form, pattern in _patterns(forms):
         if found := pattern.fullmatch(text):
-            given = found.groupdict()
-            return gettext(form) % (given | {name: in_language(given[name]) for name in SENTENCES & given.keys()})
+            return gettext(form) % {name: _filled(name, one) for name, one in found.groupdict().items()}
+    return text
+
+
+def _filled(name: str, text: str) -> str:
+    if name in SENTENCES:
+        return in_language(text)
+    if name == "fault":  # of a vendor's description
+        return _by_form(DESCRIPTION_FAULTS, text)
+    if name == "either":
+        return text.replace(" or ", f" {gettext(OR)} ")
+    if name == "losses":  # of each vendor one
+        return "; ".join(map(in_language, re.split("(?<= messages); ", text)))
+    if name == "sums":  # 1,480 accepted, 20 refused
+        return ", ".join(" ".join(_filled("", gettext(one)) for one in sum_.split(" ", 1)) for sum_ in text.split(", "))
+    return formats.number_format(int(text.replace(",", "")), force_grouping=True) if GROUPED.fullmatch(text) else text
+
+
+REASON, BY = gettext_noop("%(decision)s. Reason: %(typed)s"), gettext_noop("%(decision)s by %(person)s")
+VALUES = {"none": "no value", "True": "yes", "False": "no"}  # as forms and commands have them
+
+
+def of_history(text: str) -> str:
+    """An entry of a history in the language of the page: what was decided or changed, by whom, and why."""
+    if get_language() == settings.LANGUAGE_CODE:
+        return text
+    what, _, typed = text.partition(". Reason: ")
+    done, _, person = what.rpartition(" by ")
+    if done and " " not in person and (said := _changes(done)) != done:
+        what = gettext(BY) % {"decision": said, "person": person}
+    else:
+        what = _changes(what)
+    return gettext(REASON) % {"decision": what, "typed": typed} if typed else what
+
+
+def _changes(text: str) -> str:
+    """Several, each of which is known or gives the old and new values of fields."""
+    if "→" not in text and (known := in_language(text)) != text:
+        return known
+    return "; ".join(map(_change, text.split("; ")))
+
+
+def _change(text: str) -> str:
+    row, colon, fields = text.partition(": ")
+    if colon and "→" in fields and (row_named := _row(row)) != row:
+        return f"{row_named}: {', '.join(map(_change, fields.split(', ')))}"
+    before, arrow, after = text.partition(" → ")
+    if not arrow:
+        return in_language(text)
+    label, value = _label(before)
+    return f"{label} {_value(value)} → {_value(after)}" if label else text
+
+
+def _row(text: str) -> str:
+    """A row of another table that is named before its fields."""
+    if (known := in_language(text)) != text:
+        return known
+    label, name = _label(text)
+    return f"{label} {name}" if label and name else text
+
+
+def _label(text: str) -> tuple[str, str]:
+    """The name that it begins with, in the language of the page, and the rest; ("", text): it is not known."""
+    parts = text.split(" ")
+    for count in range(len(parts), 0, -1):
+        name = " ".join(parts[:count])
+        if (said := gettext(name)) != name:
+            return said, " ".join(parts[count:])
+    return "", text
+
+
+def _value(text: str) -> str:
+    return gettext(VALUES.get(text, text)) if text in (*VALUES, "as the installation") else text
+
+
+NESTED = {"why", "mails", "good", "bad"}
+
+
+def of_finding(text: str) -> str:
+    """What the DNS says, in the language of the page. Its forms are too common to be looked for in other texts."""
+    if get_language() == settings.LANGUAGE_CODE or (known := gettext(text)) != text:
+        return text if get_language() == settings.LANGUAGE_CODE else known
+    for form, pattern in _patterns(FINDINGS):
+        if found := pattern.fullmatch(text):
+            facts = found.groupdict().items()
+            return gettext(form) % {name: of_finding(one) if name in NESTED else one for name, one in facts}
+    for between in ("; ", ": "):  # several faults; a name and what is wrong there
+        if between in text:
+            return between.join(map(of_finding, text.split(between)))
     return text
 
 
 @cache
-def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    parts = [(form, re.split(r"%\((\w+)\)s", form)) for form in FORMS]
+def _patterns(of: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
+    parts = sorted(((form, re.split(r"%\((\w+)\)s", form)) for form in of), key=_said, reverse=True)
     return [(form, re.compile("".join(_part(n, one) for n, one in enumerate(some)), re.DOTALL)) for form, some in parts]
 
 
+def _said(form: tuple[str, list[str]]) -> tuple[bool, int]:
+    """Of two forms that a text has, one that begins with its own words is meant, and then one that says more."""
+    return bool(form[1][0]), sum(map(len, form[1][::2]))
+
+
+KINDS = {"count": "[0-9,]+", "setting": "[a-z0-9_]+", "domain": r"\S+", "hosts": r"(?:\S+, )*\S+(?: and \S+)?"}
+
+
 def _part(number: int, text: str) -> str:
-    """The odd ones are names of what is filled in."""
-    return f"(?P<{text}>.+?)" if number % 2 else re.escape(text)
+    """The odd ones are names of what is filled in; a count or an id is never what somebody typed."""
+    if not number % 2:
+        return re.escape(text)
+    return f"(?P<{text}>{'[0-9,]+' if text.endswith('_id') else KINDS.get(text, '.+?')})"
