@@ -89,7 +89,6 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
-FEW = 16  # calls at once: a transaction for more is mostly paid for, and nothing was gained by waiting for all of them
 GATHER_MOST = 0.02  # seconds that an answer, and ten times as many that a freed connection, waits for the others
 Said = NotSent | InDoubt
 
@@ -157,7 +156,7 @@ class CallPool:
     @property
     def _gathers(self) -> bool:
         """Whether a call takes less time than storing its answer: then a wait for those on their way is a short one."""
-        return self.size <= FEW and self._took < self._storing
+        return self._took < self._storing
 
     async def wait_for_free(self) -> None:
         """Waits until so many connections are free that they are worth a claim; not for long."""
