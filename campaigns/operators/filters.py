@@ -17,7 +17,7 @@ from campaigns import labels, progress
 from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
-from campaigns.reports.campaign_rows import CALLED
+from campaigns.reports.campaign_rows import CALLED_OR_CUT
 from vendors.instants import FIRST, LAST, in_utc
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
@@ -38,7 +38,7 @@ OF_STATUS = f"""(
 HELD = f"""campaigns_job.id = ANY(ARRAY(
     WITH {progress.SHUT}
     SELECT coalesce(j.parent_id, j.id) FROM (SELECT DISTINCT vendor_id AS id FROM shut) v CROSS JOIN LATERAL (
-        {" UNION ALL ".join(OF_STATUS.format(status=one.value) for one in CALLED)}
+        {" UNION ALL ".join(OF_STATUS.format(status=one.value) for one in CALLED_OR_CUT)}
     ) j WHERE j.credential_id IN (SELECT id FROM shut)
     UNION ALL SELECT j.id FROM (
         SELECT id FROM campaigns_campaign WHERE paused_at IS NOT NULL ORDER BY id DESC LIMIT {MOST_HELD}
