@@ -29,7 +29,7 @@ from psycopg.rows import TupleRow
 
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
-from campaigns.lifecycle import tells_locked
+from campaigns.lifecycle import LOCKED_BRIEFLY, tells_locked
 from campaigns.loop_thread import T, cut_off
 from campaigns.suppression.recent import RecentSuppressions
 from vendors import redis_clients
@@ -39,8 +39,7 @@ from vendors.limits.throttle import AsyncThrottle
 
 KEPT = 60.0  # seconds that they are kept without use
 CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process
-LOCKED_MOST = "200ms"  # for which a statement waits, with a connection that others need, for what somebody has locked;
-LOCKED_SECONDS = 0.2  # then it is tried again
+LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
@@ -127,7 +126,7 @@ class Connections:
     """The connections of one process, used by all its streams: claims; results, which must not wait behind those."""
 
     def __init__(self) -> None:
-        self.claims, self.results = SharedRows(CLAIMING, LOCKED_MOST), SharedRows(RECORDING)
+        self.claims, self.results = SharedRows(CLAIMING, LOCKED_BRIEFLY), SharedRows(RECORDING)
         self.attachments = AttachmentCache(self.claims)
         self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # the last used is last

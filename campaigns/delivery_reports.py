@@ -29,7 +29,6 @@ from vendors.adapters.reports import Reported
 log = logging.getLogger(__name__)
 
 MOST = 10_000  # events in one request
-LOCKED_MOST = "5s"  # for which reports wait for a lock: who reports asks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def take_together(
     strange: set[tuple[UUID, int]] = set()
     early = 0
     with transaction.atomic():
-        lifecycle.wait_at_most(LOCKED_MOST)
+        lifecycle.wait_at_most()  # who reports asks again
         accepted: set[int] = set()
         ours = [_ours(of, batch, strange, accepted) for batch in batches(known)]
         # Of all batches at once: jobs are locked in the order of their ids.

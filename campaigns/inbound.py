@@ -26,6 +26,7 @@ from campaigns.phone_numbers import e164
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.adapters.reports import InboundText
+from vendors.instants import in_utc
 from vendors.models import Credential, Vendor
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> Inbo
         "to": to,
         "text": _stored(one.text),
         "command": command_of(one.text, identity).value,
-        "at": one.at,
+        "at": one.at and in_utc(one.at),
     }
     with connection.cursor() as cursor:
         cursor.execute(ONE_SENDER, [sender])

@@ -26,7 +26,8 @@ from psycopg.errors import LockNotAvailable
 from campaigns import failpoints, merging
 
 Returned = TypeVar("Returned")
-LOCKED_MOST = "5s"  # for which a task that comes again waits for a lock
+# How long a lock is waited for: by those who come again, and by those for whom others wait meanwhile.
+LOCKED_MOST, LOCKED_BRIEFLY = "5s", "200ms"
 
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
@@ -84,13 +85,13 @@ def free(job_ids: Iterable[int]) -> list[int]:
         return [job_id for (job_id,) in cursor.fetchall()]
 
 
-def wait_at_most(span: str = LOCKED_MOST) -> None:
+def wait_at_most(span: str = "") -> None:
     """For each lock, in this transaction: for tasks that come again, as a thread that waits does nothing else.
 
-    span: as PostgreSQL writes it, "5s".
+    span: as PostgreSQL writes it, "1s"; LOCKED_MOST if it is empty.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [span])
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [span or LOCKED_MOST])
 
 
 @contextmanager
@@ -105,12 +106,19 @@ def tells_locked() -> Iterator[None]:
         raise error.__cause__ from None
 
 
+@contextmanager
+def passes_locked() -> Iterator[None]:
+    """Ends the block, and nothing else, where it has waited for a lock for as long as it may: it is swept for, too."""
+    with suppress(LockNotAvailable), tells_locked():
+        yield
+
+
 def unless_locked(function: Callable[..., Returned], *args: Any) -> Returned | None:
     """What the function returns; None if it would have waited for a lock for more than LOCKED_MOST, which undoes it.
 
     For tasks whose work the sweep does, too: many pass such a lock within milliseconds, some keep it for an hour.
     """
-    with suppress(LockNotAvailable), tells_locked(), transaction.atomic():
+    with passes_locked(), transaction.atomic():
         wait_at_most()
         return function(*args)
     return None
@@ -208,6 +216,11 @@ GROUPS: dict[str, tuple[Status, ...]] = {
 # has left none. Of a parent its status says the same: it is P_FINISHED only if no child of it is so.
 CALLED = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")  # or with an end of its own
 CUT_SHORT = Q(status=S.LOGGED, stopped_at__isnull=False, size__gt=CALLED)
+
+
+def sql_list(statuses: Iterable[Status]) -> str:
+    """As literals: the planner walks an index in order by them, and knows how many rows they have."""
+    return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
 def in_group(name: str, among: Container[Status] = Status) -> Q:

@@ -10,6 +10,7 @@ from campaigns.message_events import ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from vendors.adapters.reports import Reported
+from vendors.instants import in_utc
 
 LONGEST = 255  # characters that the columns hold
 MOST_CODE = 20  # likewise
@@ -61,7 +62,7 @@ def read(reported: Reported, now: datetime) -> Report | None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind, happened = MEANINGS[reported.kind]
-    at = max(EARLIEST, min(reported.at, now + AHEAD))
+    at = max(EARLIEST, min(in_utc(reported.at), now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
     if reported.kind == "refused":
         report = replace(report, refusal=ground_truth.refusal_code(_stored(reported.code)))

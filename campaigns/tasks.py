@@ -36,7 +36,7 @@ from campaigns.drafts import keeping
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files, uploads
-from campaigns.lifecycle import tells_locked, unless_locked
+from campaigns.lifecycle import passes_locked, tells_locked, unless_locked
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
 from campaigns.routes import moving
@@ -126,7 +126,7 @@ def _sent(sent: sending.Sent, logged: bool) -> None:
         return
     job = finalizer.look_at(sent.job_id)
     if logged:
-        with suppress(LockNotAvailable), tells_locked():
+        with passes_locked():
             announce(finalizer.ended_by(job))
     if not sent.ours or _is_stopping():
         return
@@ -137,7 +137,7 @@ def _sent(sent: sending.Sent, logged: bool) -> None:
     )
     queue = queue_of(job.vendor__slug)
     if sent.left and job.campaign__routed:
-        with suppress(LockNotAvailable), tells_locked():
+        with passes_locked():
             notify_vendors(moving.reroute(job.parent or job.id).vendors)
     if sent.until is not None:
         dispatcher.notify_queue(job.vendor, queue, eta=sent.until)

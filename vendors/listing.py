@@ -1,16 +1,19 @@
 """Base classes for the admin's lists: restricted look-ups, read-only rows, a paginator for large tables."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import get_fields_from_path
 from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
 from django.contrib.auth.models import Permission
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.db import models
+from django.db import DataError, models, transaction
 from django.db.models import Model
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import Media
@@ -20,6 +23,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
+
+from vendors.instants import checked
 
 COUNTED = 10_000  # rows; those after them are found by filters
 
@@ -102,6 +107,17 @@ class StoredInEnglish(admin.ModelAdmin):
             return super().log_deletions(*args)
 
 
+class MomentField(forms.SplitDateTimeField):
+    """A time in the current zone. One that could not be read, or not be shown in every zone, is a wrong one."""
+
+    def compress(self, data_list: Any) -> datetime | None:
+        found = super().compress(data_list)
+        try:
+            return found and checked(found)
+        except ValueError:
+            raise ValidationError(self.error_messages["invalid_date"], code="invalid_date") from None
+
+
 class PlainForms(admin.options.BaseModelAdmin):
     """Forms that need no scripts: the browser's own fields for dates and times, boxes where several may be chosen.
 
@@ -112,7 +128,7 @@ class PlainForms(admin.options.BaseModelAdmin):
         models.DateField: {"widget": forms.DateInput(DATE, DATE_FORMAT)},
         models.TimeField: {"widget": forms.TimeInput(TIME, TIME_FORMAT)},
         models.DateTimeField: {
-            "form_class": forms.SplitDateTimeField,
+            "form_class": MomentField,
             "widget": forms.SplitDateTimeWidget(None, DATE_FORMAT, TIME_FORMAT, DATE, TIME),
         },
         models.ManyToManyField: {"widget": forms.CheckboxSelectMultiple({"class": "boxes"})},
@@ -154,6 +170,14 @@ class OfOthers(PlainForms, StoredInEnglish):
         for one in found:
             one.template = TABLE if isinstance(one, admin.TabularInline) else one.template
         return found
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """An offset that Django reads and PostgreSQL refuses, or a year without a next one, is a wrong look-up."""
+        try:
+            with transaction.atomic():
+                return super().get_changelist_instance(request)
+        except (DataError, ValueError, OverflowError) as why:
+            raise IncorrectLookupParameters from why
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return [self._shown(one) for one in super().get_list_display(request)]

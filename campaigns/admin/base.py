@@ -59,7 +59,7 @@ class CreatedFilter(admin.ListFilter):
         first, last = (str(self.used_parameters[name]) for name in self.names)
         try:
             since, until = filters.days(first, last)
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             return None, None, str(error)
         if since and until and since >= until:
             return None, None, filters.REVERSED % {"first": first, "last": last}

@@ -93,7 +93,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     fault = ""
     try:
         look = _look(request)
-    except (ValueError, OverflowError) as why:
+    except ValueError as why:
         look, fault = DoubtLook(sponsor_ids_of(request.user)), str(why)
     found = causes.of(look, _texts(request))
     number = sum(cause.messages for cause in found)

@@ -90,7 +90,7 @@ class JobFilter:
         for check in (self._status, self._span):
             try:
                 check()
-            except (ValueError, OverflowError) as error:
+            except ValueError as error:
                 found.append(str(error))
         return found
 
@@ -238,7 +238,7 @@ def _or_none(asked: Any) -> Any:
     """The result, or None if the value is bad, which `faults` says already."""
     try:
         return asked()
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
 
 

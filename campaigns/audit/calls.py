@@ -5,7 +5,7 @@ Also what a question is, and the conditions that many questions share.
 
 from dataclasses import dataclass
 
-from campaigns.lifecycle import PARENTS, Status
+from campaigns.lifecycle import PARENTS, sql_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +17,11 @@ class Question:
     breaches: str
 
 
-def among(statuses: tuple[Status, ...]) -> str:
-    """The statuses as an SQL list."""
-    return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
-
-
 DAY = "date_trunc('minute', now() - interval '1 day') + interval '2 minutes'"
 # A parent that has ended stopped has ended, too: its month may have left (docs/partitioning.md). It is now(), not the
 # clock, of which PostgreSQL takes each row to have its own: an index finds what is later than now().
 FRESH = "(j.finished_at IS NULL OR j.finished_at > now() - interval '1 day')"
-LEAF = f"j.status NOT IN {among(PARENTS)}"
+LEAF = f"j.status NOT IN {sql_list(PARENTS)}"
 SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"
 STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
     "OR j.status IN ('DISPATCHED', 'STOPPED') AND j.started_at IS NOT NULL)"

@@ -1,8 +1,8 @@
 """Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
-from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
+from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
 from campaigns.failover import guard
-from campaigns.lifecycle import DONE, RUNNING
+from campaigns.lifecycle import DONE, RUNNING, sql_list
 from campaigns.routes import whose
 from vendors import shut
 
@@ -241,7 +241,7 @@ P7 = [
         "P7",
         "a logged job has no claims",
         f"""SELECT format('claim %%s of job %%s', c.id, j.id)
-        FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id WHERE j.status IN {among(DONE)}""",
+        FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id WHERE j.status IN {sql_list(DONE)}""",
     ),
     Question(
         "P7",
@@ -282,7 +282,7 @@ ORDER = [
         "003",
         "no mailcaster has two jobs",
         f"""SELECT format('mailcaster %%s', j.mailcaster_id) FROM campaigns_job j
-        WHERE j.status IN {among(RUNNING)} AND j.mailcaster_id IS NOT NULL
+        WHERE j.status IN {sql_list(RUNNING)} AND j.mailcaster_id IS NOT NULL
         GROUP BY j.mailcaster_id HAVING count(*) > 1""",
     ),
     Question(

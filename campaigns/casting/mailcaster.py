@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints
 from campaigns.failover import guard
-from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move
+from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move, sql_list
 from campaigns.models import HOLDING, Campaign, Job, Message
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors import shut
@@ -56,16 +56,12 @@ class Rank:
     def jobs(self) -> str:
         """On rows j. Statuses are literals, so that the planner walks the index job_pick in order."""
         parent = "NOT NULL" if self.children else "NULL"
-        return f"j.status IN {_sql_list(self.statuses)} AND j.parent_id IS {parent}"
-
-
-def _sql_list(statuses: Sequence[Status]) -> str:
-    return f"({', '.join(repr(str(status)) for status in statuses)})"
+        return f"j.status IN {sql_list(self.statuses)} AND j.parent_id IS {parent}"
 
 
 WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
-BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_sql_list(RUNNING)})"
-WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND status IN {_sql_list(WAITING)})"
+BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {sql_list(RUNNING)})"
+WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND status IN {sql_list(WAITING)})"
 SMALL_WAITS = f"EXISTS (SELECT FROM campaigns_job j WHERE j.vendor_id = %(vendor)s AND {Rank(WAITING[:2]).jobs})"
 IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}
     AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END"""

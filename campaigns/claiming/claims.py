@@ -101,7 +101,7 @@ class ToClaim(NamedTuple):
 # edit of the limits, or a new suppression, waits for the claims before it and is seen by all after it (count(*) reads
 # the whole of `holder`, so that all jobs are locked by then). The time is read after these locks, and no call is
 # allowed once the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
-# (connections.LOCKED_MOST), and LOCKED says who has to wait.
+# (lifecycle.LOCKED_BRIEFLY), and LOCKED says who has to wait.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
@@ -200,7 +200,7 @@ async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
 
 
 async def unlocked(connection: Any, job_id: int) -> None:
-    """Waits in the line for the job's locks; raises LockNotAvailable if that takes longer than LOCKED_MOST."""
+    """Waits in the line for the job's locks; raises LockNotAvailable if that takes longer than LOCKED_BRIEFLY."""
     await connection.execute(UNLOCKED.format(skip=""), {"jobs": [job_id]})
 
 

@@ -11,8 +11,9 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from campaigns import failpoints
-from campaigns.connections import LOCKED_MOST, locked_most
+from campaigns.connections import locked_most
 from campaigns.failover import guard
+from campaigns.lifecycle import LOCKED_BRIEFLY
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope
@@ -68,7 +69,7 @@ def _rebuild_lost(scope: Scope) -> None:
 
 def _rebuild_now(scope: Scope) -> None:
     redis = redis_clients.connect(settings.REDIS_URL)
-    locked_most.set(LOCKED_MOST)  # in the context of this call: else all wait for a vendor that somebody has locked
+    locked_most.set(LOCKED_BRIEFLY)  # in the context of this call: else all wait for a vendor that somebody has locked
     try:
         if rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose

@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from campaigns.lifecycle import PARENTS
 from campaigns.models import Job, Message
+from vendors.instants import checked
 
 MOST = 100_000  # doubts that are counted, the oldest
 SHOWN = 100  # causes of a look
@@ -63,7 +64,7 @@ def named(key: str) -> Cause:
     if len(parts) < 3 or not parts[0].isdecimal() or len(parts[0]) > 18:
         raise ValueError(f"{key!r} names no cause: that begins with the number of a job, a vendor and a minute")
     job_id, vendor, minute, *seen = parts
-    at = datetime.strptime(minute, MINUTE).replace(tzinfo=UTC)
+    at = checked(datetime.strptime(minute, MINUTE).replace(tzinfo=UTC))
     return Cause(int(job_id), vendor, at, seen[0] if seen else None)
 
 

@@ -12,9 +12,9 @@ from django.db import connection
 
 from campaigns import lifecycle
 from campaigns.failover import guard
+from campaigns.lifecycle import PARENTS, sql_list
 from campaigns.models import Job, Store
 
-PARENTS = ", ".join(f"'{status}'" for status in lifecycle.PARENTS)
 # What is in flight by the rows is put in doubt when its sender is found to be lost.
 NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages)
     FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence)"""
@@ -64,7 +64,7 @@ WHOLE = DOUBT.format(
     picked=f"""
     SELECT DISTINCT m.id, m.error_code AS error FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
     JOIN campaigns_message m ON m.campaign_id = j.campaign_id AND m.id < j.first_message + j.size
-        AND m.id >= j.first_message + CASE WHEN j.status IN ({PARENTS}) THEN j.size - j.remaining ELSE 0 END
+        AND m.id >= j.first_message + CASE WHEN j.status IN {sql_list(PARENTS)} THEN j.size - j.remaining ELSE 0 END
     WHERE (j.vendor_id = %(vendor)s OR c.routed AND EXISTS (
             SELECT FROM campaigns_routeentry e JOIN vendors_credential l ON l.id = e.credential_id
             WHERE e.route_id = c.route_id AND l.vendor_id = %(vendor)s))

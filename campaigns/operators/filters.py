@@ -4,7 +4,7 @@ The admin's list and the commands share them.
 """
 
 from collections.abc import Container
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.db.models import BooleanField, Q, QuerySet
@@ -17,8 +17,8 @@ from campaigns import labels, progress
 from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
-from campaigns.reports.campaign_rows import CALLED
-from vendors.instants import in_utc
+from campaigns.reports.campaign_rows import CALLED_OR_CUT
+from vendors.instants import FIRST, LAST, in_utc
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
@@ -38,7 +38,7 @@ OF_STATUS = f"""(
 HELD = f"""campaigns_job.id = ANY(ARRAY(
     WITH {progress.SHUT}
     SELECT coalesce(j.parent_id, j.id) FROM (SELECT DISTINCT vendor_id AS id FROM shut) v CROSS JOIN LATERAL (
-        {" UNION ALL ".join(OF_STATUS.format(status=one.value) for one in CALLED)}
+        {" UNION ALL ".join(OF_STATUS.format(status=one.value) for one in CALLED_OR_CUT)}
     ) j WHERE j.credential_id IN (SELECT id FROM shut)
     UNION ALL SELECT j.id FROM (
         SELECT id FROM campaigns_campaign WHERE paused_at IS NOT NULL ORDER BY id DESC LIMIT {MOST_HELD}
@@ -77,18 +77,18 @@ def end(word: str) -> Q | None:
 
 
 def moment(typed: str) -> datetime:
-    """Reads an ISO date, as its first moment, or a datetime; default is the current zone. Raises ValueError."""
+    """Reads an ISO date, as its first moment, or a datetime; default is the current zone. Raises ValueError.
+
+    One that is not from FIRST to LAST is that: all that there is lies between them.
+    """
     try:
-        found: datetime | date | None = parse_date(typed) or parse_datetime(typed)
-        if isinstance(found, datetime) and found.tzinfo:
-            return in_utc(found)
+        day = parse_date(typed)
+        found = datetime.combine(day, time()) if day else parse_datetime(typed)
+        if found:
+            return in_utc(found) if found.tzinfo else min(max(timezone.make_aware(found), FIRST), LAST)
     except ValueError:
-        found = None
-    if found is None:
-        raise ValueError(f"{typed!r} is not a date or time: write 2026-03-01 or 2026-03-01T18:00")
-    if not isinstance(found, datetime):
-        found = datetime.combine(found, time())
-    return timezone.make_aware(found)
+        pass
+    raise ValueError(f"{typed!r} is not a date or time: write 2026-03-01 or 2026-03-01T18:00")
 
 
 def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":

@@ -8,16 +8,14 @@ alone: which messages wait was never touched, so nothing that has an end or is i
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
-from psycopg.errors import LockNotAvailable
 
 from campaigns import approvals
-from campaigns.lifecycle import S, Status, hold_campaign, tells_locked, wait_at_most
+from campaigns.lifecycle import S, Status, hold_campaign, passes_locked, wait_at_most
 from campaigns.models import Campaign, Job, Session
 from campaigns.webhooks import events
 from vendors import history
@@ -114,7 +112,7 @@ def pause_after_first(most: int = 1000) -> list[int]:
     found = [job for job in cutting.order_by("id")[:most] if are_first_sent(job)]
     paused = []
     for job in found:
-        with suppress(LockNotAvailable), tells_locked():  # the next look finds it again
+        with passes_locked():
             if _pause_after_first(job):
                 paused.append(job.pk)
     return paused

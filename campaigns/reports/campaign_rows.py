@@ -24,7 +24,7 @@ NEWEST = 500  # jobs of one status that are looked at
 UNDER_WAY = (
     S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
 )  # fmt: skip
-CALLED = [one for one in UNDER_WAY if one != S.P_ASSIGNED]  # or cut further
+CALLED_OR_CUT = [one for one in UNDER_WAY if one != S.P_ASSIGNED]
 OF_STATES = {"going": UNDER_WAY, "night": GROUPS["Rendered"], "stopped": GROUPS["Stopped"]}
 STATES = (*OF_STATES, "paused", "attention")
 
@@ -138,7 +138,7 @@ def _waiting(sponsors: list[int] | None, most: int) -> list[int]:
 
 def _of_state(state: str, params: dict[str, Any]) -> list[int]:
     if state == "paused":
-        return [*_ids(PAUSED, params), *_ids(HELD, params | {"called": CALLED})]
+        return [*_ids(PAUSED, params), *_ids(HELD, params | {"called": CALLED_OR_CUT})]
     found = _ids({"attention": IN_DOUBT, **BY_STATUS}[state], params)
     return [*found, *_cut_short(params["sponsors"])] if state == "stopped" else found
 

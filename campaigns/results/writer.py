@@ -76,7 +76,6 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries
 MOST = 500  # sessions a sweep
-LOCKED_MOST = "1s"  # for which each try waits for a lock
 Written = TypeVar("Written")
 
 
@@ -104,7 +103,7 @@ def _consume(session_id: UUID) -> list[int]:
     result = {"tag": reader.tag(job), "messages": messages}
     put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
     with transaction.atomic():
-        wait_at_most(LOCKED_MOST)
+        wait_at_most("1s")  # each of the tries
         hold([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile

@@ -14,17 +14,15 @@ here, too, so that no notification of before takes what is left.
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import F, Q
-from psycopg.errors import LockNotAvailable
 
 from campaigns import failpoints
-from campaigns.lifecycle import S, hold_family, move, tells_locked, wait_at_most
+from campaigns.lifecycle import LOCKED_BRIEFLY, S, hold_family, move, passes_locked, wait_at_most
 from campaigns.models import Job, RouteMove
 from campaigns.routes.entries import WHY, RouteState, states, why_not
 from vendors import history
@@ -37,7 +35,6 @@ ITSELF = "mailhub"
 MOST_PIECES = 200  # of one child at a time; the longest first, the others in the next round
 MOST_PARENTS = 100  # read at once
 MOST_SECONDS = 5.0  # of one sweep
-LOCKED_MOST = "200ms"  # for which a sweep waits for each lock
 UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
 OPEN = (*UNCUT, S.P_ASSIGNED)
 FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
@@ -127,8 +124,8 @@ def reroute_due() -> Moved:
     while due := _due(after):
         for after in due:
             try:
-                with suppress(LockNotAvailable), tells_locked():  # the next sweep finds it again
-                    moved += reroute(after, LOCKED_MOST)
+                with passes_locked():
+                    moved += reroute(after, LOCKED_BRIEFLY)
             except Exception:  # what is wrong with one harms no other
                 if not connection.is_usable():
                     raise

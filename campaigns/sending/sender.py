@@ -20,8 +20,8 @@ from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
-from campaigns.connections import LOCKED_MOST, Connections, DatabaseThreads, drop_lost_connection
-from campaigns.lifecycle import hold, move, tells_locked
+from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
+from campaigns.lifecycle import LOCKED_BRIEFLY, hold, move, tells_locked
 from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job
 from campaigns.pausing import pauses
@@ -50,7 +50,7 @@ class Sender:
 
     def __init__(self, *, many: bool = False) -> None:
         self._connections = Connections()
-        self._database = DatabaseThreads(LOCKED_MOST) if many else None
+        self._database = DatabaseThreads(LOCKED_BRIEFLY) if many else None
         self._contexts = Contexts(self._connections.claims)
         self._leases = Leases(self._connections.results)  # there nobody waits for a job
         self._joint = JointClaims(self._connections)

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -20,6 +19,7 @@ from campaigns.models.campaigns import sponsors_of
 from campaigns.webhooks import events
 from mailhub.owners import once
 from mailhub.owners.access import actor, page
+from vendors.instants import checked
 from vendors.webhook_http import Forbidden
 
 EACH_PAGE = 50
@@ -133,7 +133,10 @@ def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
     tries, taken = request.POST.get("tries", ""), request.POST.get("taken", "")
     if not (tries.isdecimal() and len(tries) < 6):
         raise Http404
-    return int(tries), parse_datetime(taken) if taken else None
+    try:
+        return int(tries), checked(datetime.fromisoformat(taken)) if taken else None
+    except ValueError:
+        raise Http404 from None
 
 
 @page(CHANGE, SEE)

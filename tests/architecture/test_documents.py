@@ -60,6 +60,16 @@ def test_a_name_that_is_not_there_would_be_seen(tmp_path: Path) -> None:
     assert not list(missing(page))
 
 
+def test_the_picture_of_the_house_names_every_module_and_folder() -> None:
+    tree = max(re.findall(r"```\w*\n(.*?)```", (DOCS / "architecture.md").read_text(), re.DOTALL), key=len)
+    named = set(re.findall(r"\w+", tree)) | {"apps", "migrations", "__init__", "__pycache__"}
+    for package in ("campaigns", "mailhub", "vendors", "waiter"):
+        parts = {
+            path.stem for path in (ROOT / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        assert sorted(parts - named) == [], package
+
+
 def test_every_page_stands_in_an_index() -> None:
     listed = {(page.parent / link).resolve() for page in INDEXES for link, _ in LINK.findall(page.read_text()) if link}
     assert [name(page) for page in PAGES if page not in listed and page != ROOT / "README.md"] == []

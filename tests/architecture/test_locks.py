@@ -80,6 +80,12 @@ def test_what_is_allowed_is_there() -> None:
     assert [name for name in (HOLD, *ALLOWED) if not any(lock.startswith(name) for lock in found)] == []
 
 
+def test_how_long_locks_are_waited_for_has_one_place() -> None:
+    said = re.compile(r'^LOCKED_\w+\b.*= .*"\d+m?s"|suppress\(LockNotAvailable\), tells_locked\(\)', re.MULTILINE)
+    found = [str(path.relative_to(ROOT)) for path in CODE if said.search(path.read_text())]
+    assert found == [HOLD]
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -26,7 +26,7 @@ NAMED = {
     "campaigns/admin/printed.py": "a view of its own; the page of messages is about lists",
     "campaigns/content/addresses.py": "the command and the API check by it, and neither may import the other",
     "campaigns/phone_numbers.py": "lists and the tables read numbers by it, and the tables import nothing of the lists",
-    "vendors/instants.py": "the API, files, commands and vendors' reports read times by it",
+    "vendors/instants.py": "the API, pages, files, commands and vendors' reports read times by it",
     "vendors/shut.py": "claims, forecasts, routes, the API and the admin decide by it, and none may import another",
     "vendors/models/reports.py": "vendors.models.vendors was as long as a module may be",
     "vendors/management/receipts.py": "the command of vendors was as long as a module may be, and calls it",

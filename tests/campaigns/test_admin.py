@@ -163,6 +163,18 @@ class TestJobs:
         page = admin_client.get(JOBS, {"from": "soon"}).content.decode()
         assert "&#x27;soon&#x27; is not a date" in page
 
+    @pytest.mark.parametrize("zone", ["America/Los_Angeles", "UTC", "Pacific/Kiritimati"])
+    @pytest.mark.parametrize("last", ["9999-12-31", "9999-12-30", "9999-12-31T23:59:59-16:00"])
+    def test_until_the_last_day_is_no_bad_date(self, admin_client: Client, zone: str, last: str) -> None:
+        job = factories.campaign_with_job(1)
+        with timezone.override(zone):
+            for page, names in ((JOBS, ("from", "to")), ("/admin/campaigns/campaign/", ("created_from", "created_to"))):
+                answer = admin_client.get(page, dict(zip(names, ("0001-01-01", last), strict=True)))
+                assert "out of range" not in answer.content.decode()
+                assert ids(answer) == [job.pk if page == JOBS else job.campaign_id]
+            attention = admin_client.get(f"{MESSAGES}attention/", {"from": "0001-01-01", "to": last})
+        assert attention.status_code == 200 and "out of range" not in attention.content.decode()
+
     def test_a_job_itself_can_be_looked_at_but_not_changed(self, admin_client: Client) -> None:
         job = logged(1, [accepted()])
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()

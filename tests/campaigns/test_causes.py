@@ -76,6 +76,11 @@ def test_doubts_are_counted_by_job_minute_and_what_was_seen(bad_minute: Job) -> 
     assert [one.messages for one in causes.of(DoubtLook(since=AT.replace(minute=33)))] == [1]
 
 
+def test_a_minute_without_a_next_one_names_no_cause(operator: Client, bad_minute: Job) -> None:
+    forged = f"{bad_minute.pk} {bad_minute.vendor.slug} 9999-12-31T23:59Z http 503"
+    assert operator.get(ATTENTION, {"cause": forged}).status_code == 404
+
+
 def test_without_the_vendors_words_a_minute_is_one_cause(bad_minute: Job) -> None:
     first, second = causes.of(DoubtLook(), texts=False)
     assert (first.messages, second.messages, first.seen) == (7, 1, None)

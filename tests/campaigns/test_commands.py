@@ -41,6 +41,13 @@ class Running:
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("since", ["soon", "0001-01-01T00:00Z", "9999-12-31T23:59:59-16:00"])
+def test_a_backup_that_cannot_have_been_begun_then_is_refused(since: str) -> None:
+    with pytest.raises(CommandError, match="is no time: write it like"):
+        call_command("recover_store", since=since, yes=True)
+
+
 @pytest.mark.django_db(transaction=True)
 class TestWait:
     @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns import audit, delivery_reports, lifecycle
 from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.finishing import finalizer
-from campaigns.models import Claim, Job, Message
+from campaigns.models import Claim, Job, Message, MessageEvent
 from campaigns.models.jobs import new_uuids, read_reference
 from tests import calling, factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
@@ -47,6 +47,16 @@ def counters(job: Job) -> tuple[int, int, int, int, int]:
 
 def broken() -> list[str]:
     return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+
+
+@pytest.mark.parametrize("offset", ["+16:00", "-23:59"])
+def test_a_report_of_any_offset_is_stored_in_utc(offset: str) -> None:
+    """An adapter gives times as its vendor writes them; PostgreSQL refuses an offset of 16 hours."""
+    job = logged(1, [accepted()])
+    at = datetime.fromisoformat(f"2026-03-01T12:00:00{offset}")
+    delivery_reports.take(job.vendor_id, [Reported(messages(job)[0].reference, "bounced", at)])
+    (row,), (event,) = messages(job), MessageEvent.objects.all()
+    assert (row.report, row.report_at, event.at) == ("bounced", at, at)
 
 
 def test_a_reference_tells_its_message_and_a_guess_does_not() -> None:

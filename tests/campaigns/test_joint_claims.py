@@ -25,7 +25,7 @@ from campaigns.claiming.limits import Need
 from campaigns.claiming.permits import Permits
 from campaigns.claiming.rebuild import rebuild
 from campaigns.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
-from campaigns.connections import CLAIMING, LOCKED_MOST, Connections, SharedRows
+from campaigns.connections import CLAIMING, Connections, SharedRows
 from campaigns.failover import recovery
 from campaigns.loop_thread import cut_off
 from campaigns.models import Claim, Job, Message, Sponsor
@@ -139,7 +139,7 @@ class Streams:
             self._seen[job.pk] = context
 
 
-def run(story: Story, locked_most: str = LOCKED_MOST) -> Any:
+def run(story: Story, locked_most: str = lifecycle.LOCKED_BRIEFLY) -> Any:
     async def whole() -> Any:
         connections = Connections()
         connections.claims = SharedRows(CLAIMING, locked_most)

@@ -147,6 +147,13 @@ class TestFilters:
             assert ids(listed(since="2026-03-28", until="2026-03-29")) == []
             assert ids(listed(since="2026-03-29T00:00", until="2026-03-29T00:01")) == [job.pk]
 
+    @pytest.mark.parametrize("zone", ["America/Los_Angeles", "UTC", "Pacific/Kiritimati"])
+    def test_from_the_first_day_to_the_last_is_always(self, listed: Any, zone: str) -> None:
+        job = factories.campaign_with_job(1)
+        with timezone.override(zone):
+            assert ids(listed(since="0001-01-01", until="9999-12-31")) == [job.pk]
+            assert ids(listed(since="0001-01-01T00:00:00+16:00", until="9999-12-31T23:59:59-16:00")) == [job.pk]
+
     @pytest.mark.parametrize(
         ("option", "value", "complaint"),
         [

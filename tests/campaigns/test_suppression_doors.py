@@ -241,6 +241,8 @@ class TestPage:
         [
             ({"address": "nobody"}, "is not an e-mail address"),
             ({"until_0": "2020-01-01", "until_1": "0:00"}, "is past"),
+            ({"until_0": "9999-12-31", "until_1": "23:59:59"}, "Enter a valid date"),  # not all zones have it
+            ({"until_0": "0001-01-01", "until_1": "0:00"}, "Enter a valid date"),
         ],
     )
     def test_a_bad_value_is_told_and_stores_nothing(self, operator: Client, fields: Any, sentence: str) -> None:

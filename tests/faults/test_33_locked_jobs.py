@@ -21,10 +21,10 @@ from psycopg.errors import LockNotAvailable
 
 from campaigns import connections, tasks
 from campaigns.claiming.rebuild import rebuild_lost
-from campaigns.connections import BLOCKING, LOCKED_MOST, DatabaseThreads
+from campaigns.connections import BLOCKING, DatabaseThreads
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
-from campaigns.lifecycle import hold
+from campaigns.lifecycle import LOCKED_BRIEFLY, hold
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Session
 from campaigns.pausing import pauses
 from campaigns.results import writer
@@ -231,7 +231,7 @@ def test_a_connection_that_has_waited_too_long_is_kept(monkeypatch: pytest.Monke
             cursor.execute("SELECT pg_backend_pid()")
             return int(cursor.fetchone()[0])
 
-    with closing(DatabaseThreads(LOCKED_MOST)) as threads:
+    with closing(DatabaseThreads(LOCKED_BRIEFLY)) as threads:
         before = threads.run(process)
         with locked(rows(job)), pytest.raises(LockNotAvailable):
             threads.run(transaction.atomic(hold), [job.pk])

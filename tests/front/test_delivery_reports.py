@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns import audit, delivery_reports
+from campaigns import audit, lifecycle
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.results import writer
 from campaigns.webhooks import delivery, events
@@ -111,7 +111,7 @@ def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(rec
 
 @pytest.mark.django_db(transaction=True)
 def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_asked_to_come_again(monkeypatch):
-    monkeypatch.setattr(delivery_reports, "LOCKED_MOST", "3s")
+    monkeypatch.setattr(lifecycle, "LOCKED_MOST", "3s")
     ill, well = reporting(), reporting()
     jobs = [logged(1, [accepted()], of=Credential.objects.get(vendor=one.row)) for one in (ill, well)]
     late, early = [receipt(references(job)[0]) for job in jobs]

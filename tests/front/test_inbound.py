@@ -220,6 +220,12 @@ class TestOutOfOrder:
         post(twilio, "START", "SM2")
         assert held() == []
 
+    def test_a_time_of_any_offset_is_stored_in_utc(self, twilio: Any, velma: Identity) -> None:
+        """An adapter gives it as its vendor writes it; PostgreSQL refuses an offset of 16 hours."""
+        at = datetime.fromisoformat("2026-03-01T12:00:00+16:00")
+        assert inbound.take(twilio.pk, [InboundText("SM1", THEIRS, OURS, "STOP", at)]) == 1
+        assert InboundMessage.objects.get().written_at == at and held() == [("Velma", THEIRS)]
+
     def test_a_description_says_where_the_time_is(self) -> None:
         keys = 'id = "i"\nfrom = "f"\nto = "t"\ntext = "x"\ntime = ["at", "other"]\n'
         source = GOOD + REPORTS.replace("SCHEME", "header") + f"[inbound]\n{keys}"

@@ -31,6 +31,17 @@ def status(token):
     return Client(headers={"Authorization": f"Bearer {token}"}).get("/api/v1/services").status_code
 
 
+@pytest.mark.parametrize("days", ["1e300", "nan", "3e6", "-1e6"])
+def test_a_key_cannot_expire_at_a_time_that_there_is_not(days):
+    made = json.loads(command("create", "--sponsor", "Hers", "--new-sponsor", "--json"))
+    for verb in (["create", "--sponsor", "Hers"], ["extend", made["prefix"]]):
+        with pytest.raises(CommandError, match=r"there is no time .* days from now"):
+            command(*verb, f"--days={days}")
+    with pytest.raises(CommandError, match=r"there is no time .* hours from now"):
+        command("rotate", made["prefix"], "--hours=1e300")
+    assert ApiKey.objects.get().expires_at is None
+
+
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer x", "Basic eDp5", "Bearer " + "x" * 500, "Bearer \u00e9"])
 def test_without_a_valid_key_nobody_comes_in(header):
     for path in ("services", "sessions/ses_0", "sessions/ses_0/messages"):

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from campaigns.intake import storage, suppression_file
 from campaigns.models import Job, Message, Suppression
@@ -119,13 +120,23 @@ def test_where_nobody_is_suppressed_no_digest_is_made():
 
 
 @pytest.mark.parametrize(("since", "stored"), [
-    ("2024-05-11T20:39:37-20:32", "2024-05-12T17:11:37Z"), ("0001-01-01T00:00:00+02:00", "0001-01-01T00:00:00Z"),
+    ("2024-05-11T20:39:37-20:32", "2024-05-12T17:11:37Z"), ("0001-01-01T00:00:00+02:00", "0001-01-03T00:00:00Z"),
 ])  # fmt: skip
 def test_any_offset_is_a_time_of_utc(since, stored):
     """PostgreSQL refuses offsets of 16 hours and more, and Python cannot read what is before its year 1."""
     program = Program()
     assert program.send(asked("ann@example.com", since=since), None, HERE).json() == {"changed": 1}
     assert [row["since"] for row in program.get(HERE).json()["data"]] == [stored]
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Kiritimati"])
+def test_whose_end_or_beginning_is_that_of_all_times_is_shown_in_every_zone(admin_client, zone):
+    """Programs write "for ever" as the last second that they know."""
+    times = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T23:59:59Z"}
+    assert Program().send(asked("ann@example.com", **times), None, HERE).status_code == 200
+    with timezone.override(zone):
+        assert "9999" in admin_client.get("/admin/campaigns/suppression/").content.decode()
+        assert "ann@example.com" in admin_client.get("/suppressions/").content.decode()
 
 
 @pytest.mark.parametrize("read", [

@@ -196,3 +196,30 @@ def test_a_crontabs_time_zone_is_typed_and_checked(client: Client) -> None:
     assert client.post(page, {**typed, "timezone": "Asia/Tokyo"}).status_code == 302
     cron.refresh_from_db()
     assert str(cron.timezone) == "Asia/Tokyo"
+
+
+@pytest.mark.parametrize(("typed", "status"), [
+    ({"start_time__gte": "2026-12-01T10:00:00+16:00"}, 302), ({"start_time__lt": "0001-01-01T00:00:00+10:00"}, 200),
+    ({"start_time__gte": "9999-12-31T23:59:59-10:00"}, 200), ({"start_time__year": "9999"}, 302),
+    ({"start_time__gte": "soon"}, 302),
+])  # fmt: skip
+def test_beats_tasks_are_looked_up_by_any_time_or_it_is_a_wrong_look_up(
+    client: Client, typed: dict[str, str], status: int
+) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.get(reverse("admin:django_celery_beat_periodictask_changelist"), typed)
+    assert page.status_code == status and page.headers.get("Location", "?e=1").endswith("?e=1")
+
+
+@pytest.mark.parametrize("name", ["last_login__gte", "date_joined__lt"])
+def test_so_it_is_in_the_list_of_users(client: Client, name: str) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.get(reverse("admin:auth_user_changelist"), {name: "2026-12-01T10:00:00+16:00"})
+    assert page.headers["Location"].endswith("?e=1") and User.objects.exists()
+
+
+def test_a_task_of_beat_begins_at_no_time_that_no_page_could_show(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    typed = {"start_time_0": "9999-12-31", "start_time_1": "23:59:59", "name": "late", "task": note.name}
+    page = client.post(reverse("admin:django_celery_beat_periodictask_add"), typed)
+    assert page.context["adminform"].form.errors["start_time"] == ["Enter a valid date."]

@@ -95,6 +95,10 @@ def test_an_event_is_posted_again_once_however_often_the_button_is_pressed(clien
     call.refresh_from_db()
     assert (call.tries, call.next_at) == (1, None), "it was posted meanwhile, and is not posted once more"
     assert LogEntry.objects.filter(change_message__contains="posted again").count() == 1
+    for forged in ("2026-13-01T00:00", "0001-01-01T00:00:00+14:00"):
+        assert client.post(again, seen | {"taken": forged}).status_code == 404
+    assert client.post(again, seen | {"taken": "2026-12-01T10:00:00+16:00"}).status_code == 302
+    assert LogEntry.objects.filter(change_message__contains="posted again").count() == 1
     assert f"evt_{call.event.hex}" in page, "the event keeps its id"
 
 

@@ -466,6 +466,34 @@ def test_times_have_the_zone_that_is_named(client, login):
     assert made.jobs.get().wait_after == 1
 
 
+@pytest.mark.parametrize(("typed", "zone"), [
+    ("2026-12-01T10:00:00+16:00", "UTC"), ("2026-12-01T10:00Z", "UTC"), ("0001-01-01T00:00", "Asia/Tokyo"),
+    ("9999-12-31T23:59", "America/New_York"), ("9999-12-31T23:59", "UTC"),
+])  # fmt: skip
+@pytest.mark.parametrize("kept", [{}, {"stay": "1"}])
+def test_a_time_that_no_browser_writes_is_told_beside_its_field(client, login, typed, zone, kept):
+    """The zone is another field: an offset is none of the form. And not every zone has the first and the last day."""
+    draft = ready(client, login)
+    page = press(client, draft, "send", **SOON | {"when": "at", "send_at": typed, "time_zone": zone} | kept)
+    assert "Enter a valid date/time." in page.content.decode() and f'value="{typed}"' in page.content.decode()
+    draft.refresh_from_db()
+    assert (draft.send_at, draft.campaign, draft.when) == (None, None, "now")
+
+
+def test_a_time_in_eight_thousand_years_is_kept_and_shown(client, login):
+    draft, at = ready(client, login), {"when": "at", "send_at": "9999-12-29T10:00", "time_zone": "Pacific/Auckland"}
+    page = client.get(press(client, draft, "send", **SOON | at | {"stay": "1"}).headers["Location"])
+    assert 'value="9999-12-29T10:00"' in page.content.decode()
+
+
+def test_an_hour_that_the_clock_leaves_out_here_is_a_time_elsewhere(client, login):
+    draft, at = ready(client, login), {"when": "at", "send_at": "2027-03-28T02:30", "time_zone": "Asia/Tokyo"}
+    with timezone.override("Europe/Berlin"):
+        press(client, draft, "send", **SOON | at)
+    draft.refresh_from_db()
+    assert draft.campaign.send_at.isoformat() == "2027-03-27T17:30:00+00:00"
+
+
 def test_hours_go_by_the_clock_of_each_recipient_if_the_list_says_where_each_one_is(client, login):
     """The page says what the list lacks, and keeps what was chosen; the campaign's page says which hours they are."""
     draft = ready(client, login)

@@ -4,16 +4,19 @@ import getpass
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db.models import Model
+from django.utils import timezone
 
 from vendors import adapters
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
+from vendors.instants import checked
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 MOST_SECRET = 10_000  # characters
@@ -27,6 +30,15 @@ def person() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def from_now(**span: float) -> datetime:
+    """When so many days or hours from now are over."""
+    try:
+        return checked(timezone.now() + timedelta(**span))
+    except (ValueError, OverflowError):
+        ((unit, number),) = span.items()
+        raise CommandError(f"there is no time {number:g} {unit} from now") from None
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:

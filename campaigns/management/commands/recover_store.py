@@ -11,7 +11,7 @@ from django.utils.timezone import is_naive, make_aware
 from campaigns.failover import recovery
 from campaigns.management.job_commands import confirm
 from vendors.history import Actor
-from vendors.instants import in_utc
+from vendors.instants import checked
 from vendors.management.arguments import person
 from vendors.management.output import tell
 
@@ -63,10 +63,8 @@ def _time(word: str | None) -> datetime | None:
     if word is None:
         return None
     try:
-        found = parse_datetime(word)
-        found = in_utc(found) if found and found.tzinfo else found
+        if found := parse_datetime(word):
+            return checked(make_aware(found) if is_naive(found) else found)
     except ValueError:
-        found = None
-    if found is None:
-        raise CommandError(f"--since {word!r} is no time: write it like 2026-03-01T02:00Z")
-    return make_aware(found) if is_naive(found) else found
+        pass
+    raise CommandError(f"--since {word!r} is no time: write it like 2026-03-01T02:00Z")

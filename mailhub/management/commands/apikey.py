@@ -1,7 +1,6 @@
 """`manage.py apikey`: keys for clients of the HTTP API."""
 
 from argparse import ArgumentParser
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -11,7 +10,7 @@ from campaigns.management.sponsors import named_sponsor
 from mailhub.front import keys
 from mailhub.models import ApiKey
 from vendors.history import Actor
-from vendors.management.arguments import person
+from vendors.management.arguments import from_now, person
 from vendors.management.output import tell, write_rows
 
 SHOWN = ("prefix", "sponsor", "kind", "scopes", "per_minute", "expires_at", "last_used_at", "made_by", "state")
@@ -52,7 +51,7 @@ class Command(BaseCommand):
         if unknown := [scope for scope in scopes if scope not in ApiKey.Scope.values]:
             raise CommandError(f"there is no scope {unknown[0]!r}; there are {', '.join(ApiKey.Scope.values)}")
         sponsor = named_sponsor(options["sponsor"], new=options["new_sponsor"])
-        expires_at = timezone.now() + timedelta(days=options["days"]) if options["days"] else None
+        expires_at = from_now(days=options["days"]) if options["days"] else None
         row, token = keys.create(sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(person()))
         self._show(row, token, options)
 
@@ -64,7 +63,7 @@ class Command(BaseCommand):
 
     def do_rotate(self, prefix: str, **options: Any) -> None:
         old = _key(prefix)
-        end = timezone.now() + timedelta(hours=options["hours"])
+        end = from_now(hours=options["hours"])
         if not old.is_valid(timezone.now()):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(person()))
@@ -79,7 +78,7 @@ class Command(BaseCommand):
 
     def do_extend(self, prefix: str, **options: Any) -> None:
         row = _key(prefix)
-        end = timezone.now() + timedelta(days=options["days"]) if options["days"] else None
+        end = from_now(days=options["days"]) if options["days"] else None
         if not keys.extend(row, end, Actor(person())):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
         row.refresh_from_db()

@@ -1,6 +1,6 @@
 """The last step: who gets what from whom, by which way, what it costs, and when; then it is sent."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -24,9 +24,17 @@ from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
+from vendors.instants import checked
 from vendors.models import Vendor
 
 MINUTES = "%Y-%m-%dT%H:%M"
+
+
+class ClockField(forms.DateTimeField):
+    """A time as it is typed: its zone is another field, so none is read here."""
+
+    def to_python(self, value: Any) -> Any:
+        return None if value in self.empty_values else forms.fields.BaseTemporalField.to_python(self, value)
 
 
 class WhenForm(forms.Form):
@@ -41,7 +49,7 @@ class WhenForm(forms.Form):
         widget=forms.RadioSelect,
         label=LABELS["when"],
     )
-    send_at = forms.DateTimeField(
+    send_at = ClockField(
         required=False,
         label=LABELS["send_at"],
         input_formats=[MINUTES, f"{MINUTES}:%S"],
@@ -63,22 +71,21 @@ class WhenForm(forms.Form):
             self.add_error("hours_to", _("The hours have a start and an end, or neither."))
         if data.get("time_zone") and data["time_zone"] not in available_timezones():
             self.add_error("time_zone", _("This is no time zone. Write it like Europe/London."))
+        if data.get("when") == "at" and data.get("send_at") and "time_zone" not in self.errors:
+            try:
+                data["send_at"] = checked(data["send_at"].replace(tzinfo=ZoneInfo(data["time_zone"])))
+            except ValueError:
+                self.add_error("send_at", self.fields["send_at"].error_messages["invalid"])
         if data.get("hours_of_each") and not data.get("hours_from") and "hours_from" not in self.errors:
             self.add_error("hours_from", _("Say which hours."))
         return data
 
-    def clean_send_at(self) -> Any:
-        """As it was typed; its zone is another field."""
-        at = self.cleaned_data["send_at"]
-        return timezone.make_naive(at) if at and timezone.is_aware(at) else at
-
     @property
     def values(self) -> dict[str, Any]:
         data = self.cleaned_data
-        at, zone = data["send_at"], ZoneInfo(data["time_zone"])
         return {
             "when": data["when"],
-            "send_at": at.replace(tzinfo=zone).astimezone(UTC) if at and data["when"] == "at" else None,
+            "send_at": data["send_at"] if data["when"] == "at" else None,
             "hours_from": data["hours_from"],
             "hours_to": data["hours_to"],
             "hours_of_each": data["hours_of_each"],
