@@ -97,7 +97,7 @@ P5 = [
         "no parent that is over hides a child that is not",
         """SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
         JOIN campaigns_job j ON j.id = k.parent_id
-        WHERE k.finished_at IS NULL AND (j.status = 'P_FINISHED'
-            OR j.status = 'P_STOPPED' AND k.status NOT IN ('STOPPED', 'SENT'))""",
+        WHERE k.finished_at IS NULL AND CASE j.status WHEN 'P_FINISHED' THEN true
+            WHEN 'P_STOPPED' THEN k.status NOT IN ('STOPPED', 'SENT') ELSE false END""",
     ),
 ]

@@ -288,19 +288,21 @@ ORDER = [
     Question(
         "stuck",
         "every job that is not final has been moved within its deadline",
-        f"""SELECT format('job %%s: %%s', j.id, j.status) FROM campaigns_job j
-        JOIN campaigns_campaign c ON c.id = j.campaign_id
-        WHERE j.status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED') AND j.heartbeat_at < {PATIENCE}
-            OR j.status = 'STOPPED' AND j.heartbeat_at IS NULL AND j.stopped_at < {PATIENCE}
-            OR j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at) < {PATIENCE} AND EXISTS (
-                SELECT FROM campaigns_entitlement e WHERE e.sponsor_id = j.sponsor_id AND e.vendor_id = j.vendor_id
-                    AND coalesce(e.credential_id, j.credential_id) = j.credential_id)
-                AND coalesce((SELECT i.enabled FROM campaigns_identity i WHERE i.id = c.identity_id), true)
-            OR j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at, c.deadline) < {PATIENCE}
-                AND c.deadline IS NOT NULL
-            OR j.status IN ('P_ASSIGNED', 'P_STOPPED') AND j.finished_at IS NULL
+        # not one OR: planning that takes 14 ms instead of one, because each part is held against each partial index
+        f"""SELECT format('job %%s: %%s', s.id, s.status) FROM (SELECT j.id, j.status FROM campaigns_job j
+            WHERE j.status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED') AND j.heartbeat_at < {PATIENCE}
+            UNION SELECT j.id, j.status FROM campaigns_job j
+            WHERE j.status = 'STOPPED' AND j.heartbeat_at IS NULL AND j.stopped_at < {PATIENCE}
+            UNION SELECT j.id, j.status FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
+            WHERE j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at) < {PATIENCE} AND (
+                c.deadline < {PATIENCE} OR EXISTS (
+                    SELECT FROM campaigns_entitlement e WHERE e.sponsor_id = j.sponsor_id
+                        AND e.vendor_id = j.vendor_id AND coalesce(e.credential_id, j.credential_id) = j.credential_id)
+                AND coalesce((SELECT i.enabled FROM campaigns_identity i WHERE i.id = c.identity_id), true))
+            UNION SELECT j.id, j.status FROM campaigns_job j
+            WHERE j.status IN ('P_ASSIGNED', 'P_STOPPED') AND j.finished_at IS NULL
                 AND coalesce(j.stopped_at < {PATIENCE}, true) AND {PATIENCE} > ALL (
-                    SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)""",
+                    SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)) s""",
     ),
     Question(
         "stuck",

@@ -24,6 +24,7 @@ from campaigns.models import (
     Campaign,
     CostEntry,
     DispatchRun,
+    Entitlement,
     Job,
     Message,
     Resolution,
@@ -420,6 +421,14 @@ class TestStuck:
         assert broken() == {
             "every job that is not final has been moved within its deadline": (f"job {job.pk}: {status}",)
         }
+
+    def test_what_nobody_may_send_is_stuck_from_its_deadline_on(self) -> None:
+        past = timezone.now() - LONG_AGO
+        job = factories.campaign_with_job(1, created_at=past)
+        Entitlement.objects.filter(sponsor=job.sponsor).delete()
+        assert broken() == {}
+        Campaign.objects.filter(pk=job.campaign_id).update(deadline=past)
+        assert set(broken()) == {"every job that is not final has been moved within its deadline"}
 
     def test_what_waits_for_its_time_is_not_stuck(self) -> None:
         past, later = timezone.now() - LONG_AGO, timezone.now() + LONG_AGO

@@ -53,16 +53,14 @@ ROUNDS = 10  # sweeps until all is at its end
 
 @contextmanager
 def through(proxy: PostgresProxy) -> Iterator[None]:
-    """Every connection that is opened in the block goes through the proxy."""
+    """Every connection that is opened in the block goes through the proxy; the one that is open does not."""
     database: dict[str, Any] = connection.settings_dict
     host = parse_qs(urlsplit(proxy.url).query)["host"][0]
     before = database["HOST"], database["OPTIONS"]
-    connection.close()
     database["HOST"], database["OPTIONS"] = host, {name: word for name, word in before[1].items() if name != "host"}
     try:
         yield
     finally:
-        connection.close()
         database["HOST"], database["OPTIONS"] = before
 
 
@@ -175,7 +173,8 @@ def each_reply_is_lost(
         job = make()
         with through(proxy):
             proxy.lose_next(**which)
-            story(job, vendor)
+            with meanwhile(story, job, vendor) as running:  # over connections of its own
+                running.result()
         after(job)
         broken = [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
         assert broken == [], f"of {which} was lost: {proxy.lost}"
