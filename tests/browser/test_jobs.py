@@ -14,6 +14,11 @@ from tests.campaigns.rows import accepted, family, in_doubt, logged, refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
 JOBS = "/admin/campaigns/job/"
+# A dialog that was closed keeps the focus until the browser draws the next frame.
+CLOSED_AND_J_AT_ONCE = """
+document.getElementById("keys").close();
+document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }));
+"""
 
 
 @pytest.fixture
@@ -105,14 +110,16 @@ class TestQuietPolling:
         window.fits("keys")
         keys.press("Escape")
         expect(page.locator("#keys")).to_be_hidden()  # until then keys are the dialog's
+        keys.press("?")
+        page.evaluate(CLOSED_AND_J_AT_ONCE)
         for row in range(2):
-            keys.press("j")
             expect(page.locator("tr.job a").nth(row)).to_be_focused()
             keys.press("x")
             expect(page.locator("tr.job .pick").nth(row)).to_be_checked()
+            keys.press("j")
         expect(page.locator("#held")).to_have_text("2 of 7 chosen; updates are held meanwhile.")
         keys.press("k")
-        expect(page.locator("tr.job a").first).to_be_focused()
+        expect(page.locator("tr.job a").nth(1)).to_be_focused()
         keys.press("/")
         expect(page.get_by_placeholder("Number or campaign")).to_be_focused()
         keys.type("j?x")

@@ -156,7 +156,7 @@ const KEYS = {
   "?": () => { const told = document.getElementById("keys"); if (told) told.showModal(); },
 };
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog, [contenteditable]");
+  const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open], [contenteditable]");
   if (typing || layer || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
   event.preventDefault();
   KEYS[event.key]();
