@@ -35,7 +35,7 @@ class MisbehavingServer(ABC):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:
-            writer.transport.abort()
+            _abort(writer)
         await self._server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +48,7 @@ class MisbehavingServer(ABC):
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await self.serve(reader, writer)
-        writer.transport.abort()
+        _abort(writer)
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         self._writers.discard(writer)
@@ -73,7 +73,13 @@ def reset(writer: asyncio.StreamWriter) -> None:
     """Ends the connection with RST instead of FIN."""
     kernel = writer.get_extra_info("socket")
     kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+    _abort(writer)
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    # Up to Python 3.11.2 a TLS transport that was closed twice has forgotten its connection, which is closed then.
+    with contextlib.suppress(AttributeError):
+        writer.transport.abort()
 
 
 def closed_port() -> int:
