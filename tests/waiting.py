@@ -6,7 +6,8 @@ else, and only for "not yet": whatever a condition finds to be wrong it asserts,
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -37,6 +38,17 @@ async def eventually(condition: Callable[[], Awaitable[T]], what: str, seconds: 
         _still_time(end, what, seconds, str)
         await asyncio.sleep(0.01)
     return found
+
+
+@contextmanager
+def their_waits(waited: Callable[[Exception], bool]) -> Iterator[None]:
+    """Around a library that waits by itself: its exceptions of which this is true say "not yet", as ours do."""
+    try:
+        yield
+    except Exception as error:
+        if waited(error):
+            raise DeadlineMissed(str(error)) from error
+        raise
 
 
 def _still_time(end: float, what: str, seconds: float, log: Callable[[], str]) -> None:

@@ -3,16 +3,18 @@
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from django.contrib.auth.models import Group, User
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import TimeoutError as Waited
 
 from campaigns.models import Sponsor
-from tests.waiting import wait_until
+from tests.waiting import their_waits, wait_until
 
 # The shell is the same Chromium without the windows of a desktop, which take half of a processor's time.
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -31,6 +33,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if here in item.path.parents:
                 item.add_marker(pytest.mark.skip(reason="no chromium here: install the package chromium to run it"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    with their_waits(in_vain):
+        return (yield)
+
+
+def in_vain(error: Exception) -> bool:
+    """Whether playwright has waited for it all its patience; what a test itself asserts is not waited for."""
+    where = traceback.extract_tb(error.__traceback__)[-1].filename
+    return isinstance(error, Waited) or (isinstance(error, AssertionError) and "playwright" in Path(where).parts)
 
 
 # While it is open, no test of the same process can run an event loop, and Django's connection is another one: the
