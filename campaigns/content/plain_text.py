@@ -51,7 +51,7 @@ def _without_their_lines(text: str, statements: str) -> str:
 
     Nor does a line begin with the blanks behind a statement.
     """
-    some = f"((?:[{statements}][ \\t]*+)++)"
+    some = f"([{statements}][{statements} \\t]*+)"
 
     def bare(found: re.Match[str]) -> str:
         return BLANKS.sub("", found[1])

@@ -37,6 +37,7 @@ STATES = ("RENDERED", "DISPATCHED", "SENDING", "LOGGED", "STOPPED", "P_ASSIGNING
 def more(sponsor: Sponsor, rounds: int) -> None:
     """Rows of everything that the pages show."""
     login = factories.credential(factories.vendor(limits=[(5, 60)], casters=["large-priority"]))
+    minute = timezone.now().replace(second=0, microsecond=0)
     for number in range(rounds):
         ended = {"finished_at": timezone.now(), "in_doubt": 1, "started_at": timezone.now()}
         for status in STATES:
@@ -54,7 +55,7 @@ def more(sponsor: Sponsor, rounds: int) -> None:
         Draft.objects.create(sponsor=sponsor, name=name)
         known = {"digest": login.pk * 1000 + number, "position": number, "address": "r@example.com"}
         Suppression.objects.create(sponsor=sponsor, channel="email", reason="by_hand", **known)
-        at = timezone.now().replace(second=0, microsecond=0) - datetime.timedelta(minutes=number + 1)
+        at = minute - datetime.timedelta(minutes=number + 1)
         Minute.objects.create(vendor=login.vendor, at=at, sponsor=sponsor.pk, share=0, accepted=1)
 
 
