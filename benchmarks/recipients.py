@@ -1,6 +1,8 @@
 """Campaigns of any size for the measurements, stored by one statement: what is measured starts afterwards."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
@@ -15,6 +17,24 @@ INSERT INTO campaigns_message (id, campaign_id, recipient, params)
 SELECT n, %s, 'person' || n || '@example.org', '{"name": "Ann"}' FROM generate_series(%s, %s) n
 """
 
+MANY = 1_000_000  # rows, from which on an index is built faster than kept
+INDEXES = """
+SELECT indexname, indexdef FROM pg_indexes
+WHERE tablename = 'campaigns_message' AND indexname NOT IN (SELECT conname FROM pg_constraint)
+"""
+
+
+@contextmanager
+def indexed_afterwards(cursor: Any) -> Iterator[None]:
+    """Around the storing of many rows."""
+    cursor.execute(INDEXES)
+    indexes = cursor.fetchall()
+    for name, _ in indexes:
+        cursor.execute(f"DROP INDEX {name}")
+    yield
+    for _, definition in indexes:
+        cursor.execute(definition)
+
 
 def job(size: int, of: "Credential", status: str = "READY") -> "Job":
     """One job over one campaign of that many recipients; its letters are those of benchmarks.sandbox.call."""
@@ -23,6 +43,7 @@ def job(size: int, of: "Credential", status: str = "READY") -> "Job":
     made = factories.campaign_with_job(size, of=of, messages=False, status=status)
     type(made.campaign).objects.filter(pk=made.campaign_id).update(subject=SUBJECT, body=BODY)
     with connection.cursor() as cursor:
-        cursor.execute(STORE, [made.campaign_id, made.first_message, made.end - 1])
+        with indexed_afterwards(cursor) if size >= MANY else nullcontext():
+            cursor.execute(STORE, [made.campaign_id, made.first_message, made.end - 1])
         cursor.execute("ANALYZE campaigns_message")
     return made

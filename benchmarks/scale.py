@@ -85,12 +85,12 @@ def whole(job: "Job") -> float:
 
 def sizes(messages: int, rounds: int) -> None:
     of_cut = login("http://nobody.invalid", cut_from=100)
-    cut = [recipients.job(messages, of_cut) for _ in range(rounds)]
+    cut = recipients.job(messages, of_cut)
     large = recipients.job(messages, login("http://nobody.invalid"))
     of_small = login("http://nobody.invalid")
     small = [recipients.job(SMALL, of_small) for _ in range(rounds)]
     with Installation().workers():
-        starts = {"cut into children": [first(cut.pop()) for _ in range(rounds)], "as one leaf": [first(large)]}
+        starts = {"cut into children": [first(cut)], "as one leaf": [first(large)]}
         keep(f"Start to first message of a job of {messages:,}", "s", starts)
         for how, seconds in starts.items():
             console.print(f"start to first message, {messages:,} {how}: {statistics.median(seconds):.2f} s")
