@@ -21,6 +21,7 @@ from vendors.management.output import tell, write_json
 
 NOT_YET = 3
 SHOWN = 50  # rows of a list, unless --limit says how many
+LIMIT_MOST = 10**9
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
@@ -69,8 +70,8 @@ def limit(options: Mapping[str, Any]) -> int | None:
     given: int | None = options["limit"]
     if given is None:
         return None if options["json"] else SHOWN
-    if given < 0:
-        raise CommandError("--limit must be 0 or more")
+    if not 0 <= given <= LIMIT_MOST:
+        raise CommandError(f"--limit is a number from 0 to {LIMIT_MOST:,}")
     return given or None
 
 

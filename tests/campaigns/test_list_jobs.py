@@ -162,7 +162,8 @@ class TestFilters:
             ("status", "Gone", "'Gone' is not a status; there are Rendered, Dispatched"),
             ("since", "yesterday", "'yesterday' is not a date or time"),
             ("until", "2026-02-30", "'2026-02-30' is not a date or time"),
-            ("limit", -1, "--limit must be 0 or more"),
+            ("limit", -1, "--limit is a number from 0 to 1,000,000,000"),
+            ("limit", 10**30, "--limit is a number from 0 to 1,000,000,000"),
         ],
     )
     def test_what_is_unknown_is_named(self, option: str, value: Any, complaint: str) -> None:

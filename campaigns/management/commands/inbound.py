@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from campaigns.management.job_commands import add_limit, limit
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import InboundMessage
 from vendors.management.output import write_rows
@@ -23,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--sponsor", metavar="NAME", help="to the numbers of this sponsor")
         commands = [one for one in InboundMessage.Command.values if one]
         parser.add_argument("--does", choices=commands, help="those alone whose words did that")
-        parser.add_argument("--limit", type=int, default=50, metavar="N", help="the latest N; default: 50")
+        add_limit(parser, "latest")
         parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -32,7 +33,8 @@ class Command(BaseCommand):
             rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
         if options["does"]:
             rows = rows.filter(command=options["does"])
-        write_rows(self.stdout, map(_facts, rows.order_by("-pk")[: max(1, options["limit"])]), options["json"], SHOWN)
+        latest = rows.order_by("-pk")[: limit(options)].iterator()
+        write_rows(self.stdout, map(_facts, latest), options["json"], SHOWN)
 
 
 def _facts(row: InboundMessage) -> dict[str, Any]:
