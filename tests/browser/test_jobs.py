@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from campaigns.models import Job, Resolution
 from tests import factories
@@ -63,6 +63,16 @@ class TestLookingUp:
         expect(page.locator("tr.job")).to_have_count(1)
         expect(page.locator("select[name=date]")).to_have_value("range")
         window.screenshot("jobs-custom-range")
+
+    def test_a_range_that_was_chosen_before_the_script_has_come_can_be_typed(self, window: Browsing) -> None:
+        page, held = window.page, list[Route]()
+        page.route("**/mailhub/admin.js", lambda route: held.append(route))
+        with page.expect_request("**/mailhub/admin.js"):
+            page.goto(window.home + JOBS, wait_until="commit")
+        page.locator("select[name=date]").select_option(label="Custom range")
+        expect(page.get_by_label("From")).to_be_hidden()
+        held[0].continue_()
+        page.get_by_label("From").fill("2026-11-01")
 
     def test_nothing_found_says_so(self, window: Browsing, night: None) -> None:
         page = window.open(f"{JOBS}?status=RECOVERING&date=yesterday")

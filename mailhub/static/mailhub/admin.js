@@ -163,8 +163,9 @@ document.addEventListener("keydown", (event) => {
 });
 
 for (const form of document.querySelectorAll("form[data-submit-on-change]")) {
+  const range = form.querySelector(".range");
+  if (range) range.hidden = form.elements.date.value !== "range"; // chosen before this script ran, or kept by the browser
   form.addEventListener("change", (event) => {
-    const range = form.querySelector(".range");
     if (event.target.name === "date") {
       const own = event.target.value === "range";
       range.hidden = !own;
