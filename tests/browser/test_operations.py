@@ -14,6 +14,10 @@ from tests.campaigns.rows import in_doubt, logged
 from vendors.models import Minute, RateLimit, Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
+PRESSED_AS_SOON_AS_IT_IS_THERE = """document.addEventListener("htmx:afterSwap", () => setTimeout(() => {
+  const button = document.querySelector("#audit button");
+  if (button && !window.pressed) { window.pressed = true; button.click(); }
+}))"""
 
 
 @pytest.fixture
@@ -43,6 +47,14 @@ def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, 
     page.get_by_role("button", name="Ask all rows now").click()
     expect(page.locator("#audit .badge").first).to_be_visible()
     window.fits("operations")
+
+
+def test_what_has_just_come_knows_its_scripts(window: Browsing, evening: Vendor) -> None:
+    """Not some milliseconds later: its form would be sent as one without scripts, and lead away."""
+    window.page.add_init_script(PRESSED_AS_SOON_AS_IT_IS_THERE)
+    page = window.open("/admin/")
+    expect(page.locator("#audit .badge").first).to_be_visible()
+    expect(page).to_have_url(f"{window.home}/admin/")
 
 
 def test_the_plot_names_its_time_in_the_language_of_the_page(window: Browsing, evening: Vendor) -> None:
