@@ -83,7 +83,7 @@ class Browsing:
         self.page, self.home = page, home
         self.console: list[str] = []
         self.strangers: list[str] = []
-        page.set_default_timeout(PATIENCE)
+        page.context.set_default_timeout(PATIENCE)  # also of pages that it opens
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.console.append(str(error)))
         page.on("request", self._asked)
@@ -100,6 +100,11 @@ class Browsing:
         self.page.goto(self.home + path)
         return self.page
 
+    def follow(self, wanted: Locator) -> None:
+        """Clicks what leads to another page; until that has loaded, its scripts do not know what is done there."""
+        with self.page.expect_navigation():
+            wanted.click()
+
     def come_back(self) -> None:
         """As somebody who was in another tab; to playwright a page never loses the focus."""
         self.page.evaluate("window.dispatchEvent(new Event('focus'))")
@@ -111,6 +116,7 @@ class Browsing:
 
     def tab_to(self, wanted: Locator, back: bool = False) -> None:
         """By the tab key alone, as somebody without a mouse; where the keys stop, it is seen."""
+        self.page.wait_for_load_state()
         for _ in range(STOPS):
             if wanted.evaluate("one => one === document.activeElement"):
                 assert wanted.evaluate("one => getComputedStyle(one).outlineStyle") != "none", "nobody sees the focus"
@@ -149,14 +155,21 @@ class Browsing:
 
 
 @pytest.fixture
-def window(browser: Browser, live_server, client) -> Iterator[Browsing]:
+def served(live_server) -> Iterator[str]:
+    """The server's address. It does nothing any more when the rows are put back; a poll may have been on its way."""
+    yield live_server.url
+    let_go()
+
+
+@pytest.fixture
+def window(browser: Browser, served: str, client) -> Iterator[Browsing]:
     """Logged in as a superuser by a session of its own."""
     user = User.objects.create(username="ann", is_staff=True, is_superuser=True)
     client.force_login(user)
     context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", color_scheme="light")
     cookie = client.cookies["sessionid"].value
-    context.add_cookies([{"name": "sessionid", "value": cookie, "url": live_server.url}])
-    opened = Browsing(context.new_page(), live_server.url)
+    context.add_cookies([{"name": "sessionid", "value": cookie, "url": served}])
+    opened = Browsing(context.new_page(), served)
     try:
         yield opened
     finally:
@@ -170,7 +183,7 @@ LoggedIn = Callable[..., Browsing]
 
 
 @pytest.fixture
-def logged_in(browser: Browser, live_server) -> Iterator[LoggedIn]:
+def logged_in(browser: Browser, served: str) -> Iterator[LoggedIn]:
     """Opens windows of new users of these groups and this sponsor, who log in through the form.
 
     scripts=False: their browser runs none.
@@ -185,7 +198,7 @@ def logged_in(browser: Browser, live_server) -> Iterator[LoggedIn]:
         context = browser.new_context(
             viewport={"width": 1280, "height": 900}, locale="en-GB", color_scheme="light", java_script_enabled=scripts
         )
-        opened.append(Browsing(context.new_page(), live_server.url))
+        opened.append(Browsing(context.new_page(), served))
         log_in(opened[-1], name, page)
         return opened[-1]
 
@@ -206,3 +219,4 @@ def log_in(window: Browsing, name: str, page: str = "/") -> None:
     shown.get_by_label("Password").fill(PASSWORD)
     shown.get_by_role("button", name="Log in").click()
     expect(shown).to_have_url(window.home + page)
+    shown.wait_for_load_state()

@@ -75,8 +75,8 @@ def test_nothing_is_asked_while_nobody_is_logged_in_and_one_thing_when_somebody_
     page.on("request", lambda request: asked.append(request.url))
     page.clock.run_for(30_000)
     assert asked == []
-    window.come_back()
     with page.expect_response(lambda answer: answer.status == 401):
+        window.come_back()
         page.clock.run_for(30_000)
     assert len(asked) == 1 and "/parts/" not in asked[0]
     page.goto("about:blank")  # what the browser notes of the last question has come by then

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from campaigns.models import Job, Message
 from tests import factories
-from tests.browser.conftest import Browsing, LoggedIn
+from tests.browser.conftest import PATIENCE, Browsing, LoggedIn
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
 from vendors import health
 from vendors.models import Credential, Minute, Vendor
@@ -98,6 +98,7 @@ class TestTruth:
         browser = window.page.context.browser
         assert browser
         away = browser.new_context(timezone_id="America/New_York", locale="en-GB")
+        away.set_default_timeout(PATIENCE)
         away.add_cookies(window.page.context.cookies())  # type: ignore[arg-type]
         minute = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=1)
         Minute.objects.create(vendor=vendor, at=minute, share=0, accepted=5)

@@ -25,7 +25,7 @@ def test_from_an_upload_with_three_bad_rows_to_a_campaign(window, tmp_path):
 
     def click(button) -> None:
         clicks.append(button.inner_text())
-        button.click()
+        window.follow(button)
 
     page = window.open("/")
     click(page.get_by_role("link", name="New campaign").first)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from campaigns.models import Campaign, Job
 from campaigns.reports import xlsx_writer
@@ -49,7 +49,7 @@ def test_from_an_upload_with_three_bad_rows_to_the_report(
 ) -> None:
     sponsor = factories.sponsor("Acme")
     ann = logged_in("ann", "campaign owner", of=sponsor)
-    the_message(ann.page)
+    the_message(ann)
     ann.page.get_by_label("A spreadsheet").set_input_files(spreadsheet)
     expect(ann.page.get_by_text("readers.xlsx is being checked")).to_be_visible()
     ann.screenshot("story-checking")
@@ -60,12 +60,13 @@ def test_from_an_upload_with_three_bad_rows_to_the_report(
     the_report(ann)
 
 
-def the_message(page: Page) -> None:
+def the_message(ann: Browsing) -> None:
+    page = ann.page
     page.get_by_role("link", name="New campaign").first.click()
     page.get_by_label("Name of the campaign").fill("Spring")
     page.get_by_label("Subject").fill("Hello {{ first_name }}")
     page.get_by_label("Text", exact=True).fill("Good day {{ first_name }}")
-    page.get_by_role("button", name="Keep, and go on").click()
+    ann.follow(page.get_by_role("button", name="Keep, and go on"))
 
 
 def the_list(ann: Browsing) -> None:
