@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.core.files.uploadedfile import TemporaryUploadedFile
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from campaigns.models import Draft
 from tests import factories
@@ -28,6 +28,7 @@ SEEN = """() => {
   const bar = document.querySelector("[data-progress] progress")
   new MutationObserver(() => window.seen.push(bar.value)).observe(bar, {attributes: true})
 }"""
+TOLD = "() => document.addEventListener('htmx:beforeRequest', () => console.log('a poll'))"  # asked or not
 MIDWAY = "() => window.seen.some((one) => one > 0 && one < 100)"
 
 
@@ -131,11 +132,12 @@ def page(window: Browsing, line: SlowLine) -> Iterator[Page]:
     page.get_by_label("Name of the campaign").fill("May")
     page.get_by_label("Subject").fill("Hello")
     page.get_by_label("Text", exact=True).fill("Good day {{ first_name }}")
-    page.get_by_role("button", name="Keep, and go on").click()
+    window.follow(page.get_by_role("button", name="Keep, and go on"))
     small = {"name": "small.csv", "mimeType": "text/csv", "buffer": b"email,Given\nann@sandbox.example,Ann\n"}
     page.get_by_label("A spreadsheet").set_input_files(small)  # type: ignore[arg-type]
     expect(page.get_by_role("heading", name="Take another list")).to_be_visible()
     yield page
+    page.goto("about:blank")  # it asks how far the check is; what the browser notes of a last question has come by then
     window.console[:] = [one for one in window.console if "Failed to load" not in one and "htmx:" not in one]
 
 
@@ -163,6 +165,25 @@ def test_the_bar_of_a_large_upload_moves_forward_and_is_announced(
     seen = page.evaluate("window.seen")
     assert seen == sorted(seen) and seen[-1] == 100
     assert Draft.objects.get().list_name == "large.csv"
+
+
+def test_a_page_that_loads_itself_again_asks_nothing_meanwhile(page: Page) -> None:
+    """The answer would begin the loading anew; on a slow line it would never end."""
+    asked, held = list[str](), list[Route]()
+    Draft.objects.update(busy=Draft.CHECKING)
+    page.reload()
+    expect(page.get_by_text("small.csv is being checked")).to_be_visible()
+    page.evaluate(TOLD)
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/recipients/", lambda route: held.append(route))
+    with page.expect_request("**/recipients/"):
+        Draft.objects.update(busy="")
+    before = len(asked)
+    for _ in range(2):
+        page.wait_for_event("console", lambda message: message.text == "a poll")
+    assert asked[before:] == []
+    held[0].continue_()
+    expect(page.get_by_role("heading", name="Take another list")).to_be_visible()
 
 
 def test_an_upload_that_is_cut_off_says_so_keeps_what_was_typed_and_is_sent_again(
