@@ -22,7 +22,7 @@ def shown(page: Page) -> str:
 
 def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
     """Its page follows what the sender does without being loaded again, and fits a telephone."""
-    vendor = factories.vendor("amazingmail", limits=[(500, 60)], casters=["large-only"])
+    vendor = factories.vendor(limits=[(500, 60)], casters=["large-only"])  # no worker reads its queue: no time is shown
     job = factories.campaign_with_job(400, of=factories.credential(vendor), by=factories.sponsor("Velma"))
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     page = window.open(f"/campaigns/{job.campaign_id}/")
@@ -64,9 +64,9 @@ def test_a_session_ends_while_a_campaign_is_followed(logged_in: LoggedIn) -> Non
     page, bar = ann.page, ann.page.locator("#live .bar")
     expect(bar).to_have_attribute("title", "nothing sent yet of 400")
     page.context.clear_cookies(name="sessionid")
-    Job.objects.filter(pk=job.pk).update(accepted=100)
     layer = page.locator("#cut-off")
     expect(layer).to_contain_text("You are logged out")
+    Job.objects.filter(pk=job.pk).update(accepted=100)  # not before: a poll may have been on its way
     expect(layer).to_contain_text(re.compile(r"of \d\d:\d\d:\d\d UTC"))
     expect(bar).to_have_attribute("title", "nothing sent yet of 400")
     for width in (390, 1280):
