@@ -1,6 +1,6 @@
 """A campaign whose hours go by the clock of each recipient: who sleeps waits, and everybody else gets it."""
 
-from datetime import time, timedelta
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -26,9 +26,9 @@ from vendors.models import Credential
 LETTER: dict[str, Any] = {"name": "May", "body": "Good day", "subject": "", "html": False}
 
 
-def hours_of(zone: str, now: bool) -> intake.Hours:
-    """Four hours that have begun an hour ago in this zone, or begin in three."""
-    local = timezone.now().astimezone(ZoneInfo(zone)).replace(second=0, microsecond=0)
+def hours_of(zone: str, now: bool, at: datetime | None = None) -> intake.Hours:
+    """Four hours that have begun an hour ago in this zone, or begin in three; at: the moment that counts as now."""
+    local = (at or timezone.now()).astimezone(ZoneInfo(zone)).replace(second=0, microsecond=0)
     start = local + timedelta(hours=-1 if now else 3)
     return intake.Hours(start.time(), (start + timedelta(hours=4)).time(), "Pacific/Kiritimati", each=True)
 
@@ -93,7 +93,7 @@ class TestSending:
             sender.send(job.pk, job.fence)
             assert not server.books and Message.objects.get().call_after == local + timedelta(hours=2)
             Campaign.objects.update(transactional=True)
-            own = quiet(hours_of("Europe/London", now=False))
+            own = quiet(hours_of("Europe/London", now=False, at=local))
             Campaign.objects.update(each_from=own.end, each_to=own.start)
             Message.objects.update(call_after=None)
             Job.objects.update(not_before=None)
