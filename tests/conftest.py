@@ -1,12 +1,15 @@
 """What all tests share."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
+import time_machine
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import TransactionTestCase
+from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from tests.emptying import Emptying, forget_keys
@@ -45,6 +48,13 @@ def django_db_setup(
 def no_known_keys() -> None:
     """Each test has a database of its own."""
     forget_keys()
+
+
+@pytest.fixture
+def frozen_clock() -> Iterator[datetime]:
+    """Python's clock stands still, so that no minute and no day ends within the test. PostgreSQL's goes on."""
+    with time_machine.travel(timezone.now(), tick=False):
+        yield timezone.now()
 
 
 @pytest.fixture(autouse=True, scope="session")

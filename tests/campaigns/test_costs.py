@@ -25,9 +25,9 @@ from vendors import prices
 from vendors.adapters.reports import Reported
 from vendors.history import Actor
 from vendors.models import Price, Vendor
-from vendors.prices import today
 
 pytestmark = pytest.mark.django_db
+DAY = date(2025, 6, 15)
 BY = Actor("ann")
 
 
@@ -76,10 +76,10 @@ def test_what_a_sandbox_takes_is_charged_by_nobody() -> None:
     job, tried = factories.campaign_with_job(1), factories.campaign_with_job(1)
     Vendor.objects.filter(pk=tried.vendor_id).update(sandbox=True)
     for one in (job, tried):
-        price(one.vendor, "0.05", today())
-        enter(one, today(), 3, 3)
+        price(one.vendor, "0.05", DAY)
+        enter(one, prices.today(), 3, 3)
         logged(2, [in_doubt()], of=one.credential)
-    assert {one.vendor for one in accounts.of_months(today(), today())} == {job.vendor.slug}
+    assert {one.vendor for one in accounts.of_months(*accounts.last_year())} == {job.vendor.slug}
 
 
 class TestEntries:
@@ -156,7 +156,7 @@ class TestEntries:
         answer(gone, "aa", [2, 3])
         merge(gone)
         assert entries(credential=other) == (2, 5) and entries(credential=one) == (0, 0)
-        price(one.vendor, "0.5", today())
+        price(one.vendor, "0.5", DAY)
         shown = {row.vendor: row for row in accounts.of_months(*accounts.last_year())}
         assert (shown[one.vendor.slug].in_doubt, shown[one.vendor.slug].in_doubt_amount) == (1, 2)
         for _ in range(2):
@@ -202,14 +202,14 @@ class TestEntries:
     def test_adding_entries_up_changes_no_sum_and_leaves_one_a_day(self) -> None:
         job, other = factories.campaign_with_job(1), factories.campaign_with_job(1)
         for number in range(5):
-            enter(job, today(), number, 2 * number)
-        enter(job, today() - timedelta(days=1), 1, 1)
-        enter(other, today(), 7, 7)
+            enter(job, DAY, number, 2 * number)
+        enter(job, DAY - timedelta(days=1), 1, 1)
+        enter(other, DAY, 7, 7)
         for _ in range(3):
             accounts.sum_up()
             assert CostEntry.objects.filter(summed=True).count() == CostEntry.objects.count() == 3
-            assert entries() == (18, 28) and entries(sponsor=job.sponsor, day=today()) == (10, 20)
-            enter(job, today(), 0, 0)
+            assert entries() == (18, 28) and entries(sponsor=job.sponsor, day=DAY) == (10, 20)
+            enter(job, DAY, 0, 0)
 
     def test_entries_outlive_messages_and_jobs(self) -> None:
         job = factories.campaign_with_job(1, status="SENDING")
@@ -217,7 +217,7 @@ class TestEntries:
         merge(job)
         Message.objects.all().delete()
         Job.objects.all().delete()
-        assert accounts.of_months(today(), today())[0].messages == 1
+        assert accounts.of_months(*accounts.last_year())[0].messages == 1
 
 
 class TestDoubts:
@@ -262,16 +262,16 @@ class TestAmounts:
 
     def test_a_credentials_own_price_goes_before_its_vendors(self) -> None:
         job = factories.campaign_with_job(1)
-        price(job.vendor, "5", today())
-        price(job.vendor, "3", today(), credential=job.credential)
-        enter(job, today(), 1, 1)
-        assert [one.amount for one in accounts.of_months(today(), today())] == [3]
-        assert prices.held(job.vendor_id, job.credential_id, today()).per_unit == 3
-        assert prices.held(job.vendor_id, None, today()).per_unit == 5
-        assert prices.held(job.vendor_id, None, today() - timedelta(days=1)) is None
+        price(job.vendor, "5", DAY)
+        price(job.vendor, "3", DAY, credential=job.credential)
+        enter(job, DAY, 1, 1)
+        assert [one.amount for one in accounts.of_months(DAY, DAY)] == [3]
+        assert prices.held(job.vendor_id, job.credential_id, DAY).per_unit == 3
+        assert prices.held(job.vendor_id, None, DAY).per_unit == 5
+        assert prices.held(job.vendor_id, None, DAY - timedelta(days=1)) is None
 
-    def test_a_correction_is_a_new_row_that_says_why_and_the_first_one_stays(self) -> None:
-        vendor = factories.vendor()
+    def test_a_correction_is_a_new_row_that_says_why_and_the_first_one_stays(self, frozen_clock: datetime) -> None:
+        vendor, today = factories.vendor(), frozen_clock.date()
         price(vendor, "0.5", date(2025, 1, 1))
         for since in (date(2025, 1, 1), date(2024, 1, 1), date(2025, 6, 1)):
             with pytest.raises(prices.NotAPrice, match="say why"):
@@ -280,17 +280,17 @@ class TestAmounts:
         assert prices.held(vendor.pk, None, date(2025, 5, 5)).per_unit == Decimal("0.05")
         assert Price.objects.count() == 2 and not prices.add(Price(
             vendor=vendor, per_unit=Decimal("0.05"), since=date(2025, 1, 1), currency="EUR"), BY)  # fmt: skip
-        price(vendor, "1", today() + timedelta(days=1))
-        price(vendor, "2", today())
-        assert prices.held(vendor.pk, None, today()).per_unit == 2
+        price(vendor, "1", today + timedelta(days=1))
+        price(vendor, "2", today)
+        assert prices.held(vendor.pk, None, today).per_unit == 2
 
     def test_a_sponsors_accounts_are_its_own(self) -> None:
         ours, theirs = factories.campaign_with_job(1), factories.campaign_with_job(1)
-        enter(ours, today(), 1, 1)
-        enter(theirs, today(), 2, 2)
-        assert [one.messages for one in accounts.of_months(today(), today(), [ours.sponsor_id])] == [1]
-        assert accounts.of_months(today(), today(), []) == []
-        assert [one.messages for one in accounts.of_months(today(), today(), None, [theirs.vendor.slug])] == [2]
+        enter(ours, DAY, 1, 1)
+        enter(theirs, DAY, 2, 2)
+        assert [one.messages for one in accounts.of_months(DAY, DAY, [ours.sponsor_id])] == [1]
+        assert accounts.of_months(DAY, DAY, []) == []
+        assert [one.messages for one in accounts.of_months(DAY, DAY, None, [theirs.vendor.slug])] == [2]
 
     def test_the_day_of_a_call_is_that_of_utc_whatever_the_zone(self) -> None:
         job = logged(1, [in_doubt() | {"sent_at": datetime(2025, 4, 30, 23, 59, 59, tzinfo=UTC)}])
