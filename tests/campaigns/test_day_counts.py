@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -24,6 +24,10 @@ pytestmark = pytest.mark.django_db
 TODAY = datetime(2026, 1, 20, 12, tzinfo=UTC)
 
 
+def january(day):
+    return date(2026, 1, day)
+
+
 @pytest.fixture
 def job():
     return logged(3, [accepted()] * 3)
@@ -42,16 +46,16 @@ def counts(job):
         was = days.get(row.day, (0, 0, 0, 0))
         new = (row.delivered, row.bounced, row.complained, row.unsubscribed)
         days[row.day] = tuple(a + b for a, b in zip(was, new, strict=True))
-    return {day.day: sums for day, sums in days.items() if any(sums)}
+    return {day: sums for day, sums in days.items() if any(sums)}
 
 
 def test_a_report_counts_once_on_its_day_and_a_later_one_corrects_it(job):
     report(job, "delivered", TODAY)
     report(job, "delivered", TODAY)
     report(job, "delivered", TODAY - timedelta(days=1), 1)
-    assert counts(job) == {20: (1, 0, 0, 0), 19: (1, 0, 0, 0)}
+    assert counts(job) == {january(20): (1, 0, 0, 0), january(19): (1, 0, 0, 0)}
     report(job, "bounced", TODAY + timedelta(days=2), bounce="hard")
-    assert counts(job) == {22: (0, 1, 0, 0), 19: (1, 0, 0, 0)}
+    assert counts(job) == {january(22): (0, 1, 0, 0), january(19): (1, 0, 0, 0)}
 
 
 def test_complaints_and_wishes_count_whoever_brings_them_however_often(job):
@@ -60,12 +64,11 @@ def test_complaints_and_wishes_count_whoever_brings_them_however_often(job):
         report(job, "unsubscribed", TODAY, 1)
     row = Message.objects.get(pk=job.first_message + 2)
     known = digest(made_key(), job.vendor.channel, row.recipient)
+    before = timezone.now().date()
     for _ in range(2):
         unsubscribing.unsubscribe(Subscription(row.pk, known, job.sponsor_id, None, job.vendor.channel), "a link")
-    today = timezone.now().day
-    expected = {20: (0, 0, 1, 1)}
-    expected[today] = tuple(a + b for a, b in zip(expected.get(today, (0,) * 4), (0, 0, 0, 1), strict=True))
-    assert counts(job) == expected
+    days = before, timezone.now().date()  # the database says which: a day may end meanwhile
+    assert counts(job) in [{january(20): (0, 0, 1, 1), day: (0, 0, 0, 1)} for day in days]
 
 
 def test_adding_up_changes_no_sum(job):
@@ -75,14 +78,15 @@ def test_adding_up_changes_no_sum(job):
     before = counts(job)
     for _ in range(2):
         day_counts.sum_up()
-        assert counts(job) == before == {20: (2, 1, 0, 0)}
+        assert counts(job) == before == {january(20): (2, 1, 0, 0)}
     assert [row.summed for row in DayCount.objects.all()] == [True]
     report(job, "bounced", TODAY, 1, bounce="soft")
     day_counts.sum_up()
-    assert counts(job) == {20: (1, 2, 0, 0)}
+    assert counts(job) == {january(20): (1, 2, 0, 0)}
     assert DayCount.objects.count() == 1
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_the_last_thirty_days_of_some_sponsors(job):
     other = logged(2, [accepted()] * 2)
     report(job, "delivered", timezone.now())
@@ -101,6 +105,7 @@ def manage(*typed):
     return out.getvalue()
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_the_command_shows_the_days_of_one_sponsor_or_of_all_as_a_table_objects_and_a_file(job, tmp_path):
     other, today = logged(2, [accepted()] * 2), timezone.now().date().isoformat()
     CostEntry.objects.update(day=today)  # called two hours ago, which just after midnight was yesterday
@@ -122,6 +127,7 @@ def test_the_command_shows_the_days_of_one_sponsor_or_of_all_as_a_table_objects_
         manage("--csv", str(file))
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_the_command_fits_80_columns_whatever_the_sums(job, monkeypatch):
     DayCount.objects.create(day=timezone.now().date(), sponsor=job.sponsor, delivered=10**8, bounced=-(10**7))
     monkeypatch.setenv("COLUMNS", "80")

@@ -23,6 +23,7 @@ def job() -> Any:
     return made
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_a_program_sees_its_sponsors_days_as_the_page_of_its_owners_does(job: Any) -> None:
     ours, theirs = Program(job.sponsor), Program()
     found = ours.get("/api/v1/days").json()["data"]
