@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import lxml.html
 import pypdf
 import pytest
+import time_machine
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -33,6 +34,13 @@ LIST = (
 )
 HELLO = {"name": "May", "subject": "Hello {{ first_name }}", "text": "Good day {{ first_name }}", "html": ""}
 SOON = {"when": "now", "time_zone": "UTC", "send_at": "", "hours_from": "", "hours_to": "", "first": ""}
+
+
+@pytest.fixture
+def noon():
+    """Python's clock stands still, far from midnight in all zones of the tests: a night belongs to its day."""
+    with time_machine.travel(timezone.now().replace(hour=12), tick=False):
+        yield
 
 
 @pytest.fixture
@@ -813,6 +821,7 @@ def test_what_waits_for_approval_is_not_said_to_be_on_its_way(client, login):
     assert "asked for by" not in page and "unterwegs" not in page
 
 
+@pytest.mark.usefixtures("noon")
 @pytest.mark.parametrize(
     ("ahead", "english", "german"), [(0, "Tonight", "Heute Nacht"), (1, "Tomorrow night", "Morgen Nacht")]
 )
@@ -827,6 +836,7 @@ def test_the_night_is_named_by_its_day(client, login, ahead, english, german):
         assert f'<label for="when-nightly">{label} <span' in page
 
 
+@pytest.mark.usefixtures("noon")
 def test_a_night_of_another_day_is_named_by_its_weekday(client, login):
     draft, vendor = ready(client, login), login.vendor
     day = timezone.now().astimezone(ZoneInfo(vendor.time_zone)).date() + timedelta(days=3)
