@@ -12,8 +12,9 @@ from django.core.management.base import CommandError
 from django.db import InterfaceError, OperationalError
 
 from campaigns.bounces import inbound, mailbox
-from campaigns.models import InboundCount, MessageEvent
+from campaigns.models import MessageEvent
 from tests.bounces.forms import FORMS, written
+from tests.bounces.test_inbound import counts
 from tests.bounces.test_receiver import made
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -197,7 +198,7 @@ def test_a_reading_that_was_killed_in_between_counts_nothing_twice(
     assert MessageEvent.objects.count() == 1
     assert read(capsys) == "1 hard_bounce, 1 repeated"
     assert MessageEvent.objects.count() == 2
-    assert dict(InboundCount.objects.values_list("what", "mails")) == {"hard_bounce": 2, "repeated": 1}
+    assert counts() == {"hard_bounce": 2, "repeated": 1}
 
 
 def test_a_database_that_is_away_leaves_the_mail_unread(server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
