@@ -152,6 +152,7 @@ class TestJobs:
         assert 'name="q" value="campaign"' in page
         assert '<input type="date" name="from" value="2026-03-02">' in page
 
+    @pytest.mark.usefixtures("frozen_clock")
     def test_without_a_date_the_list_looks_back_three_days(self, admin_client: Client) -> None:
         today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
         new, old = (factories.campaign_with_job(1, created_at=today - timedelta(days=days)) for days in (2, 3))

@@ -187,7 +187,7 @@ def lose_an_entry() -> str:
 
 
 def enter_too_few_units() -> str:
-    job = logged(1, [accepted() | {"sent_at": timezone.now(), "units": 3}])
+    job = logged(1, [accepted() | {"sent_at": Now(), "units": 3}])  # the audit reads the same clock
     called(job.vendor, 0, units=3)
     CostEntry.objects.update(units=2)
     return f"sponsor {job.sponsor_id}, credential {job.credential_id}: 2 units of 3"

@@ -232,6 +232,7 @@ class TestSearch:
                 assert tuple(counts) == seen, typed
                 assert tuple(str(page.count) for page in pages) == seen, typed
 
+    @pytest.mark.usefixtures("frozen_clock")
     def test_tabs_follow_the_day(self, admin_client: Client, summer: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         def today() -> str:
             tabs = admin_client.get(JOBS, {"date": "today"}).context["cl"].paginator.tabs

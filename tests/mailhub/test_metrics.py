@@ -48,7 +48,9 @@ def value(found: Series, name: str, **labels: str) -> float | None:
 
 
 def minute(vendor: Vendor, **counts: int) -> None:
-    Minute.objects.create(vendor=vendor, at=timezone.now().replace(second=0, microsecond=0), share=0, **counts)
+    """Of the next hour, so that it is not yesterday's when a day ends within the test."""
+    at = (timezone.now() + timedelta(hours=1)).replace(second=0, microsecond=0)
+    Minute.objects.create(vendor=vendor, at=at, share=0, **counts)
 
 
 def session(sponsor: Sponsor) -> Session:
