@@ -82,6 +82,7 @@ def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so
         assert ("1 messages: about 3 units without its files" in found.sentence(timezone.now())) is not exact
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_more_units_end_later_than_as_many_messages() -> None:
     of = login(limits=[(10, 60)])
     factories.at_work(of.vendor)
@@ -90,6 +91,7 @@ def test_more_units_end_later_than_as_many_messages() -> None:
     assert (dear.end.ends_at - cheap.end.ends_at).total_seconds() == pytest.approx(6 * 60, abs=5)
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_the_first_call_is_told_as_well_as_the_last_one() -> None:
     """Of what waits already, ten go in each minute: the first of these comes in the second one."""
     of = login(limits=[(10, 60)])

@@ -240,7 +240,7 @@ class TestSending:
         sandbox.settings(latency_ms=500.0)
         job = taken([f"+1212555{number:04}" for number in range(200)], login(sandbox.url, concurrency=1))
         Vendor.objects.update(channel="sms")
-        begins = (timezone.now() + timedelta(seconds=64)).replace(second=0, microsecond=0)
+        begins = (timezone.now() + timedelta(seconds=75)).replace(second=0, microsecond=0)
         local = begins.astimezone(ZoneInfo("America/New_York"))
         Sponsor.objects.update(quiet_from=local.time(), quiet_to=(local + timedelta(hours=4)).time(), time_zone="UTC")
         sender.send(job.pk, job.fence)

@@ -42,7 +42,7 @@ def test_equal_to_the_threshold_is_not_under_it(store, vendor):
     assert store.admit(vendor, POLICY).accepting
     store.note(vendor, POLICY, 0, 1)
     status = store.admit(vendor, POLICY)
-    assert (status.state, status.good, status.bad) == ("closed", 10, 11) and 59 < status.seconds <= 60
+    assert (status.state, status.good, status.bad) == ("closed", 10, 11) and 30 < status.seconds <= 60
 
 
 @pytest.mark.parametrize(("ratio", "good", "bad"), [(0.7, 7, 3), (0.1, 1, 9), (0.8, 800, 200), (0.3, 3, 7)])
