@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.postgres.functions import TransactionNow
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import F
@@ -187,7 +188,7 @@ def lose_an_entry() -> str:
 
 
 def enter_too_few_units() -> str:
-    job = logged(1, [accepted() | {"sent_at": Now(), "units": 3}])  # the audit reads the same clock
+    job = logged(1, [accepted() | {"sent_at": TransactionNow(), "units": 3}])  # of the day of which the audit asks
     called(job.vendor, 0, units=3)
     CostEntry.objects.update(units=2)
     return f"sponsor {job.sponsor_id}, credential {job.credential_id}: 2 units of 3"

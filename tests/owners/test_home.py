@@ -117,6 +117,7 @@ def test_of_much_that_waits_the_newest_and_where_all_of_it_is(client, mine, owne
     assert page.count('id="need-') == 2 and "?state=paused" in page and "?state=attention" not in page
 
 
+@pytest.mark.usefixtures("frozen_clock")
 def test_the_list_follows_and_sends_nothing_that_is_known(client, mine, monkeypatch):
     monkeypatch.setattr(polling, "SHARE", 0)
     page = client.get("/?q=spring").content.decode()
