@@ -172,8 +172,8 @@ def test_the_alarm_says_why_and_only_of_vendors_with_late_jobs() -> None:
     alone, read = dispatched(), dispatched()
     factories.at_work(read.vendor, slots=3)
     texts = streams.alarms(one for one in streams.of_vendors() if one.vendor_id in (alone.vendor_id, read.vendor_id))
-    told = [re.sub(r"\b36\d\d s", "an hour", text) for text in texts]
-    assert sorted(told) == sorted(
+    texts_of_an_hour = [re.sub(r"\b36\d\d s", "an hour", text) for text in texts]
+    assert sorted(texts_of_an_hour) == sorted(
         [
             f"vendor {alone.vendor.slug}: 1 job could be sent and no sender has begun for an hour: "
             f"no worker reads the queue vendor.{alone.vendor.slug}",
