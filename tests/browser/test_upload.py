@@ -28,7 +28,7 @@ SEEN = """() => {
   const bar = document.querySelector("[data-progress] progress")
   new MutationObserver(() => window.seen.push(bar.value)).observe(bar, {attributes: true})
 }"""
-TOLD = "() => document.addEventListener('htmx:beforeRequest', () => console.log('a poll'))"  # asked or not
+POLLS_SAID = "() => document.addEventListener('htmx:beforeRequest', () => console.log('a poll'))"  # asked or not
 MIDWAY = "() => window.seen.some((one) => one > 0 && one < 100)"
 
 
@@ -173,7 +173,7 @@ def test_a_page_that_loads_itself_again_asks_nothing_meanwhile(page: Page) -> No
     Draft.objects.update(busy=Draft.CHECKING)
     page.reload()
     expect(page.get_by_text("small.csv is being checked")).to_be_visible()
-    page.evaluate(TOLD)
+    page.evaluate(POLLS_SAID)
     page.on("request", lambda request: asked.append(request.url))
     page.route("**/recipients/", lambda route: held.append(route))
     with page.expect_request("**/recipients/"):
