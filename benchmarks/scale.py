@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SMALL, PART = 10_000, 30_000
 EACH, VENDORS, PROCESSES = 500, 4, 2
+BEFORE = "RENDERED"  # of jobs whose turn has not come: what is READY the sweep dispatches by itself
 LARGE_ROW, SMALL_ROW = "a job of {:,}, its next {:,}", "a job of {:,}"
 
 
@@ -85,10 +86,10 @@ def whole(job: "Job") -> float:
 
 def sizes(messages: int, rounds: int) -> None:
     of_cut = login("http://nobody.invalid", cut_from=100)
-    cut = recipients.job(messages, of_cut)
-    large = recipients.job(messages, login("http://nobody.invalid"))
+    cut = recipients.job(messages, of_cut, BEFORE)
+    large = recipients.job(messages, login("http://nobody.invalid"), BEFORE)
     of_small = login("http://nobody.invalid")
-    small = [recipients.job(SMALL, of_small) for _ in range(rounds)]
+    small = [recipients.job(SMALL, of_small, BEFORE) for _ in range(rounds)]
     with Installation().workers():
         starts = {"cut into children": [first(cut)], "as one leaf": [first(large)]}
         keep(f"Start to first message of a job of {messages:,}", "s", starts)

@@ -1,6 +1,7 @@
 """The event loop of a process, in a thread of its own, so that callers that block share it."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -63,11 +64,21 @@ class LoopThread:
 
     def _live(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.get_loop().set_exception_handler(_told)
             started.set_result(runner.get_loop())
             runner.run(self._wait())
 
     async def _wait(self) -> None:
         await self._over.wait()
+
+
+def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Passes on what nobody waits for, but not a name that was not found for a connection that was given up.
+
+    uvloop goes on looking for it, and would log an error for each such connection.
+    """
+    if not ("future" in context and isinstance(context.get("exception"), socket.gaierror)):
+        loop.default_exception_handler(context)
 
 
 async def happens(event: asyncio.Event, seconds: float) -> None:

@@ -1,8 +1,10 @@
 """An interrupted caller returns only when its coroutine has ended, also if that had not begun."""
 
 import asyncio
+import gc
 import os
 import signal
+import socket
 import threading
 from queue import SimpleQueue
 
@@ -10,6 +12,9 @@ import pytest
 
 from campaigns import loop_thread
 from campaigns.loop_thread import LoopThread, cut_off
+
+
+HOST = "nobody.invalid"
 
 
 class Interrupted(BaseException):
@@ -147,3 +152,26 @@ def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch) -> 
 
     asyncio.run(story())
     assert rounds == 1, "the first cancellation was dropped"
+
+
+def test_a_connection_that_was_given_up_says_nothing_of_its_host_and_other_errors_are_told(loop, caplog) -> None:
+    """uvloop looks for the host until it knows that there is none, although nobody waits any more."""
+
+    async def given_up() -> None:
+        running = asyncio.get_running_loop()
+        opening = [running.create_task(running.create_connection(asyncio.Protocol, HOST, 80)) for _ in range(8)]
+        await asyncio.sleep(0)
+        await cut_off(*opening)
+        for _ in range(8):  # the same look-ups once more: by then the others have ended
+            with pytest.raises(socket.gaierror):
+                await running.getaddrinfo(HOST, 80)
+
+    async def forgotten() -> None:
+        asyncio.get_running_loop().create_future().set_exception(ValueError("nobody waits"))
+
+    loop.run(given_up())
+    gc.collect()
+    assert caplog.text == ""
+    loop.run(forgotten())
+    gc.collect()
+    assert "nobody waits" in caplog.text
