@@ -13,7 +13,6 @@ import pytest
 from campaigns import loop_thread
 from campaigns.loop_thread import LoopThread, cut_off
 
-
 HOST = "nobody.invalid"
 
 
