@@ -38,11 +38,13 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 def begin(job: "Job", url: str) -> float:
     """Points its vendor there, opens it and notifies its queue; Unix seconds of the notification."""
     from campaigns.dispatch import dispatcher
+    from campaigns.models import Job
     from campaigns.tasks import notify_vendors
 
     job.vendor.settings["url"] = url
     job.vendor.paused = False
     job.vendor.save(update_fields=["settings", "paused"])
+    Job.objects.filter(pk=job.pk, status=BEFORE).update(status="READY")
     dispatcher.dispatch_ready([job.pk])
     began = time.time()
     notify_vendors([job.vendor_id])
