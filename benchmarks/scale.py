@@ -1,4 +1,4 @@
-"""Does a message cost more in a job of a million, or among two hundred campaigns? How soon is the first one out?
+"""Does a message cost more in a job of ten million, or among two hundred campaigns? How soon is the first one out?
 
 `python -m benchmarks.scale [messages] [campaigns] [rounds]`. A job of so many messages is compared with one of 10,000
 by the seconds of sending between a tenth and nine tenths of what the vendor's books hold. Of the large job only the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SMALL, PART = 10_000, 30_000
 EACH, VENDORS, PROCESSES = 500, 4, 2
 BEFORE = "RENDERED"  # of jobs whose turn has not come: what is READY the sweep dispatches by itself
-LARGE_ROW, SMALL_ROW = "a job of {:,}, its next {:,}", "a job of {:,}"
+LARGE_ROW, SMALL_ROW = "a large job, of {:,}: its next {:,}", "a small job, of {:,}"
 
 
 def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
@@ -140,7 +140,7 @@ def single(messages: int) -> float:
 
 
 def main() -> None:
-    messages, campaigns, rounds = numbers(1_000_000, 200, 3)
+    messages, campaigns, rounds = numbers(10_000_000, 200, 3)
     with stage():
         sizes(messages, rounds)
         names = f"{campaigns} campaigns of {EACH} over {VENDORS} vendors", f"one campaign of {campaigns * EACH:,}"
