@@ -64,7 +64,7 @@ class LoopThread:
 
     def _live(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.get_loop().set_exception_handler(_told)
+            runner.get_loop().set_exception_handler(_log_error)
             started.set_result(runner.get_loop())
             runner.run(self._wait())
 
@@ -72,8 +72,8 @@ class LoopThread:
         await self._over.wait()
 
 
-def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Passes on what nobody waits for, but not a name that was not found for a connection that was given up.
+def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs errors that nobody waits for, but not that the host of a connection that was given up is not found.
 
     uvloop goes on looking for it, and would log an error for each such connection.
     """
