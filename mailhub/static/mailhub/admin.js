@@ -10,7 +10,7 @@ const clock = document.querySelector("#as-of time");
 let shown = clock ? clock.textContent : `${new Date().toISOString().slice(11, 19)} UTC`;
 let layer = null;
 let back = false;
-let leaving = false; // the page loads itself again; another answer that says so would begin that anew, again and again
+let leaving = 0; // until then the page loads itself again; another answer that says so would begin that anew, again and again
 
 // What this script says, in the language of the page (mailhub/languages.py).
 const texts = JSON.parse(document.getElementById("texts")?.textContent || "{}");
@@ -83,7 +83,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const closed = fold && !fold.open;
   const busy = polled.querySelector(CHOSEN) || performance.now() < (until.get(polled) || 0);
   const loggedOut = layer && layer.dataset.status === "401";
-  if (document.hidden || leaving || closed || (loggedOut && !back) || (busy && !layer)) event.preventDefault();
+  if (document.hidden || performance.now() < leaving || closed || (loggedOut && !back) || (busy && !layer)) event.preventDefault();
   else back = false;
 });
 window.addEventListener("focus", () => { back = true; });
@@ -114,7 +114,7 @@ document.addEventListener("htmx:responseError", (event) => {
   if (!saysItself(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
 });
 document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => {
-  if (xhr.getResponseHeader("HX-Refresh")) leaving = true;
+  if (xhr.getResponseHeader("HX-Refresh")) leaving = performance.now() + 20000;
   if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of"), began.get(xhr));
 });
 
