@@ -24,7 +24,7 @@ from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
 
 # Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
-# No group repeats possessively: Python matches that wrongly before 3.11.5 (gh-106052).
+# No group repeats possessively: Python 3.11.2 matches that wrongly.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
 _LABEL = r"(?![^.]{64})[A-Za-z0-9]++(?:-[A-Za-z0-9]++)*"
 _RESERVED = r"(?i:arpa|invalid|local|localhost|onion|test)"

@@ -77,7 +77,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    # Up to Python 3.11.2 a TLS transport that was closed twice has forgotten its connection, which is closed then.
+    # In Python 3.11.2 a TLS transport that was closed twice has forgotten its connection, which is closed then.
     with contextlib.suppress(AttributeError):
         writer.transport.abort()
 

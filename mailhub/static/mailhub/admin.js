@@ -114,7 +114,7 @@ document.addEventListener("htmx:responseError", (event) => {
   if (!saysItself(event, xhr.status)) freeze(xhr.status, xhr.getResponseHeader("X-Login"));
 });
 document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => {
-  if (xhr.getResponseHeader("HX-Refresh")) leaving = performance.now() + 20000;
+  if (xhr.getResponseHeader("HX-Refresh")) leaving = performance.now() + htmx.config.timeout;
   if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of"), began.get(xhr));
 });
 
