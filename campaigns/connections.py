@@ -7,12 +7,9 @@ unused for a minute is closed.
 
 import asyncio
 import select
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,8 +17,6 @@ import orjson
 import psycopg
 from django.conf import settings
 from django.db import connection
-from django.db.backends.signals import connection_created
-from django.dispatch import receiver
 from psycopg.adapt import Loader
 from psycopg.errors import LockNotAvailable
 from psycopg.pq import TransactionStatus
@@ -29,7 +24,7 @@ from psycopg.rows import TupleRow
 
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
-from campaigns.lifecycle import LOCKED_BRIEFLY, tells_locked
+from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.loop_thread import T, cut_off
 from campaigns.suppression.recent import RecentSuppressions
 from vendors import redis_clients
@@ -38,7 +33,7 @@ from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
 
 KEPT = 60.0  # seconds that they are kept without use
-CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process
+CLAIMING, RECORDING = 2, 2  # connections to the database of a process
 LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
@@ -206,72 +201,6 @@ def is_clean(rows: Any) -> bool:
     poll = select.poll()
     poll.register(rows.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
-
-
-# So long a statement of Django's waits for a lock, on connections that are opened in this context.
-locked_most: ContextVar[str] = ContextVar("locked_most", default="")
-
-
-@receiver(connection_created)
-def _bound(connection: Any, **_: Any) -> None:
-    if most := locked_most.get():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [most])
-
-
-class DatabaseThreads:
-    """Threads for Django's queries, which block: their few connections serve any number of callers, in turn.
-
-    most: so long a statement waits for a lock; empty: as long as it takes.
-    """
-
-    def __init__(self, most: str = "") -> None:
-        self._threads = ThreadPoolExecutor(BLOCKING, "database", initializer=locked_most.set, initargs=(most,))
-        self._line = threading.Lock()
-
-    def run(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
-        """Returns or raises what the function does; it must not wait for another one that runs here.
-
-        If somebody has locked what it needs, it is tried again until it is over, and raises LockNotAvailable then. Of
-        all that are tried again only one at a time has a thread: others need not wait, however many they are.
-        """
-        try:
-            return self._once(function, args)
-        except LockNotAvailable as error:
-            locked = error
-        while not over():
-            time.sleep(LOCKED_SECONDS)
-            with self._line, suppress(LockNotAvailable):
-                if not over():
-                    return self._once(function, args)
-        raise locked
-
-    def close(self) -> None:
-        together = threading.Barrier(BLOCKING)
-        for _ in range(BLOCKING):
-            self._threads.submit(_close_together, together)
-        self._threads.shutdown()
-
-    def _once(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        return self._threads.submit(_with_connection, function, args).result()
-
-
-def _close_together(barrier: threading.Barrier) -> None:
-    """Closes this thread's connection, when all threads do so."""
-    barrier.wait()
-    connection.close()
-
-
-def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
-    drop_lost_connection()
-    with tells_locked():
-        return function(*args)
-
-
-def drop_lost_connection(**_: Any) -> None:
-    """Closes Django's connection of this thread if it failed or the server has ended it; the next query opens one."""
-    if connection.connection is not None and (connection.errors_occurred or not is_clean(connection.connection)):
-        connection.close()
 
 
 # For a sender's own connections: their statements find rows by key, also where a table is fuller than statistics say.

@@ -28,7 +28,7 @@ from psycopg.errors import LockNotAvailable
 from campaigns import audit as promises
 from campaigns import delivery_reports, failpoints, sending
 from campaigns.casting import mailcaster
-from campaigns.connections import drop_lost_connection
+from campaigns.database_threads import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler

@@ -19,7 +19,7 @@ from django.db import Error
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
 from campaigns.bounces.parser import MOST
-from campaigns.connections import DatabaseThreads
+from campaigns.database_threads import DatabaseThreads
 from campaigns.loop_thread import happens
 
 log = logging.getLogger(__name__)

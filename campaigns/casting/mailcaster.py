@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
@@ -65,8 +65,15 @@ WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND sta
 SMALL_WAITS = f"EXISTS (SELECT FROM campaigns_job j WHERE j.vendor_id = %(vendor)s AND {Rank(WAITING[:2]).jobs})"
 IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}
     AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END"""
-LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN})
-FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+def _columns(model: type[models.Model], alias: str) -> str:
+    """Each by its name: a prepared statement that asks for * fails once a migration has added a column."""
+    return ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
+
+
+LOCK = f"""SELECT {_columns(Mailcaster, "m")} FROM vendors_mailcaster m
+WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN}) FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 def idle(vendor_id: int) -> list[tuple[int, str]]:
@@ -110,7 +117,7 @@ CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remain
 # A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
 # planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
 PICK = f"""
-SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
+SELECT {_columns(Job, "j")}, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
     (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
         AS timed
 FROM campaigns_job j

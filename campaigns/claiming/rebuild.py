@@ -11,7 +11,7 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from campaigns import failpoints
-from campaigns.connections import locked_most
+from campaigns.database_threads import locked_most
 from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from vendors import redis_clients

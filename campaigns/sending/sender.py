@@ -20,7 +20,8 @@ from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
-from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
+from campaigns.connections import Connections
+from campaigns.database_threads import DatabaseThreads, drop_lost_connection
 from campaigns.lifecycle import LOCKED_BRIEFLY, hold, move, tells_locked
 from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job

@@ -19,9 +19,9 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
-from campaigns import connections, tasks
+from campaigns import database_threads, tasks
 from campaigns.claiming.rebuild import rebuild_lost
-from campaigns.connections import BLOCKING, DatabaseThreads
+from campaigns.database_threads import BLOCKING, DatabaseThreads
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.lifecycle import LOCKED_BRIEFLY, hold
@@ -223,7 +223,7 @@ def test_who_is_told_to_end_does_not_wait_for_a_job_that_is_to_expire(
 
 
 def test_a_connection_that_has_waited_too_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BLOCKING", 1)
+    monkeypatch.setattr(database_threads, "BLOCKING", 1)
     job = factories.campaign_with_job(1)
 
     def process() -> int:

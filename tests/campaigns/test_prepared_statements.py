@@ -1,0 +1,92 @@
+"""Senders' threads for Django's queries prepare their statements, and a migration meanwhile makes none of them fail."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns import database_threads
+from campaigns.casting import mailcaster
+from campaigns.database_threads import PREPARED, DatabaseThreads
+from campaigns.lifecycle import LOCKED_BRIEFLY
+from campaigns.models import Job
+from tests import factories
+from vendors.models import Mailcaster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OFTEN = int(PREPARED["prepare_threshold"]) + 7  # PostgreSQL plans the first five times for their parameters
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseThreads]:
+    monkeypatch.setattr(database_threads, "BLOCKING", 1)
+    with closing(DatabaseThreads(LOCKED_BRIEFLY)) as threads:
+        yield threads
+
+
+@contextmanager
+def one_more_column(table: str) -> Iterator[None]:
+    """As between a migration and the restart of the senders; it rolls back nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} ADD COLUMN of_the_next_version int")
+        try:
+            yield
+        finally:
+            cursor.execute(f"ALTER TABLE {table} DROP COLUMN of_the_next_version")
+
+
+def prepared() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        return [statement for (statement,) in cursor.fetchall()]
+
+
+def claim_and_put_back(caster: Mailcaster) -> int:
+    """Its fence. The job waits again, as if nobody had taken it."""
+    claimed = mailcaster.claim(caster.pk, timezone.now())
+    assert claimed, "it is idle, and a job waits"
+    Job.objects.filter(pk=claimed.job_id).update(status="DISPATCHED", mailcaster=None, heartbeat_at=None)
+    return claimed.fence
+
+
+def test_a_claim_is_planned_once_in_a_sender_and_anew_elsewhere(threads: DatabaseThreads) -> None:
+    caster = factories.caster(factories.vendor())
+    factories.campaign_with_job(1, of=factories.credential(caster.vendor), status="DISPATCHED")
+    fences = [threads.run(claim_and_put_back, caster) for _ in range(OFTEN)]
+    assert fences == list(range(1, OFTEN + 1))
+    kept = threads.run(prepared)
+    for part in ("FROM vendors_mailcaster m", "FROM campaigns_job j", 'UPDATE "campaigns_job"'):
+        assert any(part in statement for statement in kept), part
+    for _ in range(OFTEN):
+        claim_and_put_back(caster)
+    assert prepared() == []
+
+
+@pytest.mark.parametrize("table", ["campaigns_job", "vendors_mailcaster", "vendors_credential", "campaigns_campaign"])
+def test_a_column_that_a_migration_adds_meanwhile_makes_no_prepared_claim_fail(
+    table: str, threads: DatabaseThreads
+) -> None:
+    caster = factories.caster(factories.vendor())
+    login = factories.credential(caster.vendor, exclusive=True)
+    factories.campaign_with_job(1, of=login, status="DISPATCHED")
+    before = [threads.run(claim_and_put_back, caster) for _ in range(OFTEN)]
+    with one_more_column(table):
+        assert threads.run(claim_and_put_back, caster) == before[-1] + 1
+    assert threads.run(claim_and_put_back, caster) == before[-1] + 2
+
+
+def test_a_statement_that_fails_leaves_the_next_ones_a_good_connection(threads: DatabaseThreads) -> None:
+    job = factories.campaign_with_job(1)
+
+    @transaction.atomic
+    def divide(by: int) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT size / %s FROM campaigns_job WHERE id = %s", [by, job.pk])
+            return int(cursor.fetchone()[0])
+
+    assert [threads.run(divide, 1) for _ in range(OFTEN)] == [1] * OFTEN
+    with pytest.raises(Exception, match="division by zero"):
+        threads.run(divide, 0)
+    assert threads.run(divide, 1) == 1
