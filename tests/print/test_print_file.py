@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import os
 import socket
 import struct
 import zlib
@@ -229,6 +230,18 @@ def printed(*bodies: str, **more: Any) -> list[str]:
         return found
 
     return asyncio.run(story())
+
+
+def test_making_pages_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WeasyPrint looks for its libraries by names that few systems have, and Python asks compilers about those."""
+    started = tmp_path / "started"
+    for name in ("gcc", "cc", "ld", "sh"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho {name} >> {started}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "short" in printed("<p>short</p>")[0]
+    assert not started.exists()
 
 
 def test_letters_reach_no_server_and_no_file() -> None:

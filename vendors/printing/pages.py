@@ -19,7 +19,7 @@ import orjson
 from vendors.adapters.base import Attachment, Letter
 from vendors.printing import sheets
 
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
+KEPT = ("HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
 MOST = 64 << 20  # bytes of one answer
 LIBRARIES = (
     ("libpango-1.0.so.0", "libpango-1.0.dylib", "libpango-1.0-0.dll"),
@@ -174,7 +174,8 @@ class PageMaker:
             raise
 
     async def _start(self) -> asyncio.subprocess.Process:
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        # It finds no program: WeasyPrint's look-up of libraries would start a compiler and a linker for each name.
+        environment = {"PATH": "", **{name: os.environ[name] for name in KEPT if name in os.environ}}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
