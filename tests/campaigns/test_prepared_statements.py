@@ -9,9 +9,12 @@ from django.utils import timezone
 
 from campaigns import database_threads
 from campaigns.casting import mailcaster
+from campaigns.claiming import claims
 from campaigns.database_threads import PREPARED, DatabaseThreads
+from campaigns.finishing import finalizer
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.models import Job
+from campaigns.sending import sender
 from tests import factories
 from vendors.models import Mailcaster
 
@@ -75,6 +78,36 @@ def test_a_column_that_a_migration_adds_meanwhile_makes_no_prepared_claim_fail(
     with one_more_column(table):
         assert threads.run(claim_and_put_back, caster) == before[-1] + 1
     assert threads.run(claim_and_put_back, caster) == before[-1] + 2
+
+
+def test_plans_that_were_made_for_small_tables_read_no_full_one_from_its_beginning(threads: DatabaseThreads) -> None:
+    """A plan is kept until PostgreSQL analyses the table again, a minute or more after a million rows have come."""
+    caster = factories.caster(factories.vendor())
+    job = factories.campaign_with_job(3, of=factories.credential(caster.vendor), status="DISPATCHED")
+    its = {"job": job.pk, "fence": 1, "first": job.first_message, "end": job.end}
+
+    def all_of_a_job() -> int:
+        with connection.cursor() as cursor:
+            for statement in (sender.WAITING, finalizer.COUNT, finalizer.NOT_PUT_OFF, claims.FIRST_WAITING):
+                cursor.execute(statement, its)
+        finalizer.look_at(job.pk)
+        return claim_and_put_back(caster)
+
+    @transaction.atomic
+    def read_from_the_beginning() -> list[tuple[str, int]]:
+        all_of_a_job()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT relname, seq_scan FROM pg_stat_xact_user_tables "
+                "WHERE relname IN ('campaigns_job', 'campaigns_message') AND seq_scan > 0"
+            )
+            return list(cursor.fetchall())
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE campaigns_job, campaigns_message")
+    for _ in range(OFTEN):
+        threads.run(all_of_a_job)
+    assert threads.run(read_from_the_beginning) == []
 
 
 def test_a_statement_that_fails_leaves_the_next_ones_a_good_connection(threads: DatabaseThreads) -> None:
