@@ -6,7 +6,6 @@ unused for a minute is closed.
 """
 
 import asyncio
-import select
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -25,8 +24,8 @@ from psycopg.rows import TupleRow
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
-from campaigns.loop_thread import T, cut_off
 from campaigns.suppression.recent import RecentSuppressions
+from campaigns.threads import LOCKED_SECONDS, T, cut_off, is_clean
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
@@ -34,7 +33,6 @@ from vendors.limits.throttle import AsyncThrottle
 
 KEPT = 60.0  # seconds that they are kept without use
 CLAIMING, RECORDING = 2, 2  # connections to the database of a process
-LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
@@ -192,15 +190,6 @@ class Connections:
             await kept.adapter.close()
         await self.claims.close(unused_since)
         await self.results.close(unused_since)
-
-
-def is_clean(rows: Any) -> bool:
-    """Whether it is open and nothing has arrived since its last answer, neither its end nor an error."""
-    if rows.closed:
-        return False
-    poll = select.poll()
-    poll.register(rows.pgconn.socket, select.POLLIN)
-    return not poll.poll(0)
 
 
 # For a sender's own connections: their statements find rows by key, also where a table is fuller than statistics say.

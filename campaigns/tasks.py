@@ -28,7 +28,6 @@ from psycopg.errors import LockNotAvailable
 from campaigns import audit as promises
 from campaigns import delivery_reports, failpoints, sending
 from campaigns.casting import mailcaster
-from campaigns.database_threads import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
@@ -40,6 +39,7 @@ from campaigns.lifecycle import passes_locked, tells_locked, unless_locked
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
 from campaigns.routes import moving
+from campaigns.threads import drop_lost_connection
 from campaigns.webhooks import delivery
 from vendors.models import Vendor, queue_of
 

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.failover import guard
-from campaigns.loop_thread import cut_off
+from campaigns.threads import cut_off
 from vendors import shut
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope

@@ -30,7 +30,8 @@ from campaigns.claiming.letters import Lease
 from campaigns.claiming.limits import PATIENCE, Need
 from campaigns.claiming.permits import Permits
 from campaigns.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
-from campaigns.connections import LOCKED_SECONDS, Connections
+from campaigns.connections import Connections
+from campaigns.threads import LOCKED_SECONDS
 from vendors.limits.values import Grant, Scope, Wait, share_out
 
 ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk

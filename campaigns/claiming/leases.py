@@ -13,8 +13,7 @@ from typing import Any
 from django.conf import settings
 
 from campaigns.claiming.letters import Lease
-from campaigns.connections import LOCKED_SECONDS
-from campaigns.loop_thread import cut_off
+from campaigns.threads import LOCKED_SECONDS, cut_off
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from campaigns import failpoints
-from campaigns.database_threads import locked_most
 from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
+from campaigns.threads import locked_most
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope

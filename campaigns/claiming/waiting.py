@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from campaigns.claiming.claims import Claimed, Claimer, ToClaim
 from campaigns.claiming.contexts import FIND_OUT
 from campaigns.claiming.letters import Lease
-from campaigns.loop_thread import happens
+from campaigns.threads import happens
 from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
 
 # Other processes wait for the same opening: none of them shall always be the first one, nor all of them ask just before

@@ -18,9 +18,9 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
-from campaigns.loop_thread import happens
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
+from campaigns.threads import happens
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused

@@ -19,9 +19,9 @@ from campaigns.claiming.letters import Lease
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, merge
-from campaigns.loop_thread import happens
 from campaigns.merging import OWN_ENDS
 from campaigns.suppression.recent import SuppressedRecipient
+from campaigns.threads import happens
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)

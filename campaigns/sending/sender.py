@@ -21,13 +21,12 @@ from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.connections import Connections
-from campaigns.database_threads import DatabaseThreads, drop_lost_connection
 from campaigns.lifecycle import LOCKED_BRIEFLY, hold, move, tells_locked
-from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job
 from campaigns.pausing import pauses
 from campaigns.sending.recording import Recorder
 from campaigns.sending.stream import Stream, StreamEnd
+from campaigns.threads import DatabaseThreads, LoopThread, T, drop_lost_connection
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from campaigns.claiming.waiting import Permitted, WantedClaim
 from campaigns.connections import Connections
 from campaigns.failover import guard
 from campaigns.lifecycle import merge
-from campaigns.loop_thread import cut_off
 from campaigns.quiet_hours import QuietWatch
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
+from campaigns.threads import cut_off
 from vendors import health
 from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns import loop_thread
-from campaigns.loop_thread import LoopThread, cut_off
+from campaigns import threads
+from campaigns.threads import LoopThread, cut_off
 
 HOST = "nobody.invalid"
 
@@ -128,7 +128,7 @@ def test_what_the_work_returns_and_raises_reaches_the_caller(loop):
 
 
 def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch) -> None:
-    monkeypatch.setattr(loop_thread, "AGAIN", 0.05)
+    monkeypatch.setattr(threads, "AGAIN", 0.05)
     rounds = 0
 
     async def works(ready: asyncio.Event) -> None:

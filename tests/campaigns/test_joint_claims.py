@@ -27,11 +27,11 @@ from campaigns.claiming.rebuild import rebuild
 from campaigns.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
 from campaigns.connections import CLAIMING, Connections, SharedRows
 from campaigns.failover import recovery
-from campaigns.loop_thread import cut_off
 from campaigns.models import Claim, Job, Message, Sponsor
 from campaigns.operators import actions, pausing
 from campaigns.quiet_hours import QuietWatch
 from campaigns.sending import sender
+from campaigns.threads import cut_off
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
 from tests.campaigns.test_locks import somebody_waits

@@ -7,14 +7,13 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import database_threads
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims
-from campaigns.database_threads import PREPARED, DatabaseThreads
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.models import Job
 from campaigns.sending import sender
+from campaigns.threads import PREPARED, DatabaseThreads
 from tests import factories
 from vendors.models import Mailcaster
 
@@ -24,7 +23,7 @@ OFTEN = int(PREPARED["prepare_threshold"]) + 7  # PostgreSQL plans the first fiv
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseThreads]:
-    monkeypatch.setattr(database_threads, "BLOCKING", 1)
+    monkeypatch.setattr("campaigns.threads.BLOCKING", 1)
     with closing(DatabaseThreads(LOCKED_BRIEFLY)) as threads:
         yield threads
 
