@@ -26,6 +26,14 @@ AGAIN = 5.0  # seconds, in which a task that was cancelled has had time for what
 NOTICED = 1.0
 """Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
 for a lock does not end that wait; a time limit or a shutdown would be noticed when the coroutine ends."""
+LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
+BLOCKING = 3  # connections to the database of a process, beside those of its streams
+# So long a statement of Django's waits for a lock, on connections that are opened in this context.
+locked_most: ContextVar[str] = ContextVar("locked_most", default="")
+# Else PostgreSQL plans each statement anew, which was a third of what a child cost it.
+PREPARED = {"server_side_binding": True, "prepare_threshold": 3}
+# A plan that was made while a table was small is kept until it is analysed, a minute or more after a million rows came.
+BY_INDEX = "SET enable_seqscan = off"
 
 
 class LoopThread:
@@ -119,16 +127,6 @@ def _wait(tasks: list[asyncio.Task[Any]], ended: SimpleQueue[object]) -> None:
     while not (tasks and tasks[0].done()):
         with suppress(Empty):
             ended.get(timeout=NOTICED if threading.current_thread() is threading.main_thread() else None)
-
-
-LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
-BLOCKING = 3  # connections to the database of a process, beside those of its streams
-# So long a statement of Django's waits for a lock, on connections that are opened in this context.
-locked_most: ContextVar[str] = ContextVar("locked_most", default="")
-# Else PostgreSQL plans each statement anew, which was a third of what a child cost it.
-PREPARED = {"server_side_binding": True, "prepare_threshold": 3}
-# A plan that was made while a table was small is kept until it is analysed, a minute or more after a million rows came.
-BY_INDEX = "SET enable_seqscan = off"
 
 
 @receiver(connection_created)
