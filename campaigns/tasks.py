@@ -117,8 +117,8 @@ def send_job(job_id: int, fence: int) -> None:
     hour (Redis) or half an hour (RabbitMQ). What a killed worker leaves the sweep finds by the lease.
     """
     with suppress(LockNotAvailable):  # what somebody has locked is left to the sweep
-        sent = (_kept or sending).send(job_id, fence, _is_stopping)
-        _by_database(_sent, sent, _by_database(finalizer.finalise, sent.job_id, over=_is_stopping))
+        sent = (_kept or sending).send(job_id, fence, _is_stopping, finalizer.log_drained)
+        _by_database(_sent, sent, sent.logged or _by_database(finalizer.finalise, sent.job_id, over=_is_stopping))
 
 
 def _sent(sent: sending.Sent, logged: bool) -> None:
@@ -135,13 +135,13 @@ def _sent(sent: sending.Sent, logged: bool) -> None:
         *(job.id, job.status, job.accepted, job.refused, job.in_doubt, job.size),
         f"; waits: {job.waits_for}" if job.waits_for else "",
     )
-    queue = queue_of(job.vendor__slug)
-    if sent.left and job.campaign__routed:
+    queue = queue_of(job.vendor_slug)
+    if sent.left and job.routed:
         with passes_locked():
             notify_vendors(moving.reroute(job.parent or job.id).vendors)
     if sent.until is not None:
-        dispatcher.notify_queue(job.vendor, queue, eta=sent.until)
-    _wake_casters(job.vendor, queue)
+        dispatcher.notify_queue(job.vendor_id, queue, eta=sent.until)
+    _wake_casters(job.vendor_id, queue)
 
 
 @shared_task(ignore_result=False)

@@ -13,13 +13,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from django.db import connection, models, transaction
-from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Q, QuerySet
 
 from campaigns import failpoints
 from campaigns.failover import guard
-from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move, sql_list
-from campaigns.models import HOLDING, Campaign, Job, Message
+from campaigns.lifecycle import PARENTS, RUNNING, S, Status, moving, sql_list
+from campaigns.models import HOLDING, Campaign, Job
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors import shut
 from vendors.models import Credential, Mailcaster
@@ -72,20 +71,21 @@ def _columns(model: type[models.Model], alias: str) -> str:
     return ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
 
 
+def _one(statement: str, **params: Any) -> Any:
+    """Its first row; None without one."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return cursor.fetchone()
+
+
 LOCK = f"""SELECT {_columns(Mailcaster, "m")} FROM vendors_mailcaster m
 WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN}) FOR NO KEY UPDATE SKIP LOCKED"""
 
 
-def idle(vendor_id: int) -> list[tuple[int, str]]:
-    """(id, name) of the vendor's enabled mailcasters without a running job, if a job waits that it may take."""
-    with connection.cursor() as cursor:
-        cursor.execute(IDLE, {"vendor": vendor_id})
-        return list(cursor.fetchall())
-
-
 def lock(caster_id: int) -> Mailcaster | None:
     """Locks and returns the mailcaster; None: it is disabled, another claim has it, or nothing may be called."""
-    return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
+    row = _one(LOCK, caster=caster_id)
+    return Mailcaster(*row) if row else None
 
 
 class Candidates(NamedTuple):
@@ -97,9 +97,7 @@ class Candidates(NamedTuple):
 
 def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
     """The candidates of a locked mailcaster, in one statement; None: it has a running job."""
-    with connection.cursor() as cursor:
-        cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
-        busy, exclusive, *some = cursor.fetchone()
+    busy, exclusive, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
     return None if busy else Candidates([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
 
 
@@ -145,8 +143,8 @@ def pick(
     """Locks and returns the oldest job of the rank that may be sent now; wait: for a locked one, not skipping it."""
     held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
     statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
-    rows: Any = Job.objects.raw(statement, {"vendor": vendor_id, "now": now, "soon": now + SOON})
-    return next((PickedJob(found, found.exclusive, found.timed) for found in rows), None)
+    row = _one(statement, vendor=vendor_id, now=now, soon=now + SOON)
+    return PickedJob(Job(*row[:-2]), *row[-2:]) if row else None
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
@@ -168,53 +166,62 @@ def admits(job: Job) -> bool:
     return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
 
 
+TAKEN = "fence = fence + 1, heartbeat_at = statement_timestamp(), mailcaster_id = %(caster)s, waits_for = ''"
+STARTED = "started_at = coalesce(started_at, %(now)s), not_before = NULL"
+TAKE = f"{moving('enqueue', 'id = %(job)s', TAKEN, STARTED)} RETURNING fence"
+
+
 def take(job: Job, caster: Mailcaster, now: datetime) -> int:
-    """Takes a leaf for the mailcaster; returns the fence of this claim."""
-    move(
-        Job.objects.filter(pk=job.pk),
-        "enqueue",
-        fence=F("fence") + 1,
-        heartbeat_at=Now(),
-        mailcaster=caster,
-        started_at=Coalesce("started_at", now),
-        not_before=None,
-        waits_for="",
-    )
+    """Takes a locked leaf for the mailcaster; returns the fence of this claim."""
+    (fence,) = _one(TAKE, job=job.pk, caster=caster.pk, now=now)
     failpoints.here("after_pick")
-    return job.fence + 1
+    return int(fence)
 
 
-def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A leaf that a mailcaster has taken. fence: the number of this claim. parent_id: of a child. size: in messages."""
+
+    job_id: int
+    fence: int
+    parent_id: int | None
+    size: int = field(default=0, compare=False)
+
+
+CUT = """
+INSERT INTO campaigns_job (campaign_id, sponsor_id, vendor_id, credential_id, parent_id, suppressions, mailcaster_id,
+    status, fence, heartbeat_at, first_message, size, suppressed, created_at, dispatched_at, started_at, paused_at,
+    remaining, revision, accepted, refused, in_doubt, expired, waits_for, stopped_by)
+SELECT campaign_id, sponsor_id, vendor_id, credential_id, id, suppressions, %(caster)s, 'ENQUEUED', 1,
+    statement_timestamp(), next.first, %(size)s, CASE WHEN remaining_suppressed > 0 THEN (
+        SELECT count(*) FROM campaigns_message
+        WHERE id >= next.first AND id < next.first + %(size)s AND error_code = 'suppressed') ELSE 0 END,
+    %(now)s, %(now)s, %(now)s, coalesce(paused_at, CASE WHEN %(to_expire)s THEN statement_timestamp() END),
+    0, 0, 0, 0, 0, 0, '', ''
+FROM campaigns_job p, LATERAL (SELECT p.first_message + p.size - p.remaining AS first) next WHERE id = %(parent)s
+RETURNING id, suppressed
+"""
+ASSIGN, ASSIGNED = moving("assign", "id = %(parent)s", "started_at = %(now)s"), moving("assigned", "id = %(parent)s")
+LEFT = """
+UPDATE campaigns_job SET remaining = remaining - %(size)s, remaining_suppressed = remaining_suppressed - %(suppressed)s,
+    not_before = NULL, waits_for = '' WHERE id = %(parent)s
+"""
+
+
+def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob:
     """Cuts the next `size` messages of a locked parent into a child that the mailcaster has taken (fence 1)."""
-    first, suppressed = parent.end - parent.remaining, 0
-    if parent.remaining_suppressed:
-        suppressed = Message.objects.filter(id__gte=first, id__lt=first + size, error_code="suppressed").count()
-    child = Job.objects.create(
-        campaign_id=parent.campaign_id,
-        sponsor_id=parent.sponsor_id,
-        vendor_id=parent.vendor_id,
-        credential_id=parent.credential_id,
-        parent=parent,
-        mailcaster=caster,
-        status=S.ENQUEUED,
-        first_message=first,
-        size=size,
-        suppressed=suppressed,
-        suppressions=parent.suppressions,
-        fence=1,
-        heartbeat_at=Now(),
-        paused_at=parent.paused_at or (Now() if parent.is_kept_back else None),  # it is cut to expire
-        **dict.fromkeys(("created_at", "dispatched_at", "started_at"), now),
-    )
-    mine = Job.objects.filter(pk=parent.pk)
-    if parent.status == S.P_QUEUED:
-        move(mine, "assign", started_at=now)
-    left = parent.remaining_suppressed - suppressed
-    mine.update(remaining=parent.remaining - size, remaining_suppressed=left, not_before=None, waits_for="")
-    if size == parent.remaining:
-        move(mine, "assigned")
+    its: dict[str, Any] = {"parent": parent.pk, "caster": caster.pk, "size": size, "now": now}
+    its["to_expire"] = parent.is_kept_back
+    with connection.cursor() as cursor:
+        cursor.execute(CUT, its)
+        child_id, suppressed = cursor.fetchone()
+        if parent.status == S.P_QUEUED:
+            cursor.execute(ASSIGN, its)
+        cursor.execute(LEFT, its | {"suppressed": suppressed})
+        if size == parent.remaining:
+            cursor.execute(ASSIGNED, its)
     failpoints.here("after_cut")
-    return child
+    return ClaimedJob(child_id, 1, parent.pk, size)
 
 
 def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
@@ -235,16 +242,6 @@ ORDER: dict[str, tuple[Rank, ...]] = {
     Mailcaster.Kind.LARGE_ONLY: LARGE,
 }
 ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedJob:
-    """A leaf that a mailcaster has taken. fence: the number of this claim. parent_id: of a child. size: in messages."""
-
-    job_id: int
-    fence: int
-    parent_id: int | None
-    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +274,10 @@ def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | N
 
 
 def idle_casters(vendor_id: int) -> list[int]:
-    """Ids of the mailcasters that may have a job to take, in the order to wake them: MC2 before MC10."""
-    return [pk for pk, _ in sorted(idle(vendor_id), key=lambda row: _natural(row[1]))]
+    """Ids of the enabled mailcasters without a running job, if a job waits that they may take: MC2 before MC10."""
+    with connection.cursor() as cursor:
+        cursor.execute(IDLE, {"vendor": vendor_id})
+        return [caster_id for caster_id, _ in sorted(cursor.fetchall(), key=lambda row: _natural(row[1]))]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -316,5 +315,4 @@ def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
         return ClaimedJob(job.pk, take(job, caster, now), job.parent_id, job.size)
     size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
-    child = cut(job, caster, min(size, job.left_to_cut), now)
-    return ClaimedJob(child.pk, child.fence, job.pk, child.size)
+    return cut(job, caster, min(size, job.left_to_cut), now)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 from django.db import connection as django_connection
-from django.db.models.functions import Now
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -21,8 +20,7 @@ from campaigns import failpoints
 from campaigns.claiming.letters import ClaimedMessage, Lease, LeasedJob
 from campaigns.claiming.limits import Need
 from campaigns.failover import guard
-from campaigns.lifecycle import holding, move
-from campaigns.models import Job
+from campaigns.lifecycle import holding, moving
 from vendors.adapters.base import Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
@@ -67,9 +65,14 @@ def take(job_id: int, fence: int) -> Lease | None:
     return Lease(job_id, fence + 1)
 
 
+START = moving("send", "id = %(job)s AND fence = %(fence)s", "heartbeat_at = statement_timestamp()")
+
+
 def start(lease: Lease) -> bool:
     """ENQUEUED -> SENDING."""
-    started = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "send", heartbeat_at=Now()) == 1
+    with django_connection.cursor() as cursor:
+        cursor.execute(START, {"job": lease.job_id, "fence": lease.fence})
+        started = cursor.rowcount == 1
     failpoints.here("after_start")
     return started
 

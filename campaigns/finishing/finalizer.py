@@ -14,9 +14,9 @@ from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints, ground_truth
-from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move
+from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move, moving
 from campaigns.merging import IN_FLIGHT
-from campaigns.models import AnswerBatch, Claim, Job, Session
+from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
@@ -34,6 +34,10 @@ SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {REFUSED_SO})
 FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 """
+COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
+ENDS = "mailcaster_id = NULL, not_before = NULL, waits_for = '', heartbeat_at = NULL, next_message = NULL"
+LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
+REQUEUE = moving("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
 # Whoever sends it again begins anew with being put off.
 NOT_PUT_OFF = """
 UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL
@@ -62,11 +66,18 @@ def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
     """Whether it has logged the job; None: so many of its refusals are to be suppressed first."""
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])
-        failpoints.here("mid_finalise")
         return _log(cursor, job_id, suppressed)
 
 
+def log_drained(job_id: int) -> bool:
+    """SENT -> LOGGED in the transaction that has made a held job SENT; False: `finalise` is to be asked after it."""
+    with connection.cursor() as cursor:
+        logged, _ = _log(cursor, job_id, 0)
+    return bool(logged)
+
+
 def _log(cursor: Any, job_id: int, suppressed: int) -> tuple[bool | None, int]:
+    failpoints.here("mid_finalise")
     first, end, is_open, claimed = _one(cursor, ENDED, {"job": job_id}) or (0, 0, True, False)
     if is_open:
         return False, suppressed
@@ -74,16 +85,19 @@ def _log(cursor: Any, job_id: int, suppressed: int) -> tuple[bool | None, int]:
     *counted, waiting, unwanted = _one(cursor, COUNT, its)
     if unwanted > suppressed:
         return None, unwanted
-    counts = dict(zip(COUNTERS, counted, strict=True))
-    ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None, "next_message": None}
-    mine = Job.objects.filter(pk=job_id)
+    ended = {"job": job_id, **dict(zip(COUNTERS, counted, strict=True))}
     if waiting:
         cursor.execute(NOT_PUT_OFF, its)
-    if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
-        return False, suppressed
+        if _changes(cursor, REQUEUE, ended):
+            return False, suppressed
     if claimed:
         Claim.objects.filter(job=job_id).delete()
-    return move(mine, "log", finished_at=Now(), **counts, **ends) == 1, suppressed
+    return _changes(cursor, LOG, ended), suppressed
+
+
+def _changes(cursor: Any, statement: str, params: dict[str, int]) -> bool:
+    cursor.execute(statement, params)
+    return bool(cursor.rowcount)
 
 
 def _one(cursor: Any, statement: str, params: dict[str, int]) -> Any:
@@ -179,8 +193,16 @@ def finish_parent(parent_id: int) -> bool:
     return parent.finished_at is None and finished + stopped == 1
 
 
+SEEN = """
+SELECT j.id, j.status, j.size, j.accepted, j.refused, j.in_doubt, j.waits_for, j.vendor_id, v.slug, j.parent_id,
+    (SELECT status FROM campaigns_job WHERE id = j.parent_id), c.routed
+FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id JOIN campaigns_campaign c ON c.id = j.campaign_id
+WHERE j.id = %(job)s
+"""
+
+
 class JobSeen(NamedTuple):
-    """What became of a job, by Django's names of the columns; vendor, parent: their ids."""
+    """What became of a job; parent: its id; routed: its campaign goes by a route."""
 
     id: int
     status: str
@@ -189,16 +211,17 @@ class JobSeen(NamedTuple):
     refused: int
     in_doubt: int
     waits_for: str
-    vendor: int
-    vendor__slug: str
+    vendor_id: int
+    vendor_slug: str
     parent: int | None
-    parent__status: str | None
-    campaign__routed: bool
+    parent_status: str | None
+    routed: bool
 
 
 def look_at(job_id: int) -> JobSeen:
     """The job as it is now."""
-    return JobSeen(*Job.objects.values_list(*JobSeen._fields).get(pk=job_id))
+    with connection.cursor() as cursor:
+        return JobSeen(*_one(cursor, SEEN, {"job": job_id}))
 
 
 def ended_by(logged: JobSeen) -> list[int]:
@@ -206,7 +229,7 @@ def ended_by(logged: JobSeen) -> list[int]:
     if logged.parent is None:
         return [logged.id]
     # Of any other parent something is left to be cut.
-    if logged.parent__status in (Status.P_ASSIGNED, Status.P_STOPPED) and finish_parent(logged.parent):
+    if logged.parent_status in (Status.P_ASSIGNED, Status.P_STOPPED) and finish_parent(logged.parent):
         return [logged.parent]
     return []
 
@@ -253,7 +276,17 @@ def parents_to_finish() -> list[int]:
     return free([*rows.values_list("pk", flat=True), *ended.values_list("pk", flat=True)])
 
 
+UNWRITTEN = """
+SELECT s.id FROM campaigns_session s JOIN campaigns_job j ON j.id = s.job_id
+WHERE s.job_id = ANY(%(jobs)s) AND s.finished_at IS NULL AND j.finished_at IS NOT NULL ORDER BY s.id
+"""
+
+
 def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
     """The unwritten sessions of those of the jobs that are done; most jobs have none."""
-    mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__finished_at__isnull=False)
-    return list(mine.values_list("pk", flat=True))
+    ids = list(job_ids)
+    if not ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(UNWRITTEN, {"jobs": ids})
+        return [session_id for (session_id,) in cursor.fetchall()]

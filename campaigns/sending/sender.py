@@ -21,7 +21,7 @@ from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.leases import Leases
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.connections import Connections
-from campaigns.lifecycle import LOCKED_BRIEFLY, hold, move, tells_locked
+from campaigns.lifecycle import LOCKED_BRIEFLY, hold, move, moving, tells_locked
 from campaigns.models import Job
 from campaigns.pausing import pauses
 from campaigns.sending.recording import Recorder
@@ -33,12 +33,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of a notification. ours: the job was ours to send; left: something waits; until: when it may go on."""
+    """What came of a notification. ours: the job was ours to send; left: something waits; until: when it may go on.
+
+    logged: nothing waits, and whoever was to be asked then has logged the job.
+    """
 
     job_id: int
     ours: bool = True
     left: bool = False
     until: datetime | None = None
+    logged: bool = False
+
+
+def _leave_it(job_id: int) -> bool:
+    return False
 
 
 class Sender:
@@ -58,11 +66,18 @@ class Sender:
         self._loop: LoopThread | None = None
         self._starting = threading.Lock()
 
-    def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+    def send(
+        self,
+        job_id: int,
+        fence: int,
+        stopping: Callable[[], bool] = bool,
+        log_drained: Callable[[int], bool] = _leave_it,
+    ) -> Sent:
         """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
 
         stopping: asked several times a second; once true, open calls are finished and the rest is put back. If somebody
-        has locked the job then, it is left as it is, for the sweep, and LockNotAvailable is raised.
+        has locked the job then, it is left as it is, for the sweep, and LockNotAvailable is raised. log_drained: called
+        once nothing waits, in the transaction that says so; whether it has logged the job.
         """
         lease = self.by_database(claims.take, job_id, fence, over=stopping)
         if lease is None:
@@ -71,7 +86,7 @@ class Sender:
         if isinstance(job, Sent):
             return job
         end: StreamEnd | None = None
-        while not (sent := self.by_database(_settle, job, end, over=stopping)):
+        while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
             end = self._run(self._stream(job, stopping))
         return sent
 
@@ -110,10 +125,12 @@ class Sender:
         return self._loop.run(job)
 
 
-def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+def send(
+    job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: Callable[[int], bool] = _leave_it
+) -> Sent:
     """Sends one job by a sender of its own; see Sender.send."""
     with closing(Sender()) as sender:
-        return sender.send(job_id, fence, stopping)
+        return sender.send(job_id, fence, stopping, log_drained)
 
 
 def _begin(lease: Lease) -> LeasedJob | Sent:
@@ -136,16 +153,16 @@ def _begin(lease: Lease) -> LeasedJob | Sent:
     return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
 
 
-def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
+def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: Callable[[int], bool]) -> Sent | None:
     """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
     lease = job.lease
     drop_lost_connection()
     if end is None and claims.anything_waits(job):
         return None
     if end is None or end.drained:
-        drained = drain(lease, job.first, job.end)
+        drained = drain(lease, job.first, job.end, log_drained)
         if drained.done:
-            return Sent(lease.job_id)
+            return Sent(lease.job_id, logged=drained.logged)
         if end is None or drained.due is None:
             return None
         end = StreamEnd(until=drained.due, reason=drained.why, held=True)  # no sender waits for it
@@ -164,21 +181,26 @@ SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timest
     EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
 """
+DRAIN = moving("drain", "id = %(job)s AND fence = %(fence)s")
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Whether nothing is left; if something is, and all of it was put off: when the first may be called, and why."""
+    """Whether nothing is left; if something is, and all of it was put off: when the first may be called, and why.
+
+    logged: nothing is left, and the job is LOGGED already.
+    """
 
     done: bool
     due: datetime | None = None
     why: str = ""
+    logged: bool = False
 
 
-def drain(lease: Lease, first: int, end: int) -> Drained:
+def drain(lease: Lease, first: int, end: int, log_drained: Callable[[int], bool] = _leave_it) -> Drained:
     """SENDING -> SENT if nothing is left to claim, else claims go on from the first waiting message.
 
-    All calls must be answered.
+    All calls must be answered. log_drained: as of Sender.send.
     """
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
     failpoints.here("before_drain")
@@ -191,9 +213,11 @@ def drain(lease: Lease, first: int, end: int) -> Drained:
             return Drained(False, due, quiet_hours.WHY if quiet else "some are to be tried again")
         if uncalled:
             cursor.execute(UNCALLED, params)
-        done = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
+        cursor.execute(DRAIN, params)
+        done = cursor.rowcount == 1
+        logged = done and log_drained(lease.job_id)
     failpoints.here("after_drain")
-    return Drained(done)
+    return Drained(done, logged=logged)
 
 
 def put_back(

@@ -496,7 +496,7 @@ def test_a_vendor_whose_mailcasters_cut_nothing_takes_no_work(two: Two) -> None:
     by_both = route(first, second)
     parent = campaign(by_both, first, 1)
     Mailcaster.objects.filter(vendor=first.vendor).update(kind="small-only")
-    assert mailcaster.idle(first.vendor_id) == []
+    assert mailcaster.idle_casters(first.vendor_id) == []
     assert entries.why_not([first.pk], 5) == {first.pk: entries.UNCUT}
     assert entries.usable(by_both, parent.sponsor)[0] == second
     assert moving.reroute_due().messages == 1

@@ -160,6 +160,12 @@ def drain(state: State, thread: VerbThread) -> Any:
     return sender.drain(state.lease, state.first, state.end)
 
 
+@verb("drained sending", fates=NOT_MADE, of="lets go")
+def drain_and_log(state: State, thread: VerbThread) -> Any:
+    """As a worker's task does: in one transaction, if no call is open."""
+    return sender.drain(state.lease, state.first, state.end, finalizer.log_drained)
+
+
 @verb("assigning sending", fates=NOT_MADE, of="lets go")
 def new_pass(state: State, thread: VerbThread) -> Any:
     """All calls are answered; the sender begins again at the first message that waits."""
