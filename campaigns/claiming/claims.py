@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
-from campaigns.claiming.letters import ClaimedMessage, Lease, LeasedJob
+from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.claiming.limits import Need
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, moving
@@ -65,16 +65,24 @@ def take(job_id: int, fence: int) -> Lease | None:
     return Lease(job_id, fence + 1)
 
 
-START = moving("send", "id = %(job)s AND fence = %(fence)s", "heartbeat_at = statement_timestamp()")
+START = f"""{moving("send", "id = %(job)s AND fence = %(fence)s", "heartbeat_at = statement_timestamp()")}
+RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, first_message)
+    AND id < first_message + campaigns_job.size AND dequeued_at IS NULL ORDER BY id LIMIT 1) IS NOT NULL"""
 
 
-def start(lease: Lease) -> bool:
-    """ENQUEUED -> SENDING."""
+class Started(NamedTuple):
+    """waits: a message waits where the sender begins or after that; others are found when the job is drained."""
+
+    waits: bool
+
+
+def start(lease: Lease) -> Started | None:
+    """ENQUEUED -> SENDING; None: it was stopped meanwhile."""
     with django_connection.cursor() as cursor:
         cursor.execute(START, {"job": lease.job_id, "fence": lease.fence})
-        started = cursor.rowcount == 1
+        row = cursor.fetchone()
     failpoints.here("after_start")
-    return started
+    return Started(*row) if row else None
 
 
 class ToClaim(NamedTuple):
@@ -284,13 +292,6 @@ SELECT coalesce((
     SELECT id FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL ORDER BY id LIMIT 1
 ), %(end)s)
 """
-
-
-def anything_waits(job: LeasedJob) -> bool:
-    """Whether a message waits where the sender begins or after that; others are found when the job is drained."""
-    with django_connection.cursor() as cursor:
-        cursor.execute(FIRST_WAITING, {"first": job.begin, "end": job.end})
-        return bool(cursor.fetchone()[0] < job.end)
 
 
 NEW_PASS = f"""

@@ -21,8 +21,8 @@ from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
 ENDED = f"""
-SELECT first_message, first_message + size, {OPEN}, EXISTS (SELECT FROM campaigns_claim WHERE job_id = j.id)
-FROM campaigns_job j WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')
+SELECT first_message, first_message + size FROM campaigns_job j
+WHERE id = %(job)s AND status IN ('SENT', 'STOPPED') AND NOT {OPEN}
 """
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 COUNT = f"""
@@ -31,7 +31,8 @@ SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
     count(*) FILTER (WHERE error_code = 'suppressed'),
     count(*) FILTER (WHERE report = 'delivered'), count(*) FILTER (WHERE report = 'bounced'),
-    count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {REFUSED_SO})
+    count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {REFUSED_SO}),
+    EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s)
 FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 """
 COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
@@ -66,23 +67,22 @@ def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
     """Whether it has logged the job; None: so many of its refusals are to be suppressed first."""
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])
-        return _log(cursor, job_id, suppressed)
+        first, end = _one(cursor, ENDED, {"job": job_id}) or (0, 0)
+        return _log(cursor, job_id, first, end, suppressed) if end else (False, suppressed)
 
 
-def log_drained(job_id: int) -> bool:
+def log_drained(job_id: int, first: int, end: int) -> bool:
     """SENT -> LOGGED in the transaction that has made a held job SENT; False: `finalise` is to be asked after it."""
     with connection.cursor() as cursor:
-        logged, _ = _log(cursor, job_id, 0)
+        logged, _ = _log(cursor, job_id, first, end, 0)
     return bool(logged)
 
 
-def _log(cursor: Any, job_id: int, suppressed: int) -> tuple[bool | None, int]:
+def _log(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tuple[bool | None, int]:
+    """As _finalise, of a held job without open calls."""
     failpoints.here("mid_finalise")
-    first, end, is_open, claimed = _one(cursor, ENDED, {"job": job_id}) or (0, 0, True, False)
-    if is_open:
-        return False, suppressed
-    its = {"first": first, "end": end}
-    *counted, waiting, unwanted = _one(cursor, COUNT, its)
+    its = {"job": job_id, "first": first, "end": end}
+    *counted, waiting, unwanted, claimed = _one(cursor, COUNT, its)
     if unwanted > suppressed:
         return None, unwanted
     ended = {"job": job_id, **dict(zip(COUNTERS, counted, strict=True))}

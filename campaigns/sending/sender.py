@@ -45,7 +45,10 @@ class Sent:
     logged: bool = False
 
 
-def _leave_it(job_id: int) -> bool:
+LogDrained = Callable[[int, int, int], bool]
+
+
+def _leave_it(job_id: int, first: int, end: int) -> bool:
     return False
 
 
@@ -71,21 +74,23 @@ class Sender:
         job_id: int,
         fence: int,
         stopping: Callable[[], bool] = bool,
-        log_drained: Callable[[int], bool] = _leave_it,
+        log_drained: LogDrained = _leave_it,
     ) -> Sent:
         """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
 
         stopping: asked several times a second; once true, open calls are finished and the rest is put back. If somebody
         has locked the job then, it is left as it is, for the sweep, and LockNotAvailable is raised. log_drained: called
-        once nothing waits, in the transaction that says so; whether it has logged the job.
+        with (job, first message, end) once nothing waits, in the transaction that says so; whether it has logged the
+        job.
         """
         lease = self.by_database(claims.take, job_id, fence, over=stopping)
         if lease is None:
             return Sent(job_id, ours=False)
-        job = self.by_database(_begin, lease, over=stopping)
-        if isinstance(job, Sent):
-            return job
-        end: StreamEnd | None = None
+        begun = self.by_database(_begin, lease, over=stopping)
+        if isinstance(begun, Sent):
+            return begun
+        job, waits = begun
+        end = self._run(self._stream(job, stopping)) if waits else None
         while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
             end = self._run(self._stream(job, stopping))
         return sent
@@ -125,16 +130,14 @@ class Sender:
         return self._loop.run(job)
 
 
-def send(
-    job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: Callable[[int], bool] = _leave_it
-) -> Sent:
+def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: LogDrained = _leave_it) -> Sent:
     """Sends one job by a sender of its own; see Sender.send."""
     with closing(Sender()) as sender:
         return sender.send(job_id, fence, stopping, log_drained)
 
 
-def _begin(lease: Lease) -> LeasedJob | Sent:
-    """Loads and starts a job that was taken."""
+def _begin(lease: Lease) -> tuple[LeasedJob, bool] | Sent:
+    """Loads and starts a job that was taken; with it, whether any of it is to be streamed."""
     job_id = lease.job_id
     try:
         with tells_locked():
@@ -150,15 +153,14 @@ def _begin(lease: Lease) -> LeasedJob | Sent:
         put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         log.exception("job %s cannot be sent", job_id)
         return Sent(job_id, left=True, until=until)
-    return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
+    started = claims.start(lease)
+    return (job, started.waits) if started else Sent(job_id)
 
 
-def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: Callable[[int], bool]) -> Sent | None:
-    """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
+def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> Sent | None:
+    """What becomes of a job whose stream has ended, or was not needed; None: it is to be streamed."""
     lease = job.lease
     drop_lost_connection()
-    if end is None and claims.anything_waits(job):
-        return None
     if end is None or end.drained:
         drained = drain(lease, job.first, job.end, log_drained)
         if drained.done:
@@ -197,7 +199,7 @@ class Drained:
     logged: bool = False
 
 
-def drain(lease: Lease, first: int, end: int, log_drained: Callable[[int], bool] = _leave_it) -> Drained:
+def drain(lease: Lease, first: int, end: int, log_drained: LogDrained = _leave_it) -> Drained:
     """SENDING -> SENT if nothing is left to claim, else claims go on from the first waiting message.
 
     All calls must be answered. log_drained: as of Sender.send.
@@ -215,7 +217,7 @@ def drain(lease: Lease, first: int, end: int, log_drained: Callable[[int], bool]
             cursor.execute(UNCALLED, params)
         cursor.execute(DRAIN, params)
         done = cursor.rowcount == 1
-        logged = done and log_drained(lease.job_id)
+        logged = done and log_drained(lease.job_id, first, end)
     failpoints.here("after_drain")
     return Drained(done, logged=logged)
 

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims
+from campaigns.claiming.letters import Lease
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.models import Job
@@ -46,9 +47,10 @@ def prepared() -> list[str]:
 
 
 def claim_and_put_back(caster: Mailcaster) -> int:
-    """Its fence. The job waits again, as if nobody had taken it."""
+    """Its fence. The job is started and waits again, as if nobody had taken it."""
     claimed = mailcaster.claim(caster.pk, timezone.now())
     assert claimed, "it is idle, and a job waits"
+    assert claims.start(Lease(claimed.job_id, claimed.fence)) == claims.Started(waits=True)
     Job.objects.filter(pk=claimed.job_id).update(status="DISPATCHED", mailcaster=None, heartbeat_at=None)
     return claimed.fence
 
@@ -87,7 +89,13 @@ def test_plans_that_were_made_for_small_tables_read_no_full_one_from_its_beginni
 
     def all_of_a_job() -> int:
         with connection.cursor() as cursor:
-            for statement in (sender.WAITING, finalizer.COUNT, finalizer.NOT_PUT_OFF, claims.FIRST_WAITING):
+            for statement in (
+                sender.WAITING,
+                finalizer.COUNT,
+                finalizer.NOT_PUT_OFF,
+                claims.FIRST_WAITING,
+                claims.START,
+            ):
                 cursor.execute(statement, its)
         finalizer.look_at(job.pk)
         return claim_and_put_back(caster)
