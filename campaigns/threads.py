@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import uvloop
-from django.db import connection
+from django.db import connection, models
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 from psycopg.errors import LockNotAvailable
@@ -34,6 +34,11 @@ locked_most: ContextVar[str] = ContextVar("locked_most", default="")
 PREPARED = {"server_side_binding": True, "prepare_threshold": 3}
 # A plan that was made while a table was small is kept until it is analysed, a minute or more after a million rows came.
 BY_INDEX = "SET enable_seqscan = off"
+
+
+def columns_of(model: type[models.Model], alias: str) -> str:
+    """Each by its name: a prepared statement that asks for * fails once a migration has added a column."""
+    return ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
 
 
 class LoopThread:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
-from django.db import connection, models, transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
 from campaigns import failpoints
@@ -20,6 +20,7 @@ from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, RUNNING, S, Status, moving, sql_list
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.sending_hours import describe_opening, opens_at
+from campaigns.threads import columns_of
 from vendors import shut
 from vendors.models import Credential, Mailcaster
 
@@ -66,11 +67,6 @@ IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(v
     AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END"""
 
 
-def _columns(model: type[models.Model], alias: str) -> str:
-    """Each by its name: a prepared statement that asks for * fails once a migration has added a column."""
-    return ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
-
-
 def _one(statement: str, **params: Any) -> Any:
     """Its first row; None without one."""
     with connection.cursor() as cursor:
@@ -78,7 +74,7 @@ def _one(statement: str, **params: Any) -> Any:
         return cursor.fetchone()
 
 
-LOCK = f"""SELECT {_columns(Mailcaster, "m")} FROM vendors_mailcaster m
+LOCK = f"""SELECT {columns_of(Mailcaster, "m")} FROM vendors_mailcaster m
 WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN}) FOR NO KEY UPDATE SKIP LOCKED"""
 
 
@@ -115,7 +111,7 @@ CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remain
 # A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
 # planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
 PICK = f"""
-SELECT {_columns(Job, "j")}, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
+SELECT {columns_of(Job, "j")}, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
     (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
         AS timed
 FROM campaigns_job j

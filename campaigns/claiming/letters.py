@@ -16,10 +16,11 @@ from campaigns.content import templates
 from campaigns.content.headers import Headers
 from campaigns.content.parts import carried
 from campaigns.models import Campaign
-from campaigns.models.identities import NumberPool
+from campaigns.models.identities import Identity, NumberPool
 from campaigns.return_paths import ReturnPaths, of_identity
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_missing, links_of
 from campaigns.suppression.recent import Asker
+from campaigns.threads import columns_of
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.models import Credential, Vendor
@@ -121,19 +122,31 @@ def letter_of(
 # had the same. Rows of vendors and credentials change while mail is sent: of those what is used.
 OF_JOB = """
 SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
-    j.campaign_id, concat_ws(' ', (SELECT adoptions FROM campaigns_store WHERE id = 1), c.xmin, c.ctid, i.xmin, i.ctid),
+    j.campaign_id, concat_ws(' ', s.adoptions, c.xmin, c.ctid), i.id, concat_ws(' ', s.adoptions, i.xmin, i.ctid),
     j.vendor_id, j.credential_id, concat_ws(' ', v.adapter, v.slug, v.channel, md5(v.settings::text), md5(l.secret))
 FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
-    JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_identity i ON i.id = c.identity_id
+    JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_store s ON s.id = 1
+    LEFT JOIN campaigns_identity i ON i.id = c.identity_id
 WHERE j.id = %(job)s
 """
 
 
-# Both are read once for each version of their rows, for all streams of the process.
+CAMPAIGN = f"SELECT {columns_of(Campaign, 'c')} FROM campaigns_campaign c WHERE id = %(campaign)s"
+
+
+# These are read once for each version of their rows, for all streams of the process.
+@lru_cache(maxsize=64)
+def _identity(identity_id: int, version: str) -> Identity:
+    return Identity.objects.get(pk=identity_id)
+
+
 @lru_cache(maxsize=16)
-def _campaign(campaign_id: int, version: str, public_url: str) -> tuple[Campaign, templates.Content]:
-    """public_url: templates are compiled for the length of its links."""
-    campaign = Campaign.objects.select_related("identity").get(pk=campaign_id)
+def _campaign(
+    campaign_id: int, version: str, identity: int | None, of_identity: str, public_url: str
+) -> tuple[Campaign, templates.Content]:
+    """of_identity: the version of that; public_url: templates are compiled for the length of its links."""
+    (campaign,) = Campaign.objects.raw(CAMPAIGN, {"campaign": campaign_id})
+    campaign.identity = _identity(identity, of_identity) if identity else None
     return campaign, content_of(campaign)
 
 
@@ -148,8 +161,8 @@ def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
     with connection.cursor() as cursor:
         cursor.execute(OF_JOB, {"job": lease.job_id})
-        first, end, begin, suppressions, campaign_id, written, vendor_id, credential_id, used = cursor.fetchone()
-    campaign, content = _campaign(campaign_id, written, settings.PUBLIC_URL)
+        first, end, begin, suppressions, *written, vendor_id, credential_id, used = cursor.fetchone()
+    campaign, content = _campaign(*written, settings.PUBLIC_URL)
     vendor, key = _login(vendor_id, credential_id, used)
     name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
