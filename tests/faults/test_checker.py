@@ -129,7 +129,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     planted(monkeypatch, claims, "CLAIM", "AND j.status = 'SENDING'", "")
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
-    monkeypatch.setattr(claims, "start", lambda _: True)
+    monkeypatch.setattr(claims, "start", lambda _: claims.Started(waits=True))
     drained = iter([Drained(False), Drained(True)])
     monkeypatch.setattr("campaigns.sending.sender.drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
@@ -146,7 +146,7 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, m
     with being_sent(other):
         calls(sandbox, 3)
         with monkeypatch.context() as bug:
-            planted(bug, finalizer, "ENDED", "WHERE job_id = j.id)", ")")
+            planted(bug, finalizer, "COUNT", "WHERE job_id = %(job)s)", ")")
             bug.setattr(finalizer.Claim.objects, "filter", lambda **_: every)
             assert finalizer.finalise(ours.pk)
         assert "P3" in broken(sandbox, final=False)
