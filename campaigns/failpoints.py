@@ -14,7 +14,7 @@ from pathlib import Path
 # In the order in which a message passes them. Tests go through this table, so a failpoint is tested once it is here.
 NAMES = (
     "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_notify", "after_notify",
-    "before_take", "after_take", "after_start",
+    "before_start", "after_start",
     "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
     "before_merge", "mid_merge", "before_done", "after_done",
     "before_put_back", "after_put_back", "before_drain", "after_drain",

@@ -178,7 +178,8 @@ _REDIS = {
     "socket_keepalive": True,
     "health_check_interval": 25,
 }
-CELERY_BROKER_TRANSPORT_OPTIONS = _REDIS
+# One list a queue: there are no priorities, and with kombu's four a worker would ask for four lists a vendor.
+CELERY_BROKER_TRANSPORT_OPTIONS = {**_REDIS, "priority_steps": [0]}
 if is_rabbitmq(BROKER_URL):
     CELERY_TASK_DEFAULT_QUEUE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_TYPE = "quorum"
     # What is due later reaches a queue by its exchange's pattern (waiter/delays.py).

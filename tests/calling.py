@@ -22,9 +22,9 @@ def costs(message_id: int) -> int:
 
 def started(job: Job) -> Lease:
     """The notification has arrived; nothing is claimed."""
-    lease = claims.take(job.pk, job.fence)
-    assert lease and claims.start(lease)
-    return lease
+    begun = claims.start(job.pk, job.fence)
+    assert begun
+    return begun.lease
 
 
 def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:

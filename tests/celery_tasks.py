@@ -46,11 +46,10 @@ def again_in_an_hour(self: Any, page: str) -> None:
             raise self.retry(countdown=3600)
 
 
-def in_broker(queue: str, priority: int = 0) -> list[dict[str, Any]]:
+def in_broker(queue: str) -> list[dict[str, Any]]:
     """The messages that wait in a queue of the broker, oldest first."""
-    key = f"{queue}\x06\x16{priority}" if priority else queue
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        return [json.loads(raw) for raw in reversed(client.lrange(key, 0, -1))]
+        return [json.loads(raw) for raw in reversed(client.lrange(queue, 0, -1))]
 
 
 def arguments(message: dict[str, Any]) -> list[Any]:

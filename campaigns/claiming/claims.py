@@ -1,4 +1,4 @@
-"""Steps 4 and 5: take a job, start it, claim its messages, begin a new pass. One function a verb.
+"""Steps 4 and 5: start a job, claim its messages, begin a new pass. One function a verb.
 
 A claim is one row with the ids of the messages whose calls may start, committed before the first of them. It checks the
 fence, so only the holder of the job claims, and a sender that was thought dead claims nothing. The holder claims
@@ -48,24 +48,8 @@ class PermittedCall(NamedTuple):
     letter: Letter | Refused | None = None
 
 
-TAKE = """
-UPDATE campaigns_job SET fence = fence + 1, heartbeat_at = clock_timestamp()
-WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED'
-"""
-
-
-def take(job_id: int, fence: int) -> Lease | None:
-    """Takes the job that a mailcaster claimed under this fence; None: a doubled or late notification."""
-    failpoints.here("before_take")
-    with django_connection.cursor() as cursor:
-        cursor.execute(TAKE, {"job": job_id, "fence": fence})
-        if not cursor.rowcount:
-            return None
-    failpoints.here("after_take")
-    return Lease(job_id, fence + 1)
-
-
-START = f"""{moving("send", "id = %(job)s AND fence = %(fence)s", "heartbeat_at = statement_timestamp()")}
+STARTED = "fence = fence + 1", "heartbeat_at = statement_timestamp()"
+START = f"""{moving("send", "id = %(job)s AND fence = %(fence)s", *STARTED)}
 RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, first_message)
     AND id < first_message + campaigns_job.size AND dequeued_at IS NULL ORDER BY id LIMIT 1) IS NOT NULL"""
 
@@ -73,16 +57,21 @@ RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, f
 class Started(NamedTuple):
     """waits: a message waits where the sender begins or after that; others are found when the job is drained."""
 
+    lease: Lease
     waits: bool
 
 
-def start(lease: Lease) -> Started | None:
-    """ENQUEUED -> SENDING; None: it was stopped meanwhile."""
+def start(job_id: int, fence: int) -> Started | None:
+    """ENQUEUED -> SENDING, if a mailcaster claimed the job under this fence.
+
+    None: a doubled or late notification, or it was stopped meanwhile.
+    """
+    failpoints.here("before_start")
     with django_connection.cursor() as cursor:
-        cursor.execute(START, {"job": lease.job_id, "fence": lease.fence})
+        cursor.execute(START, {"job": job_id, "fence": fence})
         row = cursor.fetchone()
     failpoints.here("after_start")
-    return Started(*row) if row else None
+    return Started(Lease(job_id, fence + 1), *row) if row else None
 
 
 class ToClaim(NamedTuple):

@@ -83,14 +83,13 @@ class Sender:
         with (job, first message, end) once nothing waits, in the transaction that says so; whether it has logged the
         job.
         """
-        lease = self.by_database(claims.take, job_id, fence, over=stopping)
-        if lease is None:
+        started = self.by_database(claims.start, job_id, fence, over=stopping)
+        if started is None:
             return Sent(job_id, ours=False)
-        begun = self.by_database(_begin, lease, over=stopping)
-        if isinstance(begun, Sent):
-            return begun
-        job, waits = begun
-        end = self._run(self._stream(job, stopping)) if waits else None
+        job = self.by_database(_load, started.lease, over=stopping)
+        if isinstance(job, Sent):
+            return job
+        end = self._run(self._stream(job, stopping)) if started.waits else None
         while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
             end = self._run(self._stream(job, stopping))
         return sent
@@ -136,12 +135,12 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drain
         return sender.send(job_id, fence, stopping, log_drained)
 
 
-def _begin(lease: Lease) -> tuple[LeasedJob, bool] | Sent:
-    """Loads and starts a job that was taken; with it, whether any of it is to be streamed."""
+def _load(lease: Lease) -> LeasedJob | Sent:
+    """Loads a job that was started, or puts it back."""
     job_id = lease.job_id
     try:
         with tells_locked():
-            job = letters.load(lease)
+            return letters.load(lease)
     except LockNotAvailable:  # a whole table, as while it is migrated
         raise
     except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
@@ -153,8 +152,6 @@ def _begin(lease: Lease) -> tuple[LeasedJob, bool] | Sent:
         put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         log.exception("job %s cannot be sent", job_id)
         return Sent(job_id, left=True, until=until)
-    started = claims.start(lease)
-    return (job, started.waits) if started else Sent(job_id)
 
 
 def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> Sent | None:
@@ -179,11 +176,13 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
 # database's answer to that claim was lost, was not called.
 WAITING = """
 SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timestamp() THEN min(call_after) END,
-    bool_and(put_off_at IS NULL),
-    EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
+    bool_and(put_off_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
 """
 DRAIN = moving("drain", "id = %(job)s AND fence = %(fence)s")
+# As nearly every job is: nothing waits, and each of its claims is known.
+DRAIN_ALL_CALLED = f"""{DRAIN} AND NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
+    AND NOT EXISTS (SELECT FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +207,15 @@ def drain(lease: Lease, first: int, end: int, log_drained: LogDrained = _leave_i
     failpoints.here("before_drain")
     with transaction.atomic(), connection.cursor() as cursor:
         hold([lease.job_id])
-        cursor.execute(WAITING, params)
-        waiting, due, quiet, uncalled = cursor.fetchone()
-        if waiting:
-            cursor.execute(NEW_PASS, params)
-            return Drained(False, due, quiet_hours.WHY if quiet else "some are to be tried again")
-        if uncalled:
+        cursor.execute(DRAIN_ALL_CALLED, params)
+        if not cursor.rowcount:
+            cursor.execute(WAITING, params)
+            waiting, due, quiet = cursor.fetchone()
+            if waiting:
+                cursor.execute(NEW_PASS, params)
+                return Drained(False, due, quiet_hours.WHY if quiet else "some are to be tried again")
             cursor.execute(UNCALLED, params)
-        cursor.execute(DRAIN, params)
+            cursor.execute(DRAIN, params)
         done = cursor.rowcount == 1
         logged = done and log_drained(lease.job_id, first, end)
     failpoints.here("after_drain")

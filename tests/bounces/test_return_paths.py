@@ -35,10 +35,10 @@ def identity(job: Job, **more: Any) -> Identity:
 
 def letter(job: Job) -> Letter:
     type(job.vendor).objects.update(settings={"url": "http://127.0.0.1:9/letters"}, channel="email")
-    lease = claims.take(job.pk, job.fence)
-    assert lease
+    started = claims.start(job.pk, job.fence)
+    assert started
     (row,) = messages(job)
-    made = letters.load(lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
+    made = letters.load(started.lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
     assert isinstance(made, Letter)
     return made
 
@@ -69,10 +69,10 @@ def test_list_unsubscribe_has_an_address_of_the_message_too(settings: Any) -> No
     identity(job)
     Vendor.objects.update(adapter="smtp")
     type(job.vendor).objects.update(settings={"host": "127.0.0.1", "tls": "none"}, channel="email")
-    lease = claims.take(job.pk, job.fence)
-    assert lease
+    started = claims.start(job.pk, job.fence)
+    assert started
     (row,) = messages(job)
-    made = letters.load(lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
+    made = letters.load(started.lease).letter(claims.ClaimedMessage(row.pk, row.reference, row.recipient, {}))
     assert isinstance(made, Letter)
     value = dict(tuple(one) for one in made.headers)["List-Unsubscribe"]
     assert value.startswith("<https://mail.example.org/") and "?subject=unsubscribe>" in value

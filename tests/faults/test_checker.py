@@ -123,13 +123,12 @@ def test_p4_permits_that_are_given_back_as_soon_as_the_call_is_over(
 
 def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = taken(3, login(vendor.url))
-    lease = claims.take(job.pk, job.fence)
-    assert lease
+    started = claims.start(job.pk, job.fence)
+    assert started
     actions.stop([job.pk])
     planted(monkeypatch, claims, "CLAIM", "AND j.status = 'SENDING'", "")
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
-    monkeypatch.setattr(claims, "take", lambda *_: lease)
-    monkeypatch.setattr(claims, "start", lambda _: claims.Started(waits=True))
+    monkeypatch.setattr(claims, "start", lambda *_: started)
     drained = iter([Drained(False), Drained(True)])
     monkeypatch.setattr("campaigns.sending.sender.drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)

@@ -157,9 +157,10 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
 
 
 def _send(state: State, thread: VerbThread, job: Job) -> None:
-    lease = claims.take(job.pk, job.fence)
-    if lease is None or not claims.start(lease):
+    started = claims.start(job.pk, job.fence)
+    if started is None:
         return
+    lease = started.lease
     messages, claim, *_ = claim_all(state, lease, thread)
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in messages]
     if claim:

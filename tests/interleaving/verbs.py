@@ -88,9 +88,8 @@ def cast(state: State, thread: VerbThread) -> Any:
 
 
 @verb("enqueued", of="claims")
-def take(state: State, thread: VerbThread) -> Any:
-    lease = claims.take(state.leaf, state.lease.fence)
-    return lease and claims.start(lease)
+def start(state: State, thread: VerbThread) -> Any:
+    return claims.start(state.leaf, state.lease.fence)
 
 
 @verb("assigning sending stopped", of="claims")

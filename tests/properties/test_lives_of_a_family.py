@@ -114,9 +114,9 @@ class Family(RuleBasedStateMachine):
         claimed = mailcaster.claim(self.casters[which % 2], timezone.now())
         if claimed is None:
             return
-        lease, job = claims.take(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
-        if lease and claims.start(lease):
-            sender = Sender(lease, job.first_message, job.end)
+        started, job = claims.start(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
+        if started:
+            sender = Sender(started.lease, job.first_message, job.end)
             self.senders.append(sender)
             self._claim(sender, most)
 

@@ -83,9 +83,8 @@ class Lives(RuleBasedStateMachine):
         dispatcher.dispatch_ready()
         waiting = Job.objects.filter(pk=self.job.pk)
         move(waiting, "enqueue", fence=F("fence") + 1, heartbeat_at=Now())
-        lease = claims.take(self.job.pk, waiting.get().fence)
-        if lease and claims.start(lease):
-            self.senders.append(Sender(lease))
+        if started := claims.start(self.job.pk, waiting.get().fence):
+            self.senders.append(Sender(started.lease))
             self.claim_and_call(len(self.senders) - 1, ["later"] * most, tell=False)
 
     @precondition(lambda self: self.senders)
