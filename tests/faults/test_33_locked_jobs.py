@@ -168,16 +168,12 @@ def hesitating(of: Job) -> Job:
     return of
 
 
-def test_a_job_that_is_locked_between_being_taken_and_started_is_taken_once(
-    sandbox: Sandbox, hesitant: type[Hesitant]
-) -> None:
-    job = hesitating(taken(3, login(sandbox.url)))
+def test_a_job_that_is_locked_when_it_is_to_be_started_is_started_once(sandbox: Sandbox) -> None:
+    job = taken(3, login(sandbox.url))
     with closing(Sender(many=True)) as sender, ExitStack() as stack:
-        going = stack.enter_context(meanwhile(sender.send, job.pk, job.fence, stopped_at_the_end(stack)))
-        wait_until(hesitant.begun.is_set, "it is taken")
         with locked(rows(job)):
-            hesitant.go_on.set()
-            wait_until(somebody_waits, "it is started")
+            going = stack.enter_context(meanwhile(sender.send, job.pk, job.fence, stopped_at_the_end(stack)))
+            wait_until(somebody_waits, "it is to be started")
             wait_until(lambda: not somebody_waits(), "it is put off")
             assert not going.done() and statuses(job) == ["ENQUEUED"]
         assert going.result(DEADLINE) == Sent(job.pk)

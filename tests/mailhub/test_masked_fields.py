@@ -108,7 +108,7 @@ class TestLists:
         for look in looks[:1]:
             assert person.get(address(model), {look: "a"}).status_code in (400, 403), "and so the browser is told"
 
-    def test_no_list_is_in_the_order_of_a_masked_field(self, person: Client, marked: Any, model: type[Model]) -> None:
+    def test_no_list_is_in_the_order_of_a_masked_field(self, person: Client, model: type[Model]) -> None:
         hidden = {field.name for field in masked(model)}
         user = User.objects.get(username="pat")
         for column in range(12):
