@@ -23,7 +23,7 @@ from tests.sandbox import Sandbox
 from vendors.models import Credential, Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
-STATEMENTS = 20  # of Django's connection, from a child's notification until the next child is notified
+STATEMENTS = 18  # of Django's connection, from a child's notification until the next child is notified
 
 
 def cut_by_one(sandbox: Sandbox, messages: int) -> Job:
