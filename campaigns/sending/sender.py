@@ -1,4 +1,4 @@
-"""Step 6, send: takes a job that a notification names, streams its messages, and leaves it in the right state."""
+"""Step 6, send: starts the job that a notification names, streams its messages, and leaves it in the right state."""
 
 import logging
 import threading
