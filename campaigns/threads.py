@@ -103,11 +103,12 @@ def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
         loop.default_exception_handler(context)
 
 
-async def happens(event: asyncio.Event, seconds: float) -> None:
-    """Waits until it has happened, or for so long."""
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Waits until it has happened, or for so long; whether it has."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await event.wait()
+            return await event.wait()
+    return False
 
 
 def cut_off(*tasks: asyncio.Task[Any]) -> Coroutine[Any, Any, None]:

@@ -10,7 +10,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from django.conf import settings
 
@@ -18,70 +17,14 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
+from campaigns.sending.equal_refusals import EqualRefusals
+from campaigns.sending.group_commit import GroupCommit
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-
-OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
-OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
-
-SO_FAR = """
-SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
-FROM campaigns_job j LEFT JOIN LATERAL (
-    SELECT error_code, error_sub_type FROM campaigns_message
-    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
-        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
-    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
-) m ON true WHERE j.id = %(job)s
-"""
-
-
-class EqualRefusals:
-    """Equal refusals in a row at the start of a job, over all its senders: they speak of us, not of the recipients.
-
-    most: so many are too many, 0: no limit; over: counting has ended; waiting: good answers that may be such ones.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self.over = most, not most
-        self._last: Refused | None = None
-        self._length = self.waiting = 0
-
-    async def read(self, connection: Any, job_id: int) -> None:
-        """Reads the last answers that the job's earlier senders got."""
-        if self.over:
-            return
-        cursor = await connection.execute(SO_FAR, {"job": job_id, "most": self._most})
-        for accepted, code, sub_type in reversed(await cursor.fetchall()):
-            self.over = self.over or accepted
-            if code is not None:
-                self.note(Refused(code, sub_type))
-
-    @property
-    def too_many(self) -> bool:
-        return not self.over and self._length >= self._most
-
-    def note(self, outcome: Outcome) -> bool:
-        """Counts an outcome; whether it is one of a row of equal refusals."""
-        if isinstance(outcome, Accepted):
-            self.over = True
-        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
-            return False
-        if outcome != self._last:
-            self._last, self._length = outcome, 0
-        self._length += 1
-        return True
-
-    def said(self) -> NotSent:
-        """The outcome that so many equal refusals amount to: a pause of the credential."""
-        assert self._last is not None
-        text = f"{self._last.code} {self._last.sub_type}".strip()
-        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
-        return NotSent(reason, scope="credential", pause=True)
-
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +32,8 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
-GATHER_MOST = 0.02  # seconds that an answer, and ten times as many that a freed connection, waits for the others
+MOMENT_MOST = 0.02  # seconds
+QUICK = 2  # times as long as storing its answers: a call that takes less is quick
 Said = NotSent | InDoubt
 
 
@@ -109,7 +53,9 @@ class CallPool:
     A permit whose letter was not called after all counts as used, as it does in the ledger.
     """
 
-    def __init__(self, job: LeasedJob, write: Write, cache: AttachmentCache | None = None) -> None:
+    def __init__(
+        self, job: LeasedJob, write: Write, cache: AttachmentCache | None = None, together: GroupCommit | None = None
+    ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
         self._busy = 0  # connections in a call
@@ -129,6 +75,7 @@ class CallPool:
         self._took = self._storing = 0.0  # seconds of a call, and of storing answers, as moving averages
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
+        self._together = together or GroupCommit()
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -146,6 +93,8 @@ class CallPool:
 
     def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
         """suppressed: reasons by index, of those that must not be called."""
+        if not self.in_flight and self._quick and 2 * len(calls) > self.size:
+            self._together.begin(self)
         self.in_flight += len(calls)
         for number, reason in suppressed.items():
             self._finish(calls[number], SuppressedRecipient(reason), called=False)
@@ -154,18 +103,31 @@ class CallPool:
             self._call_those_that_wait(self._group)
 
     @property
-    def _gathers(self) -> bool:
-        """Whether a call takes less time than storing its answer: then a wait for those on their way is a short one."""
-        return self._took < self._storing
+    def _quick(self) -> bool:
+        """Whether calls take so little time that other streams may wait for them."""
+        return self._took < QUICK * self._storing
+
+    @property
+    def _moment(self) -> float:
+        """Seconds for which answers, and freed connections, wait for others: about as long as storing them takes."""
+        return min((2 if self._quick else 1) * self._storing, MOMENT_MOST)
+
+    @property
+    def _few_are_free(self) -> bool:
+        """Whether connections are what the stream lacks: not permits, nor messages."""
+        return self.free <= self.size // 2
 
     async def wait_for_free(self) -> None:
         """Waits until so many connections are free that they are worth a claim; not for long."""
-        if self._gathers:
-            few, soon = self.free <= self.size // 2, min(10 * GATHER_MOST, 2 * (self._took + self._storing))
-        else:
-            few, soon = self.free < max(1, self.size // 4), 0.02
-        if few:
-            await self.wait(soon if self.free else 0.2)
+        if not self._few_are_free:
+            return
+        if not self.free:
+            await self.wait(0.2)
+        until = time.monotonic() + self._moment
+        while self._few_are_free and not self.refusal and (left := until - time.monotonic()) > 0:
+            await self.wait(left)
+        if not self.in_flight and (left := until - time.monotonic()) > 0:
+            await self._together.all_stored(left)
 
     async def wait(self, seconds: float) -> None:
         """Waits until a result is stored, at most `seconds`."""
@@ -178,10 +140,13 @@ class CallPool:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._call_those_that_wait(group)
-            await self._record()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._call_those_that_wait(group)
+                await self._record()
+        finally:
+            self._together.end(self)
 
     def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
         adapter = self._job.adapter
@@ -200,6 +165,7 @@ class CallPool:
             self._busy -= 1
             if not self._busy:
                 self._all_answered.set()
+                self._together.answered(self)
         self._callers -= 1
 
     async def _call(self, batch: list[PermittedCall]) -> None:
@@ -299,15 +265,23 @@ class CallPool:
             self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()
+            if not self.in_flight:
+                self._together.end(self)
 
     async def _others(self) -> None:
-        """Waits for the calls that are on their way: what is stored together is free, and claimed for, together.
+        """Waits a moment for the calls that are on their way, and for those of the other streams of the process.
 
-        Where permits or messages are the limit, and not the connections, nobody waits.
+        What is stored together is free, and claimed for, together. Where permits or messages are the limit, and not the
+        connections, nobody waits.
         """
-        if self._busy and self._gathers and self.free <= self.size // 2 and not self.refusal:
+        if not self._few_are_free or self.refusal:
+            return
+        until = time.monotonic() + self._moment
+        if self._busy:
             self._all_answered.clear()
-            await happens(self._all_answered, min(self._storing, GATHER_MOST))
+            await happens(self._all_answered, self._moment)
+        if not self._busy and (left := until - time.monotonic()) > 0:
+            await self._together.all_answered(left)
 
 
 def _without(recipient: str, text: str) -> str:

@@ -20,6 +20,7 @@ from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, merge
 from campaigns.merging import OWN_ENDS
+from campaigns.sending.group_commit import GroupCommit
 from campaigns.suppression.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
@@ -133,6 +134,7 @@ class Recorder:
 
     def __init__(self, rows: SharedRows) -> None:
         self.refusals, self._rows = 0, rows
+        self.together = GroupCommit()
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
         self._due = float("inf")  # until then what waits may wait for more
         self._hurry = asyncio.Event()

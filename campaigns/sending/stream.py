@@ -84,7 +84,7 @@ class Stream:
         self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
         self._hold = job.adapter.deadline + SLACK
         self._permits = Permits(throttle, self._claims)
-        self._pool = CallPool(job, self._write, connections.attachments)
+        self._pool = CallPool(job, self._write, connections.attachments, recorder.together)
         self._closes: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
         self._health_noted = time.monotonic()

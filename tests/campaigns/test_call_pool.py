@@ -20,12 +20,13 @@ from campaigns.connections import SharedRows
 from campaigns.models import CampaignFile, Message, StoredFile
 from campaigns.sending import call_pool
 from campaigns.sending.call_pool import CallPool
+from campaigns.sending.group_commit import GroupCommit
 from tests import calling
 from tests.faults.sending import login, taken
 from tests.waiting import DEADLINE
 from vendors.adapters.base import Attachment, Capabilities, Letter
 from vendors.limits.values import Scope
-from vendors.outcomes import Accepted
+from vendors.outcomes import Accepted, NotSent
 
 
 class Slow:
@@ -108,17 +109,42 @@ class Clock:
         return self.now
 
 
+class Moment:
+    """How long answers may wait for each other; only the test says."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.has(DEADLINE)
+
+    def has(self, seconds: float) -> None:
+        self._patch.setattr(call_pool, "MOMENT_MOST", seconds)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 class Gathering:
     """A pool of connections in use, whose first answers have shown how long calls and storing answers take."""
 
-    def __init__(self, connections: int, *, call: float, storing: float) -> None:
-        self._clock, self._storing = Clock(), storing
+    def __init__(
+        self,
+        connections: int,
+        *,
+        call: float,
+        storing: float,
+        clock: Clock | None = None,
+        together: GroupCommit | None = None,
+    ) -> None:
+        self._clock, self.storing = clock or Clock(), storing
         self.adapter = InTurn(connections, self._clock, call)
         job: Any = SimpleNamespace(adapter=self.adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
-        self.pool, self.stored, self._numbers = CallPool(job, self._write), list[int](), itertools.count()
+        self.pool = CallPool(job, self._write, together=together)
+        self.stored, self._numbers = list[int](), itertools.count()
 
     async def _write(self, answers: list[Any], permits: list[str]) -> None:
-        self._clock.now += self._storing
+        self._clock.now += self.storing
         self.stored.append(len(answers))
 
     async def run(self, story: Callable[["Gathering"], Awaitable[None]]) -> None:
@@ -156,20 +182,88 @@ async def are_stored_together(of: Gathering) -> None:
     await of.call(connections)
     for _ in range(connections):
         of.answer(1)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns()
         assert of.stored == [] or not of.adapter.open
     await of.all_stored()
     assert of.stored == [connections]
     half = connections // 2
     await of.call(half)
     free = asyncio.create_task(of.pool.wait_for_free())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert not free.done(), "half of the connections are worth a claim, but all are about to be free"
     of.answer(half)
     await free
     assert of.pool.free == connections and of.stored == [connections, half]
+
+
+async def are_claimed_for_when_more_than_half_are_free(of: Gathering, moment: Moment) -> None:
+    of.storing = 1
+    await of.call(8)
+    moment.has(0)
+    of.answer(1)
+    while not of.stored:
+        await of.pool.wait(60)
+    moment.has(DEADLINE)
+    free = asyncio.create_task(of.pool.wait_for_free())
+    await turns()
+    moment.has(0)
+    for stored in range(2, 6):
+        await turns()
+        assert not free.done()
+        of.answer(1)
+        while len(of.stored) < stored:
+            await of.pool.wait(60)
+    await free
+    assert of.stored == [1] * 5, "each was stored alone"
+    of.answer(3)
+    await of.all_stored()
+
+
+async def go_together(one: Gathering, other: Gathering) -> None:
+    await one.call(8)
+    await other.call(8)
+    one.answer(8)
+    await turns()
+    assert one.stored == [], "those of the other stream are about to come"
+    other.answer(8)
+    while one.pool.in_flight:
+        await one.pool.wait(60)
+    assert one.stored == other.stored == [8]
+    await other.all_stored()
+    await one.call(8)
+    await other.call(8)
+    free = asyncio.create_task(one.pool.wait_for_free())
+    one.pool.refusal = NotSent("is said at once")
+    one.answer(8)
+    await one.all_stored()
+    one.pool.refusal = None
+    await turns()
+    assert one.stored == [8, 8] and not free.done(), "one claim is about to be made for both"
+    other.answer(8)
+    await free
+    assert other.stored == [8, 8]
+    await other.all_stored()
+
+
+async def waits_once_for_a_call_that_hangs(one: Gathering, other: Gathering, moment: Moment) -> None:
+    moment.has(0.01)
+    await one.call(8)
+    await other.call(8)
+    other.answer(7)
+    one.answer(8)
+    await one.all_stored()
+    moment.has(DEADLINE)
+    await one.pool.wait_for_free()
+    await one.call(8)
+    other.pool.submit([ticket(100 + number) for number in range(5)], {})
+    one.answer(8)
+    await one.all_stored()
+    await one.pool.wait_for_free()
+    assert one.stored == [8, 8] and other.pool.in_flight
+    while other.adapter.open:
+        other.answer(1)
+        await turns()
+    await other.all_stored()
 
 
 async def are_stored_at_once(of: Gathering) -> None:
@@ -207,17 +301,42 @@ async def do_not_wait_where_the_connections_are_not_the_limit(of: Gathering) -> 
 def test_answers_wait_for_each_other_where_a_call_takes_less_time_than_storing_one(
     connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_pool, "GATHER_MOST", DEADLINE)
+    Moment(monkeypatch)
     uvloop.run(Gathering(connections, call=1, storing=1000).run(are_stored_together))
     uvloop.run(Gathering(8, call=1, storing=1000).run(do_not_wait_where_the_connections_are_not_the_limit))
 
 
-@pytest.mark.parametrize(("call", "storing"), [(1, 0), (10, 1)])
+@pytest.mark.parametrize(("call", "storing"), [(1, 0), (0.1, 0.01)])
 def test_answers_of_slow_calls_are_stored_as_they_come(
     call: float, storing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_pool, "GATHER_MOST", DEADLINE)
+    Moment(monkeypatch)
     uvloop.run(Gathering(8, call=call, storing=storing).run(are_stored_at_once))
+
+
+def test_a_claim_waits_until_more_than_half_of_the_connections_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a stream would go on for ever with a large claim and a small one in turns."""
+    moment = Moment(monkeypatch)
+    of = Gathering(8, call=1, storing=1000)
+    uvloop.run(of.run(lambda _: are_claimed_for_when_more_than_half_are_free(of, moment)))
+
+
+def test_two_streams_of_quick_calls_store_and_claim_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    Moment(monkeypatch)
+    one, other = pair()
+    uvloop.run(one.run(lambda _: other.run(lambda _: go_together(one, other))))
+
+
+def test_a_stream_waits_once_for_the_call_of_another_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = Moment(monkeypatch)
+    one, other = pair()
+    uvloop.run(one.run(lambda _: other.run(lambda _: waits_once_for_a_call_that_hangs(one, other, moment))))
+
+
+def pair() -> tuple[Gathering, Gathering]:
+    clock, together = Clock(), GroupCommit()
+    one, other = (Gathering(8, call=1, storing=1000, clock=clock, together=together) for _ in range(2))
+    return one, other
 
 
 def test_answers_do_not_wait_for_one_that_does_not_come() -> None:

@@ -12,7 +12,7 @@ from campaigns import sending
 from campaigns.finishing import finalizer
 from campaigns.models import Job
 from campaigns.operators import actions
-from campaigns.sending.call_pool import EqualRefusals
+from campaigns.sending.equal_refusals import EqualRefusals
 from tests.ageing import make_older
 from tests.faults.sending import login, take_again, taken
 from vendors.health import HealthPolicy, at
