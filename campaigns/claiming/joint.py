@@ -2,7 +2,7 @@
 
 Together are streams of one process for whose calls the same must hold when the claim commits: the credential, the
 limits, the generation, the adoption of the store. There is one question for permits and one statement for all of them.
-Nobody waits for company: a stream that comes alone is served at once. Where the throttle says that nothing can be
+Nobody waits for company here: a stream that comes alone is served at once. Where the throttle says that nothing can be
 granted before a certain time, all wait in their queue until then, and are asked for together by one question.
 
 Permits are shared out equally, and who was last given some longest ago comes first. So neither a stream with many free

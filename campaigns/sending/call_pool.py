@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
-PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
+PATIENCE = 0.02  # of the time that a call takes: so long its answer may wait for those of other streams
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds
 QUICK = 2  # times as long as storing its answers: a call that takes less is quick
