@@ -4,8 +4,11 @@ The adapter says which answers are good. With fewer than min_requests answers th
 answers below min_ratio closes it to API clients for retry_after seconds. Then one batch is the probe: its answers open
 the vendor again, or close it for another retry_after seconds. All counts expire ttl seconds after the first. Jobs go on
 while a vendor is closed; their answers count, and may open it, too.
+
+A row of equal refusals at the start of a job says nothing of that: it speaks of us (EqualRefusals).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +22,10 @@ from redis.asyncio import Redis as AsyncRedis
 
 from vendors import redis_clients
 from vendors.models import Vendor
+from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
+OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
+OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
 LONGEST = 200  # characters of a bad answer's text
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
@@ -151,3 +157,37 @@ class AsyncHealth:
 
 def _key(vendor_id: int) -> str:
     return f"mailhub:{{v{vendor_id}}}:health"
+
+
+class EqualRefusals:
+    """Equal refusals in a row at the start of a job, over all its senders: they speak of us, not of the recipients.
+
+    most: so many are too many, 0: no limit; over: counting has ended; waiting: good answers that may be such ones.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.over = most, not most
+        self._last: Refused | None = None
+        self._length = self.waiting = 0
+
+    @property
+    def too_many(self) -> bool:
+        return not self.over and self._length >= self._most
+
+    def note(self, outcome: Outcome) -> bool:
+        """Counts an outcome; whether it is one of a row of equal refusals."""
+        if isinstance(outcome, Accepted):
+            self.over = True
+        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
+            return False
+        if outcome != self._last:
+            self._last, self._length = outcome, 0
+        self._length += 1
+        return True
+
+    def said(self) -> NotSent:
+        """The outcome that so many equal refusals amount to: a pause of the credential."""
+        assert self._last is not None
+        text = f"{self._last.code} {self._last.sub_type}".strip()
+        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
+        return NotSent(reason, scope="credential", pause=True)

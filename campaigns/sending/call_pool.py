@@ -10,6 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from django.conf import settings
 
@@ -17,14 +18,24 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
-from campaigns.sending.equal_refusals import EqualRefusals
-from campaigns.sending.group_commit import GroupCommit
+from campaigns.claiming.waiting import GroupCommit
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome
+from vendors.health import EqualRefusals
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+SO_FAR = """
+SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
+FROM campaigns_job j LEFT JOIN LATERAL (
+    SELECT error_code, error_sub_type FROM campaigns_message
+    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
+        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
+    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
+) m ON true WHERE j.id = %(job)s
+"""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +88,17 @@ class CallPool:
         self._permits: list[str] = []
         self._together = together or GroupCommit()
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def read_refusals(self, connection: Any) -> None:
+        """Reads the last answers that the job's earlier senders got."""
+        if self.refusals.over:
+            return
+        params = {"job": self._job.lease.job_id, "most": settings.EQUAL_REFUSALS}
+        cursor = await connection.execute(SO_FAR, params)
+        for accepted, code, sub_type in reversed(await cursor.fetchall()):
+            self.refusals.over = self.refusals.over or accepted
+            if code is not None:
+                self.refusals.note(Refused(code, sub_type))
 
     @property
     def free(self) -> int:

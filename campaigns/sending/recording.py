@@ -16,11 +16,11 @@ from psycopg.rows import TupleRow
 from campaigns import failpoints
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import Lease
+from campaigns.claiming.waiting import GroupCommit
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, merge
 from campaigns.merging import OWN_ENDS
-from campaigns.sending.group_commit import GroupCommit
 from campaigns.suppression.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused

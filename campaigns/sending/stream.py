@@ -96,7 +96,7 @@ class Stream:
         self._suppressions = self._connections.suppressions(self._adoptions)
         self._cursor = self._context.next_message
         if self._context.left < self._job.end - self._job.first:
-            await self._pool.refusals.read(self._claims, self._job.lease.job_id)
+            await self._pool.read_refusals(self._claims)
         serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)

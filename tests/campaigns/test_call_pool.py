@@ -16,11 +16,11 @@ from campaigns.claiming import letters
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.claiming.letters import CALL_SIZE
 from campaigns.claiming.pricing import ByCost
+from campaigns.claiming.waiting import GroupCommit
 from campaigns.connections import SharedRows
 from campaigns.models import CampaignFile, Message, StoredFile
 from campaigns.sending import call_pool
 from campaigns.sending.call_pool import CallPool
-from campaigns.sending.group_commit import GroupCommit
 from tests import calling
 from tests.faults.sending import login, taken
 from tests.waiting import DEADLINE

@@ -12,10 +12,9 @@ from campaigns import sending
 from campaigns.finishing import finalizer
 from campaigns.models import Job
 from campaigns.operators import actions
-from campaigns.sending.equal_refusals import EqualRefusals
 from tests.ageing import make_older
 from tests.faults.sending import login, take_again, taken
-from vendors.health import HealthPolicy, at
+from vendors.health import EqualRefusals, HealthPolicy, at
 from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, Refused
 

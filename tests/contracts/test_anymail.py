@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from campaigns.sending.call_pool import OURS
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
 from vendors.adapters import anymail
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.anymail_services import RequestsWriter
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.health import OURS
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing import http_server
 from vendors.testing.servers import closed_port
