@@ -133,7 +133,7 @@ class Group:
 class GroupCommit:
     """Streams of a process that wait a moment for each other: one commit stores the answers of all, one claims for all.
 
-    A stream takes part while all its connections are in use and its calls are quick. If the others have waited for it
+    A stream takes part that calls over more than half of its connections, quickly. If the others have waited for it
     in vain, it takes no part until nothing of it is in flight: a call that hangs holds them up once.
     """
 

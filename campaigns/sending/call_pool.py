@@ -43,7 +43,7 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer may wait for those of other streams
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
-MOMENT_MOST = 0.02  # seconds
+MOMENT_MOST = 0.02  # seconds for which answers, and freed connections, wait for others however long storing takes
 QUICK = 2  # times as long as storing its answers: a call that takes less is quick
 Said = NotSent | InDoubt
 
@@ -131,7 +131,7 @@ class CallPool:
 
     @property
     def _moment(self) -> float:
-        """Seconds for which answers, and freed connections, wait for others: about as long as storing them takes."""
+        """Seconds for which answers, and freed connections, wait: as long as storing takes, for quick calls twice."""
         return min((2 if self._quick else 1) * self._storing, MOMENT_MOST)
 
     @property
