@@ -4,6 +4,7 @@ Each worker registers which queues it reads and how many of their tasks it runs 
 expires, so a worker that was killed soon disappears.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
+from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
 SECONDS = 5.0
@@ -30,9 +32,8 @@ def connect(url: str, seconds: float = SECONDS) -> Redis:
 
 
 def connect_async(url: str) -> AsyncRedis:
-    """The same for an event loop, with the default time."""
-    retry = AsyncRetry(NoBackoff(), 0)
-    patience: Any = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "retry": retry}
+    """A client for scripts of an event loop, which have a timeout of their own: the client's makes a task each time."""
+    patience: Any = {"socket_timeout": None, "socket_connect_timeout": SECONDS, "retry": AsyncRetry(NoBackoff(), 0)}
     return AsyncRedis.from_url(url, max_connections=ASYNC_MOST, **patience)
 
 
@@ -48,7 +49,14 @@ class AsyncScript:
         self._kept: list[Any] = []
 
     async def run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Raises RedisError."""
+        """Raises RedisError, also after SECONDS without an answer."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await self._run(keys, args)
+        except TimeoutError as error:
+            raise RedisTimeout(f"no answer within {SECONDS:g} s") from error
+
+    async def _run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
         connection = self._kept.pop() if self._kept else await self._pool.get_connection()
         try:
             await self._pool.ensure_connection(connection)

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -181,57 +181,54 @@ class CallPool:
         """Calls until nothing waits. A job that waits itself, of which a process may have hundreds, costs no tasks."""
         waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
         while waiting:
-            batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
             self._busy += 1
-            await self._call(batch)
+            if most == 1 and self._files is None:  # as most: the one letter keeps none from its turn
+                call = waiting.popleft()
+                await self._call((call,), [call.letter or self._job.letter(call.message)])
+            else:
+                batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
+                for together in by_size(list(zip(batch, await self._letters(batch), strict=True))):
+                    await self._call(*zip(*together, strict=True))
             self._busy -= 1
             if not self._busy:
                 self._all_answered.set()
                 self._together.answered(self)
         self._callers -= 1
 
-    async def _call(self, batch: list[PermittedCall]) -> None:
-        made: list[Letter | Outcome] = [one.letter for one in batch if one.letter]  # all are, or none
-        if not made and len(batch) == 1:  # as most; there is none after it that could keep others from their turn
-            made = [self._job.letter(batch[0].message)]
-        made = made or [*await letters_in_turn(self._job, [one.message for one in batch])]
-        if self._files is not None:
-            made = await self._files.enclose(made)
-        for together in by_size(list(zip(batch, made, strict=True))):
-            await self._call_once(together)
+    async def _letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
+        made = [call.letter for call in calls if call.letter]  # all are, or none
+        made = made or await letters_in_turn(self._job, [call.message for call in calls])
+        return made if self._files is None else await self._files.enclose(made)
 
-    async def _call_once(self, together: list[tuple[PermittedCall, Letter | Outcome]]) -> None:
-        letters: list[Letter] = []
-        called: list[PermittedCall] = []
+    async def _call(self, calls: Sequence[PermittedCall], letters: Sequence[Letter | Outcome]) -> None:
+        """Makes one call for these, without those that must not be called."""
         now = time.monotonic()
-        for call, letter in together:
-            if isinstance(letter, Letter) and now <= call.latest:
-                letters.append(letter)
-                called.append(call)
-            elif isinstance(letter, Letter):
+        called: list[PermittedCall] = []
+        sent: list[Letter] = []
+        for call, letter in zip(calls, letters, strict=True):
+            if not isinstance(letter, Letter):
+                self._finish(call, letter, called=False)
+            elif now > call.latest:
                 self._finish(call, NotSent("its permit was too old to start a call"), called=False)
             else:
-                self._finish(call, letter, called=False)
+                called.append(call)
+                sent.append(letter)
         if not called:
             return
-        outcomes = await self._outcomes(letters)
-        self._took += (time.monotonic() - now - self._took) / 8
-        for call, outcome in zip(called, outcomes, strict=True):
-            self._finish(call, outcome, called=True)
-
-    async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:
-        adapter = self._job.adapter
+        outcomes: list[Outcome]
         try:
             with self._deadlines:
                 failpoints.here("before_call")
-                outcomes = await adapter.send(letters)
+                outcomes = await self._job.adapter.send(sent)
                 failpoints.here("after_call")
-                return outcomes
         except TimeoutError:
-            return [InDoubt("no answer before the deadline")] * len(letters)
+            outcomes = [InDoubt("no answer before the deadline")] * len(sent)
         except Exception as error:  # an adapter's mistake must not be taken for an answer
             log.exception("the adapter failed in a call")
-            return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
+            outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
+        self._took += (time.monotonic() - now - self._took) / 8
+        for call, outcome in zip(called, outcomes, strict=True):
+            self._finish(call, outcome, called=True)
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)

@@ -1,6 +1,8 @@
 """Connections to Redis that a sender's loop shares: none is lost by a stall, nor by a Redis that forgets scripts."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -43,6 +45,20 @@ def test_a_script_that_redis_has_forgotten_needs_no_second_connection(monkeypatc
             await other.script_flush()
 
     _with_redis(forgets)
+
+
+def test_a_redis_that_hangs_is_given_up_by_old_and_new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_clients, "SECONDS", 0.3)
+
+    async def hangs(redis: Any, other: Any) -> None:
+        throttle, scope = AsyncThrottle(redis), Scope(1, 1, 1)
+        assert await throttle.acquire(scope, 1, HOLD) == Lost()
+        os.kill((await other.info("server"))["process_id"], signal.SIGSTOP)
+        for _ in range(2):  # the second one has to open a connection
+            with pytest.raises(ThrottleUnreachable, match=r"no answer within 0\.3 s"):
+                await throttle.acquire(scope, 1, HOLD)
+
+    _with_redis(hangs)
 
 
 def _with_redis(story: Callable[[Any, Any], Awaitable[None]]) -> None:

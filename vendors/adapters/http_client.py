@@ -196,12 +196,11 @@ class Client:
         connection: HttpConnection | None = None
         try:
             with self._deadlines:
-                async with self._pool.slots:
-                    connection = await self._pool.take()
-                    try:
-                        return await connection.exchange(request)
-                    finally:
-                        self._pool.put_back(connection)
+                connection = await self._pool.take()
+                try:
+                    return await connection.exchange(request)
+                finally:
+                    self._pool.put_back(connection)
         except TimeoutError:
             raise self._too_late(connection) from None
 

@@ -150,7 +150,7 @@ class Smtp(Adapter):
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
-            async with asyncio.timeout_at(last) as limit, self._pool.slots:
+            async with asyncio.timeout_at(last) as limit:
                 while len(outcomes) < len(mails) and not _is_over(outcomes, last):
                     conversation = None
                     conversation = await self._pool.take()

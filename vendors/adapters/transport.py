@@ -86,14 +86,14 @@ C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """At most `slots` connections. Use: `async with pool.slots`, `take`, exchange, and always `put_back`.
+    """At most `slots` connections in use at once. Use: `take`, exchange, and always `put_back`.
 
     idle_max: seconds after which an unused connection is closed. It must be less than the vendor's own limit: a request
     that meets the vendor's closing leaves a message in doubt.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[C]], *, slots: int, idle_max: float) -> None:
-        self.slots = asyncio.Semaphore(slots)
+        self._slots = asyncio.Semaphore(slots)
         self._connect = connect
         self._idle_max = idle_max
         self._idle: list[C] = []
@@ -102,12 +102,23 @@ class Pool(Generic[C]):
         self._closed = False
 
     async def take(self) -> C:
-        """The last used connection that is still fresh, else a new one. Raises CallError and what `connect` raises."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.fresh():
-                return connection
-            connection.abort()
+        """The last used connection that is still fresh, else a new one; waits while all slots are in use.
+
+        Raises CallError and what `connect` raises.
+        """
+        await self._slots.acquire()
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.fresh():
+                    return connection
+                connection.abort()
+            return await self._new()
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def _new(self) -> C:
         if self._closed:
             raise CallError("the adapter is closed", written=False)
         connection = await self._connect()
@@ -117,6 +128,7 @@ class Pool(Generic[C]):
 
     def put_back(self, connection: C) -> None:
         """Return a connection after its exchange, however that ended."""
+        self._slots.release()
         if self._closed or not connection.reusable():
             connection.abort()
             return
