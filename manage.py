@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """Django's command line. Where DATABASE_URL or REDIS_URL is not set, the embedded server is started first."""
 
+import gc
 import os
 import sys
 import time
@@ -83,6 +84,7 @@ def say(sentence: str) -> None:
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
+    gc.set_threshold(50_000)  # nothing that is loaded is garbage: looking for it took an eighth of a command's start
     new = False
     with ExitStack() as stack:
         if needs_services(sys.argv[1:]):
