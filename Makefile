@@ -53,7 +53,7 @@ lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) manage.py check
 
 lint-openapi: setup ## the description of the API, by the rules of Redocly (needs Node.js)
-	$(PY) manage.py export_openapi_schema --api mailhub.front.api.api --indent 1 --output .openapi.json
+	$(PY) manage.py shell -v 0 -c "import json; from mailhub.front.api import api; print(json.dumps(api.get_openapi_schema(), indent=1, default=str))" >.openapi.json
 	npx --yes @redocly/cli@2.77.0 lint --extends recommended .openapi.json
 
 docs: .venv-docs/.installed ## the documents as a site in site/; a dead link or anchor fails

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ninja import NinjaAPI
+from django.conf import settings
+from ninja import NinjaAPI, Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
@@ -29,6 +30,12 @@ from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front.templates import TemplateIn
 from mailhub.front.webhooks import WebhookIn
 from vendors.adapters.reports import ReceiptsIn
+
+
+class Documentation(Swagger):
+    """Without "ninja" among the apps Django Ninja takes this template, which would be one with files of a CDN."""
+
+    template_cdn = str(settings.NINJA / "templates" / Swagger.template)
 
 
 class Api(NinjaAPI):
@@ -69,6 +76,7 @@ api = Api(
     urls_namespace="api",
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
     servers=[{"url": "/"}],
+    docs=Documentation(),
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)

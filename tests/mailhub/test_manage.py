@@ -33,6 +33,14 @@ def test_only_what_starts_everything_or_changes_tables_runs_all_of_djangos_check
     assert checking == {"up", "demo", "migrate"}
 
 
+def test_a_command_does_not_load_the_api_which_would_take_a_tenth_of_its_start() -> None:
+    line = [sys.executable, "-X", "importtime", "manage.py", "send_campaign", "--help"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    loaded = {row.rpartition("|")[2].strip() for row in done.stderr.splitlines()}
+    assert done.returncode == 0 and "campaigns.models" in loaded
+    assert not [name for name in loaded if name.partition(".")[0] == "ninja" or name.startswith("mailhub.front")]
+
+
 def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
     nowhere = {"DATABASE_URL": f"postgres://nobody@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
     away = {**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path)}
