@@ -114,8 +114,8 @@ async def happens(event: asyncio.Event, seconds: float) -> bool:
 def cut_off(*tasks: asyncio.Task[Any]) -> Coroutine[Any, Any, None]:
     """Cancels the tasks at once, and waits until they have ended, however they do.
 
-    A task can miss it: asyncio.wait_for of Python 3.11 drops a cancellation that comes as what it waits for has just
-    ended, and the client of Redis writes by that. So it is repeated.
+    A task can miss it: asyncio.wait_for of Python 3.11, which a client or an adapter of others may use, drops a
+    cancellation that comes as what it waits for has just ended. So it is repeated.
     """
     for task in tasks:
         task.cancel()
