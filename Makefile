@@ -12,7 +12,8 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
     && { echo $$python; break; }; done)
 NEEDS_PYTHON = [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later with its venv module" \
   "(on Debian and Ubuntu: python3-venv): make PYTHON=/path/to/python3.11"; exit 1; }
-TEST_PROCESSES ?= 4
+# On two cores: tests wait a good part of their time, and with more of them nothing is gained.
+TEST_PROCESSES ?= 5
 TESTS ?=
 CHAOS ?=
 CHANNELS ?=
@@ -41,7 +42,7 @@ demo: setup ## the main job from the first row to the last receipt (CHANNELS=all
 	@$(if $(CHANNELS),$(MAKE) -s .venv/.extras-installed)
 	$(PY) manage.py demo $(if $(CHANNELS),--channels=$(CHANNELS))
 
-test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=4, TESTS="paths or options")
+test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=5, TESTS="paths or options")
 	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) </dev/null
 
 lint: test-setup ## style, types, borders between the packages, migrations

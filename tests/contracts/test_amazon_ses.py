@@ -165,6 +165,22 @@ def test_what_may_have_been_taken_is_a_doubt_and_is_called_once(behaviour: http_
     assert isinstance(outcome, InDoubt) and calls == 1
 
 
+def test_another_credentials_client_reads_no_description_of_the_service_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.loaders import JSONFileLoader
+
+    called(SES, None)
+    read: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def noted(loader: JSONFileLoader, path: str) -> Any:
+        read.append(path)
+        return load(loader, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", noted)
+    outcome, _ = called(SES, None)  # at another port: a client of its own
+    assert isinstance(outcome, Accepted) and read == []
+
+
 def test_nothing_of_the_machines_own_aws_configuration_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[default]\nregion = us-east-2\nendpoint_url = http://127.0.0.1:1\n")
     strange = {"PROFILE": "nobody", "ENDPOINT_URL": "http://127.0.0.1:2", "ENDPOINT_URL_SESV2": "http://127.0.0.1:2"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from functools import cache
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def settings_for(relay: PrivatePostfix, tls: str, **more: Any) -> dict[str, Any]
     return settings(port, tls=tls, ca_file=str(authority()), **more)
 
 
+@cache
 def text(size: int) -> str:
     """That goes as it is: lines of every length, some of them dots."""
     draw = random.Random(size)

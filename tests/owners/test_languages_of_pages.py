@@ -1,6 +1,7 @@
 """No page has an English text left for who reads German: neither one that has a German one, nor one that has none."""
 
 import re
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 
@@ -62,9 +63,14 @@ def english(page):
     with translation.override("de"):
         for text in Texts(page).found:
             bare = re.sub(r"^[›:,;.\s]+|[:;.…\s]+$| \| mailhub$", "", text)
-            known = re.search(r"[a-z]{3}", bare) and stored_texts.in_language(bare) != bare
-            if (known or ENGLISH.search(text)) and not DATA.search(text):
+            if (has_a_german_one(bare) or ENGLISH.search(text)) and not DATA.search(text):
                 yield text
+
+
+@cache
+def has_a_german_one(text):
+    """Whether the catalogue has another text for it; pages have most of theirs in common."""
+    return bool(re.search(r"[a-z]{3}", text)) and stored_texts.in_language(text) != text
 
 
 def parts(rows):
