@@ -7,9 +7,11 @@ is given to the mailcasters; it stops at the last arrival, and once more at the 
 
 Yardsticks of the same rounds, to the same receiver: a bare aiohttp loop; River, which fetches as often as it can, and
 whose jobs are stored before; one Celery task a message with its connections kept, whose queue is full before its worker
-starts. For SMTP smtp-source -d, which sends one mail at a time over each of its connections, to the same smtp-sink.
+starts. For SMTP smtp-source -d, which sends one mail at a time over each of its connections, to the same smtp-sink; and
+listmonk, where it is found (benchmarks/listmonk.py), from its campaign's start, and from its first mail.
 """
 
+import contextlib
 import csv
 import statistics
 import tempfile
@@ -21,7 +23,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import river_queue, sink, smtp, smtp_sink
+from benchmarks import listmonk, river_queue, sink, smtp, smtp_sink
 from benchmarks.installation import Installation, end_at_sigterm, wall_to_monotonic
 from benchmarks.processes_seen import process_seconds
 from benchmarks.recipients import BODY, SUBJECT
@@ -38,6 +40,7 @@ LOOK = 0.05  # seconds between two looks whether the campaign has ended
 LONGEST = 600.0  # seconds that a campaign may take
 MAILHUB, ENDED, ONE = "mailhub", "mailhub, to the campaign's end", "mailhub, one sender process"
 BARE, RIVER, USUAL, SOURCE = "bare aiohttp loop", "River", "a task a message", "smtp-source -d"
+LISTMONK, SENDING = "listmonk", "the same, from its first mail"
 Costs = dict[str, list[float]]
 
 
@@ -241,8 +244,14 @@ def main() -> None:
                 MAILHUB: lambda: mailhub(lists, "mails", mails, relayed, SmtpReceiver(relay)),
                 SOURCE: lambda: smtp_sink.source(relay, mails, smtp.size()),
             }
-            rates = in_turns(mail, rounds)
+            with contextlib.ExitStack() as others:
+                if folder := listmonk.found():
+                    other = others.enter_context(listmonk.running(folder, relay, mails))
+                    mail[LISTMONK] = lambda: other.send(mails)
+                rates = in_turns(mail, rounds)
             smtp_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: relayed.to_end, **rates}
+            if LISTMONK in mail:
+                smtp_rates[SENDING] = other.since_first
     show(f"As people run it, HTTP, {messages:,} messages", http_rates, BARE)
     http.keep("As people run it, HTTP")
     keep("As people run it, HTTP: fullest second at the receiver", "calls", {"calls": letters.fullest})

@@ -27,12 +27,10 @@ that they get by default, commands and the API. The others measure a part, with 
 beat and the workers of the hub and of the vendors run as the Procfile starts them.
 """
 MISSED = """\
-One yardstick is missing: mails over SMTP were also to go three times as fast as listmonk's, which could not be run
-here.
-
 What is missed, and why. *As people run it:* the aiohttp loop keeps nothing and fills one core; twice its rate on two
 cores that carry everything leaves for PostgreSQL, Redis, senders and the receiver together what the loop alone spends
-on a call. Here are the sums, and [what was tried](explanation/capacity.md#what-the-goals-would-leave-for-a-message).
+on a call. listmonk keeps no row of what became of a mail, so a mail costs it a fraction. Here are the sums, and
+[what was tried](explanation/capacity.md#what-the-goals-would-leave-for-a-message).
 *Import:* checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
 """
 Kept = dict[str, Any]

@@ -1,0 +1,157 @@
+"""listmonk, a campaign manager in Go, as a yardstick for mails: its servers, without its pages.
+
+Where the environment's LISTMONK names the folder of its source there is a row of it. It is built there once, by
+`mkdir -p frontend/dist && go build -o listmonk ./cmd`. It has a PostgreSQL of its own, which is set up as mailhub's; as
+many connections to the relay as mailhub's vendor has with its default mailcasters; its recipients are stored before.
+Nothing holds it back: neither a limit, nor tracking, nor a second try. It keeps no row of what became of a mail.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks.installation import start_servers
+from benchmarks.recipients import BODY, SUBJECT
+from benchmarks.smtp_sink import ORIGIN, SmtpSink, answers
+from mailhub import embedded
+from mailhub.embedded.postgres import Postgres
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+CONNECTIONS = 32  # four mailcasters with eight each
+LONGEST = 600.0  # seconds that a campaign may take
+USER = "bench"
+# Its first list and everybody on it, as its own import would have stored them.
+RECIPIENTS = """
+DELETE FROM subscribers;
+WITH person AS (
+    INSERT INTO subscribers (uuid, email, name, status)
+    SELECT gen_random_uuid(), 'person' || n || '@example.org', 'Ann', 'enabled' FROM generate_series(1, %(mails)s) n
+    RETURNING id
+)
+INSERT INTO subscriber_lists (subscriber_id, list_id, status)
+SELECT id, (SELECT min(id) FROM lists), 'confirmed' FROM person;
+ANALYZE
+"""
+SETTING = "UPDATE settings SET value = %(value)s::jsonb WHERE key = %(key)s"
+
+
+def found() -> Path | None:
+    """Its folder; None, and why, where there is none."""
+    folder = os.environ.get("LISTMONK")
+    if not folder:
+        print("no row of listmonk: LISTMONK names no folder of it")
+        return None
+    return Path(folder)
+
+
+class Listmonk:
+    """One that runs, and the numbers of its rounds. since_first: mails a second, from the first to the last arrival."""
+
+    def __init__(self, home: embedded.Home, port: int, token: str, relay: SmtpSink) -> None:
+        self._url, self._port, self._token, self._relay = Postgres(home).url(), port, token, relay
+        self.since_first: list[float] = []
+
+    def send(self, mails: int) -> float:
+        """Mails a second, from the campaign's start to the last arrival; it looks for campaigns every five seconds."""
+        self._relay.begin()
+        made = self._asked("POST", "/api/campaigns", {
+            "name": "bench", "subject": SUBJECT, "lists": [self._list()], "type": "regular", "messenger": "email",
+            "content_type": "plain", "from_email": ORIGIN, "body": BODY.replace("{{ name }}", "{{ .Subscriber.Name }}"),
+        })  # fmt: skip
+        began = time.monotonic()
+        self._asked("PUT", f"/api/campaigns/{made['id']}/status", {"status": "running"})
+        wait_until(lambda: self._relay.count >= mails, "its mails arrive", LONGEST)
+        wait_until(lambda: self._state(made["id"]) == "finished", "its campaign ends", LONGEST)
+        if self._relay.count != mails:
+            raise SystemExit(f"listmonk was to send {mails:,} mails, but {self._relay.count:,} arrived")
+        self.since_first.append(mails / (self._relay.last() - self._relay.first()))
+        return mails / (self._relay.last() - began)
+
+    def _state(self, campaign: int) -> str:
+        return str(self._asked("GET", f"/api/campaigns/{campaign}")["status"])
+
+    def _list(self) -> int:
+        with psycopg.connect(self._url) as database:
+            row = database.execute("SELECT min(id) FROM lists").fetchone()
+        assert row
+        return int(row[0])
+
+    def _asked(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}",
+            method=method,
+            data=None if content is None else json.dumps(content).encode(),
+            headers={"Authorization": f"token {USER}:{self._token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["data"]
+
+
+@contextlib.contextmanager
+def running(program: Path, relay: SmtpSink, mails: int) -> Iterator[Listmonk]:
+    """With so many recipients on its list."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder, _database() as home:
+        port = free_port()
+        config = Path(folder, "config.toml")
+        config.write_text(
+            f'[app]\naddress = "127.0.0.1:{port}"\n[db]\nhost = "{home.sockets()}"\nport = 5432\nuser = "mailhub"\n'
+            f'password = "-"\ndatabase = "mailhub"\nssl_mode = "disable"\nmax_open = 25\nmax_idle = 25\n'
+        )
+        command = ["./listmonk", "--config", str(config)]
+        login = {"LISTMONK_ADMIN_USER": "admin", "LISTMONK_ADMIN_PASSWORD": "a long password"}
+        made = subprocess.run(
+            [*command, "--install", "--yes"],
+            cwd=program, env=os.environ | login | {"LISTMONK_ADMIN_API_USER": USER}, capture_output=True, text=True,
+        )  # fmt: skip
+        token = re.search(r'API_TOKEN="(\w+)"', made.stderr)
+        if not token:
+            raise SystemExit(f"listmonk could not be set up: {made.stdout[-500:]}{made.stderr[-500:]}")
+        _set_up(Postgres(home).url(), relay.port, mails)
+        with (
+            Path(folder, "log").open("w") as log,
+            subprocess.Popen(command, cwd=program, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process,
+        ):
+            try:
+                wait_until(lambda: answers(port), "listmonk listens")
+                yield Listmonk(home, port, token[1], relay)
+            finally:
+                process.kill()
+
+
+def _set_up(url: str, relay: int, mails: int) -> None:
+    to_relay = {
+        "uuid": "5e8d5c1c-6c1f-4f5e-9d5a-0d0f3b5a7a01", "enabled": True, "host": "127.0.0.1", "port": relay,
+        "auth_protocol": "none", "username": "", "password": "", "hello_hostname": "", "max_conns": CONNECTIONS,
+        "idle_timeout": "15s", "wait_timeout": "5s", "max_msg_retries": 0, "tls_type": "none",
+        "tls_skip_verify": False, "email_headers": [], "from_addresses": [],
+    }  # fmt: skip
+    settings = {
+        "smtp": [to_relay], "app.concurrency": CONNECTIONS, "app.message_rate": 1_000_000, "app.batch_size": 5_000,
+        "app.check_updates": False, "privacy.disable_tracking": True,
+    }  # fmt: skip
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as database:
+        for key, value in settings.items():
+            database.execute(SETTING, {"key": key, "value": json.dumps(value)})
+        database.execute(RECIPIENTS, {"mails": mails})
+
+
+@contextlib.contextmanager
+def _database() -> Iterator[embedded.Home]:
+    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
+        home = embedded.Home(folder)
+        try:
+            start_servers(home)
+            yield home
+        finally:
+            embedded.reset(home)
