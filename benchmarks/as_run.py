@@ -11,7 +11,6 @@ starts. For SMTP smtp-source -d, which sends one mail at a time over each of its
 listmonk, where it is found (benchmarks/listmonk.py), from its campaign's start, and from its first mail.
 """
 
-import contextlib
 import csv
 import statistics
 import tempfile
@@ -244,13 +243,12 @@ def main() -> None:
                 MAILHUB: lambda: mailhub(lists, "mails", mails, relayed, SmtpReceiver(relay)),
                 SOURCE: lambda: smtp_sink.source(relay, mails, smtp.size()),
             }
-            with contextlib.ExitStack() as others:
-                if folder := listmonk.found():
-                    other = others.enter_context(listmonk.running(folder, relay, mails))
+            with listmonk.running(relay, mails) as other:
+                if other:
                     mail[LISTMONK] = lambda: other.send(mails)
                 rates = in_turns(mail, rounds)
             smtp_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: relayed.to_end, **rates}
-            if LISTMONK in mail:
+            if other:
                 smtp_rates[SENDING] = other.since_first
     show(f"As people run it, HTTP, {messages:,} messages", http_rates, BARE)
     http.keep("As people run it, HTTP")

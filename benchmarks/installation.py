@@ -12,6 +12,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +178,18 @@ def start_servers(home: embedded.Home) -> None:
         embedded.ensure(home)
     finally:
         os.environ.update(named)
+
+
+@contextlib.contextmanager
+def servers_of_its_own() -> Iterator[embedded.Home]:
+    """A PostgreSQL for a yardstick, set up as mailhub's; removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
+        home = embedded.Home(folder)
+        try:
+            start_servers(home)
+            yield home
+        finally:
+            embedded.reset(home)
 
 
 def wall_to_monotonic() -> float:

@@ -20,15 +20,13 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.installation import start_servers
+from benchmarks.installation import servers_of_its_own
 from benchmarks.recipients import BODY, SUBJECT
 from benchmarks.smtp_sink import ORIGIN, SmtpSink, answers
-from mailhub import embedded
 from mailhub.embedded.postgres import Postgres
 from tests.ports import free_port
 from tests.waiting import wait_until
 
-CONNECTIONS = 32  # four mailcasters with eight each
 LONGEST = 600.0  # seconds that a campaign may take
 USER = "bench"
 # Its first list and everybody on it, as its own import would have stored them.
@@ -46,27 +44,18 @@ ANALYZE
 SETTING = "UPDATE settings SET value = %(value)s::jsonb WHERE key = %(key)s"
 
 
-def found() -> Path | None:
-    """Its folder; None, and why, where there is none."""
-    folder = os.environ.get("LISTMONK")
-    if not folder:
-        print("no row of listmonk: LISTMONK names no folder of it")
-        return None
-    return Path(folder)
-
-
 class Listmonk:
     """One that runs, and the numbers of its rounds. since_first: mails a second, from the first to the last arrival."""
 
-    def __init__(self, home: embedded.Home, port: int, token: str, relay: SmtpSink) -> None:
-        self._url, self._port, self._token, self._relay = Postgres(home).url(), port, token, relay
+    def __init__(self, port: int, token: str, to: int, relay: SmtpSink) -> None:
+        self._port, self._token, self._to, self._relay = port, token, to, relay
         self.since_first: list[float] = []
 
     def send(self, mails: int) -> float:
         """Mails a second, from the campaign's start to the last arrival; it looks for campaigns every five seconds."""
         self._relay.begin()
         made = self._asked("POST", "/api/campaigns", {
-            "name": "bench", "subject": SUBJECT, "lists": [self._list()], "type": "regular", "messenger": "email",
+            "name": "bench", "subject": SUBJECT, "lists": [self._to], "type": "regular", "messenger": "email",
             "content_type": "plain", "from_email": ORIGIN, "body": BODY.replace("{{ name }}", "{{ .Subscriber.Name }}"),
         })  # fmt: skip
         began = time.monotonic()
@@ -81,12 +70,6 @@ class Listmonk:
     def _state(self, campaign: int) -> str:
         return str(self._asked("GET", f"/api/campaigns/{campaign}")["status"])
 
-    def _list(self) -> int:
-        with psycopg.connect(self._url) as database:
-            row = database.execute("SELECT min(id) FROM lists").fetchone()
-        assert row
-        return int(row[0])
-
     def _asked(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}{path}",
@@ -99,9 +82,14 @@ class Listmonk:
 
 
 @contextlib.contextmanager
-def running(program: Path, relay: SmtpSink, mails: int) -> Iterator[Listmonk]:
-    """With so many recipients on its list."""
-    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder, _database() as home:
+def running(relay: SmtpSink, mails: int) -> Iterator[Listmonk | None]:
+    """With so many recipients on its list. None where there is no listmonk."""
+    program = os.environ.get("LISTMONK")
+    if not program:
+        print("no row of listmonk: LISTMONK names no folder of it")
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder, servers_of_its_own() as home:
         port = free_port()
         config = Path(folder, "config.toml")
         config.write_text(
@@ -117,41 +105,43 @@ def running(program: Path, relay: SmtpSink, mails: int) -> Iterator[Listmonk]:
         token = re.search(r'API_TOKEN="(\w+)"', made.stderr)
         if not token:
             raise SystemExit(f"listmonk could not be set up: {made.stdout[-500:]}{made.stderr[-500:]}")
-        _set_up(Postgres(home).url(), relay.port, mails)
+        to = _set_up(Postgres(home).url(), relay.port, mails)
         with (
             Path(folder, "log").open("w") as log,
             subprocess.Popen(command, cwd=program, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process,
         ):
             try:
                 wait_until(lambda: answers(port), "listmonk listens")
-                yield Listmonk(home, port, token[1], relay)
+                yield Listmonk(port, token[1], to, relay)
             finally:
                 process.kill()
 
 
-def _set_up(url: str, relay: int, mails: int) -> None:
+def _set_up(url: str, relay: int, mails: int) -> int:
+    """The list that has the recipients."""
+    connections = _connections()
     to_relay = {
         "uuid": "5e8d5c1c-6c1f-4f5e-9d5a-0d0f3b5a7a01", "enabled": True, "host": "127.0.0.1", "port": relay,
-        "auth_protocol": "none", "username": "", "password": "", "hello_hostname": "", "max_conns": CONNECTIONS,
+        "auth_protocol": "none", "username": "", "password": "", "hello_hostname": "", "max_conns": connections,
         "idle_timeout": "15s", "wait_timeout": "5s", "max_msg_retries": 0, "tls_type": "none",
         "tls_skip_verify": False, "email_headers": [], "from_addresses": [],
     }  # fmt: skip
     settings = {
-        "smtp": [to_relay], "app.concurrency": CONNECTIONS, "app.message_rate": 1_000_000, "app.batch_size": 5_000,
+        "smtp": [to_relay], "app.concurrency": connections, "app.message_rate": 1_000_000, "app.batch_size": 5_000,
         "app.check_updates": False, "privacy.disable_tracking": True,
     }  # fmt: skip
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as database:
         for key, value in settings.items():
             database.execute(SETTING, {"key": key, "value": json.dumps(value)})
         database.execute(RECIPIENTS, {"mails": mails})
+        row = database.execute("SELECT DISTINCT list_id FROM subscriber_lists").fetchone()
+    assert row
+    return int(row[0])
 
 
-@contextlib.contextmanager
-def _database() -> Iterator[embedded.Home]:
-    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
-        home = embedded.Home(folder)
-        try:
-            start_servers(home)
-            yield home
-        finally:
-            embedded.reset(home)
+def _connections() -> int:
+    """As many as the streams of a vendor of mailhub's have together, as it is added."""
+    from vendors.adapters.smtp import Smtp
+    from vendors.configuration import DEFAULT
+
+    return len(DEFAULT) * Smtp({"host": "127.0.0.1"}, {}).concurrency

@@ -3,15 +3,12 @@
 It has a PostgreSQL of its own, which is set up as mailhub's. Where Go is not found there is no such row.
 """
 
-import contextlib
 import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.installation import start_servers
+from benchmarks.installation import servers_of_its_own
 from benchmarks.processes_seen import descendants, processes, spent_by
 from benchmarks.sink import Sink
 from mailhub import embedded
@@ -40,7 +37,7 @@ def run(program: Path, sink: Sink, messages: int, costs: dict[str, list[float]])
 
     Its processor time by part, us a message, is added to `costs`.
     """
-    with database() as home:
+    with servers_of_its_own() as home:
         command = [str(program), Postgres(home).url(), sink.url("river"), str(messages), str(WORKERS)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as river:
             try:
@@ -64,17 +61,6 @@ def expect(river: "subprocess.Popen[str]", word: str) -> None:
     assert river.stdout is not None
     if river.stdout.readline().strip() != word:
         raise SystemExit(f"River ended with {river.wait()} and did not say {word!r}")
-
-
-@contextlib.contextmanager
-def database() -> Iterator[embedded.Home]:
-    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
-        home = embedded.Home(folder)
-        try:
-            start_servers(home)
-            yield home
-        finally:
-            embedded.reset(home)
 
 
 def spent(home: embedded.Home, river: int) -> dict[str, float]:
