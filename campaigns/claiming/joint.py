@@ -146,7 +146,7 @@ class JointClaims:
                 for one in group.waiting:
                     one.answer.cancel()
 
-    async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:
+    async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:  # noqa: C901
         """Answers them all, or lets them wait on. If the database refuses their statement, each has one of its own.
 
         So one harms no other. If somebody has locked one of their jobs, the others are in the next round.

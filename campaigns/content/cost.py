@@ -28,7 +28,7 @@ def weight(node: nodes.Node) -> int:
     return 1 + sum(map(weight, inside))
 
 
-def count(tree: nodes.Template) -> None:
+def count(tree: nodes.Template) -> None:  # noqa: C901
     """Puts counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
     rounds = [
         (loop, 1 + sum(map(weight, loop.iter_child_nodes(("iter", "target"))))) for loop in tree.find_all(nodes.For)

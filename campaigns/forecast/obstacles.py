@@ -30,7 +30,7 @@ class Obstacle:
     until: datetime | None = None
 
 
-def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
+def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
     """The first obstacle to a job's calls; None: there is none but rate limits.
 
     The job comes with its vendor, credential, campaign, holder and held (eta.of_jobs).

@@ -162,7 +162,7 @@ class DescriptionCheck:
         sms = self.keys.sms
         return frozenset(OF_LETTER) | ({ALPHABET.name} if sms and sms.gsm and sms.unicode else set())
 
-    def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:
+    def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:  # noqa: C901
         self._members += 1
         if self._members == MOST_MEMBERS + 1:
             yield path, f"is the member after {MOST_MEMBERS} others, which are as many as a body may have"
