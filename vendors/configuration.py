@@ -2,16 +2,18 @@
 
 - `save_vendor`: if the destination of a vendor's secrets changes, the stored secrets are deleted. Otherwise whoever may
   edit a vendor could read its secrets, by sending one letter to an address of their own.
+- `save_vendor`, `save_secret`: what was called in another account is settled by a person alone (destinations.py).
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from django.db import ProgrammingError, transaction
 
-from vendors import adapters, history
+from vendors import adapters, destinations, history
 from vendors.adapters.base import InvalidSettings
 from vendors.limits.values import SPANS
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
@@ -100,14 +102,26 @@ def note_stored_reports(using: str, **_: Any) -> None:
         return
 
 
-def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:
+def moves(row: Vendor) -> list[str]:
+    """Return the names of what an unsaved change of the vendor says about where and as whom calls are made."""
+    before = Vendor.objects.get(pk=row.pk)
+    moved = destinations.changed_settings((before.adapter, before.settings), (row.adapter, row.settings))
+    return [*moved, *(["sandbox"] if before.sandbox != row.sandbox else [])]
+
+
+def save_vendor(
+    row: Vendor, fields: Collection[str], by: history.Actor, same_account: bool = False
+) -> list[Credential]:
     """Save these fields of a vendor. Its adapter and settings are changed here only.
 
-    Returns the credentials whose secrets were deleted: they are paused until new ones are entered.
+    same_account: a person says that calls reach the account of before, also where settings say otherwise; then earlier
+    doubts can still be settled by asking the vendor. Returns the credentials whose secrets were deleted: they are
+    paused until new ones are entered.
     """
     with transaction.atomic():
         before = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
-        row.save(update_fields={*fields, "reports_by_id"})
+        with destinations.kept(row) if same_account or not moves(row) else nullcontext():
+            row.save(update_fields={*fields, "reports_by_id"})
         after = Vendor.objects.get(pk=row.pk)
         moved = _moved((before.adapter, before.settings), (after.adapter, after.settings))
         if not moved:
@@ -120,9 +134,22 @@ def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list
             login.paused_reason = f"{reason} (was paused: {login.paused_reason})" if login.paused else reason
             login.paused_reason = login.paused_reason[:255]
             login.paused = True
-            login.save(update_fields=["secret", "paused", "paused_reason"])
+            with destinations.kept(login):  # nobody's key is nobody else's; the next one raises its number
+                login.save(update_fields=["secret", "paused", "paused_reason"])
         history.record(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
         return forgotten
+
+
+def save_secret(row: Credential, secret: Mapping[str, str], same_account: bool = False) -> None:
+    """Replace a credential's secret.
+
+    same_account: a person says that the new one belongs to the account of the old one. Else it may belong to another
+    one, and what was called with the old one waits for a person.
+    """
+    with transaction.atomic():
+        Vendor.objects.select_for_update(no_key=True).get(pk=row.vendor_id)  # before its credential, as everywhere
+        with destinations.kept(row) if same_account else nullcontext():
+            Credential.objects.filter(pk=row.pk).update(secret=secret)
 
 
 def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:

@@ -148,6 +148,16 @@ class Adapter(ABC):
         return {name: known[name] for name in marked or cls.options}
 
     @classmethod
+    def calls_at(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that say where and as whom calls are made: all that are not marked as tuning.
+
+        If one changes, what is asked of the vendor proves nothing about earlier calls (vendors/destinations.py).
+        Raises InvalidSettings.
+        """
+        known = cls.validate(settings)
+        return {name: known[name] for name, option in cls.options.items() if not option.tuning}
+
+    @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
         """Whether letters need an origin, by these settings; asked as `carries` is. Raises ValueError."""
         return cls.needs_origin

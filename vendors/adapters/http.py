@@ -115,17 +115,17 @@ class Http(Adapter):
 
     options = {
         "url": Option(url, required=True, destination=True),
-        "timeout": Option(options.seconds, 10.0),
-        "concurrency": Option(options.whole(1, 1000), 32),
-        "dedupe": Option(options.flag, False),
-        "dedupe_ttl": Option(options.seconds, 86400.0),
-        "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
-        "settle_delay": Option(options.seconds, 5.0),
-        "receipts": Option(options.flag, False),
-        "receipts_by_id": Option(options.flag, False),
-        "unit": Option(options.choice("message", "segment"), "message"),
-        "carries": Option(parts, ()),
-        "safe_statuses": Option(statuses, ()),
+        "timeout": Option(options.seconds, 10.0, tuning=True),
+        "concurrency": Option(options.whole(1, 1000), 32, tuning=True),
+        "dedupe": Option(options.flag, False, tuning=True),
+        "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True),
+        "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none", tuning=True),
+        "settle_delay": Option(options.seconds, 5.0, tuning=True),
+        "receipts": Option(options.flag, False, tuning=True),
+        "receipts_by_id": Option(options.flag, False, tuning=True),
+        "unit": Option(options.choice("message", "segment"), "message", tuning=True),
+        "carries": Option(parts, (), tuning=True),
+        "safe_statuses": Option(statuses, (), tuning=True),
         "ca_file": Option(options.certificates, "", destination=True),
     }
 

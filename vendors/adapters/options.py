@@ -27,13 +27,16 @@ class NoSecret(InvalidSettings):
 class Option:
     """One setting. parse: takes text or its own result, and raises ValueError with a text to follow the setting's name.
 
-    destination: whether it says where the secret goes, or how it is protected on the way.
+    destination: whether it says where the secret goes, or how it is protected on the way. tuning: whether calls reach
+    the same account of the same server whatever it is, so that what is asked there afterwards still says something of
+    earlier calls: time limits, numbers of connections, what the vendor promises, how letters look.
     """
 
     parse: Callable[[Any], Any]
     default: Any = None
     required: bool = False
     destination: bool = False
+    tuning: bool = False
 
 
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:

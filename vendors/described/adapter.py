@@ -50,6 +50,14 @@ def _stored(settings: Mapping[str, Any]) -> Description:
     return reading.read(_source(settings.get("description")))
 
 
+# Of a description: what says neither where and as whom calls are made nor how letters are named there.
+TUNING: Any = {
+    "vendor": True, "settings": True, "secret": True, "answer": True, "dedupe": True, "sms": True, "address": True,
+    "cost": True, "reports": True, "inbound": True, "request": {"timeout", "concurrency", "batch"},
+    "lookup": {"settle_delay", "contract"},
+}  # fmt: skip
+
+
 class Described(PrintsAddresses, Adapter):
     """Any HTTP vendor. `description` is its description; its own settings stand beside it.
 
@@ -59,9 +67,9 @@ class Described(PrintsAddresses, Adapter):
     options = {
         "description": Option(description, required=True, destination=True),
         "server": Option(url, "", destination=True),
-        "timeout": Option(options.seconds, None),
-        "concurrency": Option(options.whole(1, 1000), None),
-        "batch": Option(options.whole(1, 1000), None),
+        "timeout": Option(options.seconds, None, tuning=True),
+        "concurrency": Option(options.whole(1, 1000), None, tuning=True),
+        "batch": Option(options.whole(1, 1000), None, tuning=True),
         "ca_file": Option(options.certificates, "", destination=True),
     }
 
@@ -81,6 +89,14 @@ class Described(PrintsAddresses, Adapter):
         sent = [text for text in (repr(keys.request.headers), repr(keys.request.content)) if "{secret." in text]
         where = [*filled, repr(keys.request.auth), *sent]
         return {"description": where, "server": known["server"], "ca_file": known["ca_file"]}
+
+    @classmethod
+    def calls_at(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        offered = cls._options(settings, _source)
+        known = options.clean(offered, settings)
+        said = reading.read(known["description"]).keys.model_dump(exclude=TUNING)
+        where = {name: known[name] for name, option in offered.items() if not option.tuning}
+        return where | {"description": said}
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:

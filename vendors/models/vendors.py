@@ -128,6 +128,12 @@ class Vendor(models.Model):
     limits_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )
+    destination = models.PositiveBigIntegerField(  # the database writes it (vendors/destinations.py)
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="Grows when calls are made elsewhere or as somebody else.",
+    )
     suppressions = models.BigIntegerField(
         default=0, db_default=0, editable=False, help_text="Position of the last change of its channel's suppressions."
     )
@@ -160,6 +166,9 @@ class Credential(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
+    destination = models.PositiveBigIntegerField(  # as the vendor's
+        default=0, db_default=0, editable=False, help_text="Grows when its calls are made as somebody else."
+    )
     retry_after_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The vendor said Retry-After: no call before then."
     )

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from vendors import configuration
 from vendors.management import arguments, facts
 from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
@@ -70,7 +71,7 @@ class Command(BaseCommand):
             raise CommandError("give the new secret with --set or --secret-file")
         secret = arguments.secret(of, options["secret"], options["secret_file"])
         with transaction.atomic():
-            Credential.objects.filter(pk=row.pk).update(secret=secret)
+            configuration.save_secret(row, secret)
             waited = Credential.objects.filter(pk=row.pk, paused=True, paused_reason__startswith=arguments.NO_SECRET)
             resumed = waited.update(paused=False, paused_reason="")
             facts.changed(row, "secret replaced; resumed" if resumed else "secret replaced")

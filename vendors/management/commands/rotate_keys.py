@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.db.models import Model
 
+from vendors import destinations
 from vendors.management.output import tell
 from vendors.models import EncryptedJSONField, Unreadable
 
@@ -44,6 +45,7 @@ class Command(BaseCommand):
                 except Unreadable:
                     raise CommandError(f"{model._meta.verbose_name} {pk}: no key opens its secret") from None
                 if row is not None:
-                    row.save(update_fields=[name])
+                    with destinations.kept(row):  # the same secret
+                        row.save(update_fields=[name])
                     done += 1
         return done
