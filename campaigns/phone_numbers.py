@@ -3,28 +3,67 @@
 A region is a country as ISO 3166 has it, like GB: in whose form a number without + and country code is written.
 """
 
+import re
+import unicodedata
+
 import phonenumbers
 from django.core.exceptions import ValidationError
 
 WRONG = "wrong length or an extension"
+# phonenumbers reads letters as keys of a telephone, drops text before a number, and cuts text behind it off. So a cell
+# with anything but digits and the signs that people set between them goes no further.
+SIGNS = re.compile(r"[(\[]?\+?[\d\s()\[\]./~\u00b7\u2010-\u2015\u2212-]*\d[)\s]*")
+SCHEME = re.compile(r"\Atel:\s*", re.IGNORECASE)  # RFC 3966, as web pages and address books copy it
+FOREIGN = re.compile(r"[^\d\s()\[\]+./~\u00b7\u2010-\u2015\u2212-]+")
 
 
 def e164(text: str, region: str = "") -> str:
-    """The number in E.164, if its length exists in its country. Raises ValueError with a sentence."""
+    """Return the number in E.164 if the whole text is one number of a length that exists in its country.
+
+    Drops invisible signs and a leading "tel:", and reads digits of every script. Raises ValueError with a sentence.
+    """
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
+    typed = SCHEME.sub("", _visible(text))
+    if not SIGNS.fullmatch(typed):
+        raise ValueError(f"{shown} is not a phone number: {_oddity(typed)}")
     try:
-        number = phonenumbers.parse(text, region or None)
+        number = phonenumbers.parse(typed, region or None)
     except phonenumbers.NumberParseException as error:
-        raise ValueError(f"{shown} is not a phone number: {_hint(text, region, error)}") from error
+        raise ValueError(f"{shown} is not a phone number: {_hint(typed, region, error)}") from error
+    _drop_old_mexican_prefix(number)
     possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
     if number.extension or not possible:
-        of = f" in {region}" if region and not text.startswith("+") else ""
+        of = f" in {region}" if region and "+" not in typed else ""
         raise ValueError(f"{shown} is not a phone number that can get a message{of}: {WRONG}")
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
 
 
-def _hint(text: str, region: str, error: Exception) -> str:
-    if region or text.startswith("+"):
+def _visible(text: str) -> str:
+    """The text with compatible forms (full-width digits) as usual ones, without invisible signs and outer spaces."""
+    usual = unicodedata.normalize("NFKC", text)
+    return "".join(one for one in usual if unicodedata.category(one) != "Cf").strip()
+
+
+def _oddity(typed: str) -> str:
+    """What stands there that is no part of a number."""
+    found = FOREIGN.search(typed)
+    if found:
+        word = found[0] if len(found[0]) <= 20 else found[0][:17] + "..."
+        return f"{word!r} is no part of a number; leave out everything but the number"
+    if not any(one.isdecimal() for one in typed):
+        return "it has no digits"
+    return "it is not one number; leave out everything but one number"
+
+
+def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:
+    """Until 2019 a Mexican mobile number had a 1 after its country code, and address books keep it."""
+    digits = str(number.national_number)
+    if number.country_code == 52 and len(digits) == 11 and digits.startswith("1"):
+        number.national_number = int(digits[1:])
+
+
+def _hint(typed: str, region: str, error: Exception) -> str:
+    if region or "+" in typed:
         return str(error)
     return "it must start with + and the country code, or name the region whose numbers are written without them"
 

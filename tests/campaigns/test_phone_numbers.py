@@ -68,7 +68,61 @@ def test_what_is_no_number_in_that_region_is_said_so(typed: str) -> None:
         AddressReader("sms", "GB")(typed)
 
 
+STRANGERS = [  # each would reach somebody else's phone if its words became keys, or if only a part of it were read
+    ("+49 171 1234567 (Anna)", "", "'Anna'"),
+    ("+44 7700 900 abc", "", "'abc'"),
+    ("+49 30 12345 Tel", "", "'Tel'"),
+    ("Tel +49 171 1234567", "", "'Tel'"),
+    ("0171 1234567 (Mama)", "DE", "'Mama'"),
+    ("0171 1234567 oder", "DE", "'oder'"),
+    ("1-800-FLOWERS", "US", "'FLOWERS'"),
+    ("(202) 555-0143 home", "US", "'home'"),
+    ("+49 171 1234567, +49 172 7654321", "", "','"),
+    ("+49 171 1234567 / +49 172 7654321", "", "not one number"),
+    ("+49 171 1234567 & 8", "", "'&'"),
+    ("+49 171 1234567#12", "", "'#'"),
+    ("+49 171 1234567;ext=5", "", "';ext='"),
+    ("+4915123456789x5", "", "'x'"),
+    ("+49 171 123456з", "", "'з'"),  # a Cyrillic letter that looks like a 3
+    ("++49 171 1234567", "", "not one number"),
+    ("+", "", "no digits"),
+]
+
+
+@pytest.mark.parametrize(("typed", "region", "said"), STRANGERS)
+def test_a_cell_with_more_than_one_number_in_it_is_refused_with_what_stands_there(
+    typed: str, region: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match="is not a phone number") as refused:
+        AddressReader("sms", region)(typed)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "region", "number"),
+    [
+        ("‪+49 171 1234567‬", "", "+491711234567"),  # as address books of telephones copy it
+        ("﻿+49 171​1234567", "", "+491711234567"),
+        ("tel:+49-171-1234567", "", "+491711234567"),
+        ("＋４９ １７１ １２３４５６７", "", "+491711234567"),
+        ("+٤٩١٧١١٢٣٤٥٦٧", "", "+491711234567"),
+        ("0171/1234567", "DE", "+491711234567"),
+        ("(+49) 171.123-45 67", "", "+491711234567"),
+        ("+49 – 171 – 1234567", "", "+491711234567"),
+        ("+52 1 55 1234 5678", "", "+525512345678"),  # Mexico's plan until 2019
+        ("+54 11 15 2345 6789", "", "+5491123456789"),
+    ],
+)
+def test_signs_between_digits_and_invisible_ones_change_nothing(typed: str, region: str, number: str) -> None:
+    assert AddressReader("sms", region)(typed) == number
+
+
 class TestCampaigns:
+    def test_a_list_with_words_behind_its_numbers_calls_nobody(self, tmp_path: Path, sms: Any) -> None:
+        with pytest.raises(CommandError, match=r"row 2: .*'Anna' is no part of a number"):
+            send(tmp_path, factories.sponsor(), sms, "+49 171 1234567 (Anna)", "+44 7700 900123")
+        assert not Message.objects.exists()
+
     def test_the_sponsors_region_reads_a_list(self, tmp_path: Path, british: Sponsor, sms: Any) -> None:
         assert recipients(send(tmp_path, british, sms, "07700 900123", "+49 1512 3456789")) == [
             "+447700900123",
@@ -125,6 +179,13 @@ class TestApi:
         twice = letter(sms, ["07700 900123", "+447700900123"])
         assert pointers(program.send(twice)) == {"/recipients/1/to": "duplicate"}
         assert pointers(Program().send(letter(sms, ["07700 900123"]))) == {"/recipients/0/to": "address"}
+
+    def test_words_behind_a_number_are_refused_at_every_door(self, sms: Any) -> None:
+        program, here = Program(), "/api/v1/suppressions"
+        assert pointers(program.send(letter(sms, ["+49 171 1234567 (Anna)"]))) == {"/recipients/0/to": "address"}
+        body = {"channel": "sms", "suppressions": [{"address": "+44 7700 900 abc", "reason": "stop"}]}
+        assert program.send(body, None, here).status_code == 422
+        assert not Suppression.objects.exists()
 
     def test_suppressions_are_of_the_same_numbers(self, british: Sponsor, sms: Any) -> None:
         program, here = Program(british), "/api/v1/suppressions"
