@@ -175,6 +175,7 @@ FIXED = (
     gettext_noop("no window holds more calls than its limit"),
     gettext_noop("each call is in the ledger"),
     gettext_noop("no call was allowed after a stop or in a pause"),
+    gettext_noop("no call was allowed in a pause of its vendor or credential"),
     gettext_noop("no message of a campaign was called before somebody had approved it"),
     gettext_noop("no parent that is over hides a child that is not"),
     gettext_noop("each vendor has at most one dispatch run a night"),

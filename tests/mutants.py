@@ -47,6 +47,12 @@ MUTANTS = (
         "tests/campaigns/test_pausing.py::test_a_claim_of_a_paused_campaign_gets_nothing",
     ),
     Mutant(
+        "CLAIM does not lock the credential",
+        "campaigns/claiming/claims.py",
+        (("FOR SHARE OF v, c\n", "FOR SHARE OF v\n"),),
+        "tests/campaigns/test_claims_that_wait.py::test_a_claim_that_waits_for_a_row_claims_nothing_that_was_forbidden_meanwhile",
+    ),
+    Mutant(
         "a child is cut from what is behind the first N",
         "campaigns/casting/mailcaster.py",
         (("min(size, job.left_to_cut)", "min(size, job.remaining)"),),

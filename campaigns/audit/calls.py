@@ -84,6 +84,21 @@ P5 = [
     ),
     Question(
         "P5",
+        "no call was allowed in a pause of its vendor or credential",
+        # Of each the last pause; calls before a takeover of the store may be known better than the pauses.
+        """SELECT format('%%s: %%s units at %%s', p.name, u.units, u.at) FROM (
+            SELECT v.id AS vendor, NULL::bigint AS credential, format('vendor %%s', v.slug) AS name,
+                v.paused_at AS first, v.paused, v.resumed_at FROM vendors_vendor v
+            UNION ALL SELECT c.vendor_id, c.id, format('credential %%s/%%s', v.slug, c.name),
+                c.paused_at, c.paused, c.resumed_at
+            FROM vendors_credential c JOIN vendors_vendor v ON v.id = c.vendor_id
+        ) p JOIN vendors_usage u ON u.vendor_id = p.vendor AND u.until > p.first AND u.at > p.first
+            AND u.credential_id = coalesce(p.credential, u.credential_id)
+            AND (p.paused OR u.at < p.resumed_at) AND u.units > 0
+        WHERE u.at > coalesce((SELECT max(s.adopted_at) FROM campaigns_store s), '-infinity')""",
+    ),
+    Question(
+        "P5",
         "no message of a campaign was called before somebody had approved it",
         f"""SELECT format('message %%s of campaign %%s', c.id, a.campaign_id) FROM campaigns_approval a
         JOIN campaigns_job j ON j.campaign_id = a.campaign_id AND {LEAF} AND {FRESH} CROSS JOIN LATERAL (

@@ -97,10 +97,12 @@ class ToClaim(NamedTuple):
 #
 # Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
 # before the last adoption. The jobs' rows are locked first, in the order of their ids as everywhere: once a stop or a
-# pause has committed nothing is claimed any more. Then the vendor's: a rebuild of the window under a new generation, an
-# edit of the limits, or a new suppression, waits for the claims before it and is seen by all after it (count(*) reads
-# the whole of `holder`, so that all jobs are locked by then). The time is read after these locks, and no call is
-# allowed once the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
+# pause has committed nothing is claimed any more. Then the vendor's, then the credential's: a pause of either, a wait
+# that the vendor asked for, a rebuild of the window under a new generation, an edit of the limits, or a new
+# suppression, waits for the claims before it and is seen by all after it (count(*) reads the whole of `holder`, so that
+# all jobs are locked by then). Whatever else the statement asks for is as it was when the statement began: whoever
+# changes the store raises limits_version (a trigger). The time is read after these locks, and no call is allowed once
+# the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
 # (lifecycle.LOCKED_BRIEFLY), and LOCKED says who has to wait.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
@@ -118,7 +120,7 @@ WITH holder AS (
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
         AND (SELECT count(*) FROM holder) > 0
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
-    FOR SHARE OF v
+    FOR SHARE OF v, c
 ), moment AS (
     SELECT clock_timestamp() AS at, suppressions FROM gate
 ), allowed AS (
@@ -150,11 +152,11 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
-# What CLAIM locks or refers to for these jobs.
+# What CLAIM locks for these jobs.
 UNLOCKED = """
 SELECT j.id FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
     JOIN vendors_credential c ON c.id = j.credential_id
-WHERE j.id = ANY(%(jobs)s) FOR SHARE OF j, v{skip} FOR KEY SHARE OF c{skip}
+WHERE j.id = ANY(%(jobs)s) FOR SHARE OF j, v, c{skip}
 """
 # Jobs for which CLAIM would have to wait now. Nobody waits here.
 LOCKED = f"""
@@ -194,7 +196,7 @@ async def claim(
 
 
 async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
-    """Those of the jobs for which nothing can be claimed now, because somebody has locked them, or their vendor."""
+    """Those of the jobs for which nothing can be claimed now: somebody has locked them, their vendor or credential."""
     rows = await connection.execute(LOCKED, {"jobs": list(jobs)})
     return {job_id for (job_id,) in await rows.fetchall()}
 

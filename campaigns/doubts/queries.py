@@ -127,7 +127,8 @@ async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Ident
     return Identity(pk=identity_id, **known)
 
 
-# A call for a doubt is checked and counted like any other: generation, limits, and the ledger before it starts.
+# A call for a doubt is checked and counted like any other: generation, limits, pauses, and the ledger before it starts.
+# Vendor and credential are locked, as by a claim: once a pause has committed no call is allowed.
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.suppressions FROM vendors_vendor v
@@ -135,7 +136,7 @@ WITH {jobs}gate AS (
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND NOT v.paused AND NOT c.paused
         AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
-    FOR SHARE OF v
+    FOR SHARE OF v, c
 ), ours AS (
     {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
         AND m.sent_at = %(sent_at)s AND EXISTS (SELECT FROM gate)

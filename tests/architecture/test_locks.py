@@ -19,7 +19,7 @@ LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLO
 HOLD = "campaigns/lifecycle.py"
 ALLOWED = {
     # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
-    "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of the job itself; what was learned meanwhile forbids the claim",
+    "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of all that it asks; what was learned meanwhile forbids the claim",
     "campaigns/claiming/claims.py:UNLOCKED": "SKIP LOCKED, or one job at a time; nothing else is read",
     "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
@@ -29,7 +29,7 @@ ALLOWED = {
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
     "campaigns/costs/accounts.py:SUM_UP": "entries of the accounts, SKIP LOCKED",
     "campaigns/day_counts.py:SUM_UP": "counts by day, SKIP LOCKED",
-    "campaigns/doubts/queries.py:CALL": "a vendor",
+    "campaigns/doubts/queries.py:CALL": "a vendor, then its credential",
     "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/drafts/checking.py:_keep": "a draft alone, before its blocks",

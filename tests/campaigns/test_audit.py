@@ -225,6 +225,13 @@ def call_after_the_stop() -> str:
     return f"message {job.first_message} of job {job.pk}"
 
 
+def call_in_a_pause_of_the_credential() -> str:
+    login = factories.credential(name="main")
+    Credential.objects.filter(pk=login.pk).update(paused=True)
+    called(login.vendor, 1)
+    return f"credential {login.vendor.slug}/main: 1 units at "
+
+
 def call_unapproved() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
@@ -357,6 +364,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "no window holds more calls than its limit": send_too_fast,
     "each call is in the ledger": call_outside_of_the_ledger,
     "no call was allowed after a stop or in a pause": call_after_the_stop,
+    "no call was allowed in a pause of its vendor or credential": call_in_a_pause_of_the_credential,
     "no message of a campaign was called before somebody had approved it": call_unapproved,
     "no parent that is over hides a child that is not": hide_a_child,
     "each vendor has at most one dispatch run a night": run_twice_a_night,
@@ -496,6 +504,52 @@ def test_the_month_of_a_parent_that_has_ended_may_leave_however_it_ended(status:
     Job.objects.filter(campaign=top.campaign_id).update(finished_at=timezone.now() - timedelta(days=2))
     assert broken() == {}
     Message.objects.filter(campaign=top.campaign_id).delete()  # as by a partition that is detached
+    assert broken() == {}
+
+
+IN_A_PAUSE = "no call was allowed in a pause of its vendor or credential"
+
+
+def pause(row: Vendor | Credential, paused: bool = True) -> None:
+    type(row).objects.filter(pk=row.pk).update(paused=paused)
+
+
+def of_ledger(login: Credential, at: datetime) -> None:
+    Usage.objects.create(vendor=login.vendor, credential=login, at=at, until=at + timedelta(minutes=10), units=2)
+
+
+@pytest.mark.parametrize("of_vendor", [True, False])
+def test_a_call_in_a_pause_is_found_also_when_the_pause_is_over(of_vendor: bool) -> None:
+    login = factories.credential()
+    row: Any = login.vendor if of_vendor else login
+    before = timezone.now()
+    pause(row)
+    within = timezone.now()
+    pause(row)  # once more: it is paused since the first time
+    pause(row, False)
+    after = timezone.now()
+    of_ledger(login, before)
+    of_ledger(login, after)
+    assert broken() == {}
+    of_ledger(login, within)
+    [example] = broken()[IN_A_PAUSE]
+    assert example.startswith(f"{'vendor' if of_vendor else 'credential'} {row}: 2 units at ")
+
+
+def test_a_pause_of_another_credential_or_vendor_forbids_no_call() -> None:
+    login = factories.credential()
+    pause(factories.credential(login.vendor))
+    pause(factories.vendor())
+    of_ledger(login, timezone.now())
+    assert broken() == {}
+
+
+def test_calls_before_a_takeover_are_not_judged_by_pauses_whose_end_the_rows_may_have_lost() -> None:
+    login = factories.credential()
+    pause(login)
+    of_ledger(login, timezone.now())
+    assert IN_A_PAUSE in broken()
+    Store.objects.update(adopted_at=timezone.now())
     assert broken() == {}
 
 

@@ -140,7 +140,9 @@ class Vendor(models.Model):
     reports_by_id = models.BooleanField(
         default=False, db_default=False, editable=False, help_text="Its reports name its own ids of letters alone."
     )
-    resumed_at = models.DateTimeField(null=True, editable=False)  # of its last pause; the database writes it
+    # When its last pause began and ended; the database writes both.
+    paused_at = models.DateTimeField(null=True, editable=False)
+    resumed_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -175,7 +177,8 @@ class Credential(models.Model):
     unreached_since = models.DateTimeField(
         null=True, editable=False, help_text="Since then no call has reached the vendor."
     )
-    resumed_at = models.DateTimeField(null=True, editable=False)  # as the vendor's
+    paused_at = models.DateTimeField(null=True, editable=False)  # as the vendor's, and so is resumed_at
+    resumed_at = models.DateTimeField(null=True, editable=False)
     # Seconds that it was closed last because nobody answered.
     backoff = models.FloatField(default=0.0, db_default=0.0, editable=False)
     rate_limited_until = models.DateTimeField(
