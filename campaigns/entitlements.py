@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Case, CharField, Exists, OuterRef, Q, Subquery, Value, When
+from django.db.models import Case, CharField, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import Exact
 
@@ -18,6 +18,7 @@ from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topi
 from campaigns.models.identities import named_address
 from vendors import adapters
 from vendors.models import Credential, Vendor
+from vendors.ownership import owned_vendors
 
 FIRST_NAME = "default"  # of an installation's first identity
 
@@ -64,6 +65,25 @@ def one_change() -> None:
     """One at a time changes identities, in the caller's transaction: so a number is never that of two."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns.entitlements'))")
+
+
+def vendors_seen(user: Any) -> "QuerySet[Vendor]":
+    """The vendors that a user may know of: those that he governs, and those that one of his sponsors may use."""
+    if owned_vendors(user) is None:
+        return Vendor.objects.all()
+    offered = Entitlement.objects.filter(sponsor__users=user).values("vendor")
+    return Vendor.objects.filter(Q(pk__in=owned_vendors(user)) | Q(pk__in=offered))
+
+
+def credentials_seen(user: Any) -> "QuerySet[Credential]":
+    """The credentials that a user governs, or that one of his sponsors may use; without their secrets."""
+    rows = Credential.objects.select_related("vendor").defer("secret")
+    mine = owned_vendors(user)
+    if mine is None:
+        return rows
+    offered = Entitlement.objects.filter(sponsor__users=user)
+    whole, single = offered.filter(credential=None).values("vendor"), offered.values("credential")
+    return rows.filter(Q(vendor__in=mine) | Q(vendor__in=whole) | Q(pk__in=single))
 
 
 Allowed = dict[int, frozenset[int] | None]

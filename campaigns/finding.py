@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
-from campaigns import labels, progress
+from campaigns import labels, progress, public_ids
 from campaigns.intake import AddressReader
 from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
 from campaigns.models.jobs import read_reference
@@ -29,7 +29,7 @@ from vendors.models import Vendor
 
 MOST = 50  # messages that are shown, the newest
 LONGEST = 2_000  # characters of what is looked for
-NUMBER = re.compile(r"(?:msg_)?([0-9]{1,18})", re.ASCII)
+NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 WRITTEN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 E = Vendor.Channel.EMAIL.value
 ChannelAddress = tuple[str, str]  # its channel, and as it is stored
@@ -71,6 +71,11 @@ class FoundMessage:
     vendor: str
     happenings: tuple[Happening, ...]
 
+    @property
+    def name(self) -> str:
+        """The message's id, as programs see it."""
+        return public_ids.name("msg", self.message.pk)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundRecipient:
@@ -106,8 +111,8 @@ def _by_reference(text: str) -> list[int]:
     if reference := read_reference(lower):
         known = Message.objects.filter(pk=reference.id, uuid=UUID(str(reference.uuid)))
         return list(known.values_list("pk", flat=True))
-    number = NUMBER.fullmatch(text)
-    return list(Message.objects.filter(pk=int(number[1])).values_list("pk", flat=True)) if number else []
+    number = int(text) if NUMBER.fullmatch(text) else public_ids.number("msg", text)
+    return [] if number is None else list(Message.objects.filter(pk=number).values_list("pk", flat=True))
 
 
 def _by_vendors_id(text: str) -> list[int]:

@@ -112,6 +112,8 @@ FORMS = (
     gettext_noop("vendor paused: %(why)s"),
     gettext_noop("vendor paused"),
     gettext_noop("the vendor's limit is 0"),
+    gettext_noop("a limit of its credential is 0"),
+    gettext_noop("credential paused"),
     gettext_noop("credential %(name)s paused: %(why)s"),
     gettext_noop("credential %(name)s paused"),
     gettext_noop("credential %(name)s: a limit is 0"),

@@ -60,6 +60,14 @@ def text(name: str, default: str = "") -> str:
     return os.environ.get(name) or default
 
 
+def choice(name: str, *choices: str) -> str:
+    """One of these words; the first is the default."""
+    word = text(name, choices[0])
+    if word not in choices:
+        raise ImproperlyConfigured(f"{name}={word!r} is none of {', '.join(choices)}")
+    return word
+
+
 def listed(name: str, default: str = "") -> list[str]:
     """A list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]

@@ -60,6 +60,7 @@ HELP = (
     gettext_noop("Empty: everything"),
     gettext_noop("Empty: for good"),
     gettext_noop("The name of an entry point mailhub.adapters"),
+    gettext_noop("The sponsor whose contract it is, and whose users govern it; empty: the installation's"),
     gettext_noop("A job with fewer messages is small; the others are cut into children (document 003)."),
     gettext_noop("Delivers to nobody: the only kind that a test key may use."),
     gettext_noop("Below so many answers the vendor counts as healthy (document 002)."),

@@ -93,6 +93,8 @@ INNER = (
     gettext_noop("unreached since"),
     gettext_noop("uploaded file"),
     gettext_noop("uploaded files"),
+    gettext_noop("basis"),
+    gettext_noop("fields"),
     gettext_noop("vendor message id"),
     gettext_noop("vendor message ids"),
     gettext_noop("wait after"),

@@ -60,6 +60,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "mailhub.operations.views.ViewerMiddleware",
     "mailhub.operations.views.PollMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -141,6 +142,8 @@ SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
+# Who changes where a vendor's mail goes, or as whom, needs a second person: auto: with more than one sponsor.
+VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
 # Where `receive_bounces` takes mails that come back, and the mailbox that `read_bounces` reads; empty: not at all.
 BOUNCE_RECEIVER = environment.mail_server("BOUNCE_RECEIVER", "lmtp://127.0.0.1:2424", ("lmtp", "smtp"))

@@ -16,21 +16,23 @@ from django.urls import path
 from django.utils import formats
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
-from vendors import configuration, health, history, prices, restarts, shut
+from vendors import configuration, destinations, health, history, prices, restarts, second_person, shut
 from vendors.forms import UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import SPANS
-from vendors.listing import OwnLookups, ReadOnly, Rows, badge, choice, flag
-from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
+from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
+from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor, VendorChange
+from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned_vendors
 
+HELD = gettext_noop("It waits until a second person confirms it; so long nothing changes.")
 RECENT = 20  # entries of the history on a page
 
 
 # A vendor's form, by what people come for. Its limits stand above them.
 PARTS = (
-    (None, ("slug", "name", "channel", "paused", "paused_reason")),
+    (None, ("slug", "name", "owner", "channel", "paused", "paused_reason")),
     (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox")),
     (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
     (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
@@ -45,20 +47,21 @@ def with_logins(vendors: QuerySet[Vendor]) -> QuerySet[Vendor]:
 
 def vendor_state(vendor: Vendor) -> SafeString:
     """Paused, without a credential that may be used, closed or working, in a badge, and how its last answers were."""
+    disclosed = is_disclosed(vendor.pk)
     if vendor.paused:
-        return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason)
+        return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason if disclosed else "")
     logins: list[Any] = list(vendor.credentials.all())
     if logins and all(login.shut for login in logins):  # its health is that of calls that nobody makes any more
         what = badge("credential paused", "bad") if logins[0].paused else badge("paused", "warn")
         why = logins[0].paused_reason if logins[0].paused else gettext("a limit is 0")
-        return format_html("{} <span>{}</span>", what, why)
+        return format_html("{} <span>{}</span>", what, why if disclosed else "")
     try:
         seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
     except health.HealthStoreUnreachable:
         return badge("unknown: Redis is away")
     state = badge("works", "good") if seen.accepting else badge("closed", "bad")
     total = seen.good + seen.bad
-    if not total:
+    if not total or not disclosed:
         return state
     facts = {"share": f"{seen.good / total:.0%}", "total": f"{total:,}"}
     return format_html("{} <span>{}</span>", state, gettext("%(share)s good of %(total)s") % facts)
@@ -84,10 +87,49 @@ class OnlyWhatChanged(OwnLookups):
         if not change:
             obj.save()
         elif changed := [name for name in form.changed_data if name in form.cleaned_data]:
-            self.store(request, obj, changed)
+            form.held = self.hold(obj, changed, _actor(request))
+            if form.held:
+                messages.warning(
+                    request, gettext("It waits until a second person confirms it; so long nothing changes.")
+                )
+            self.store(request, obj, [name for name in changed if name not in form.held])
+
+    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+        """Hold back the fields that need a second person; their names."""
+        return []
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
         obj.save(update_fields=fields)
+
+
+class OfOwners(OwnLookups):
+    """Rows of vendors that the user governs, and for no other vendor can one be added."""
+
+    vendor_path = "vendor"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return limit_rows(super().get_queryset(request), request.user, self.vendor_path)
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        mine = owned_vendors(request.user)
+        if db_field.name == "vendor" and mine is not None:
+            kwargs["queryset"] = Vendor.objects.filter(pk__in=mine)
+        if db_field.name == "credential":
+            kwargs["queryset"] = owned_credentials(request.user)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Campaigns and entitlements that a removal would touch may be of sponsors that the user does not see."""
+        listed, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        if owned_vendors(request.user) is None:
+            return listed, counts, lacking, protected
+        kept = [gettext("rows that use it, so it stays: pause it instead")] if protected else []
+        return [str(one) for one in objs], counts, lacking, kept
+
+
+def _actor(request: HttpRequest) -> history.Actor:
+    user: Any = request.user
+    return history.Actor(user.get_username(), user.pk)
 
 
 def _said(row: RateLimit) -> str:
@@ -123,7 +165,8 @@ class Casters(Rows):
 
 
 @admin.register(Vendor)
-class VendorAdmin(OnlyWhatChanged):
+class VendorAdmin(OfOwners, OnlyWhatChanged):
+    vendor_path = "pk"
     form = VendorForm
     list_display = ["slug", "name", choice("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
     list_filter = ["channel", "paused"]
@@ -145,9 +188,11 @@ class VendorAdmin(OnlyWhatChanged):
         for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
             messages.warning(request, sentence)
 
+    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+        return second_person.hold_vendor(obj, fields, by)
+
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
-        by = history.Actor(request.user.get_username(), request.user.pk)
-        for login in configuration.save_vendor(obj, fields, by):
+        for login in configuration.save_vendor(obj, fields, _actor(request)):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     @admin.display(description="limits")
@@ -161,8 +206,21 @@ class VendorAdmin(OnlyWhatChanged):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of
-        # the channel; a pause has a page of its own, which asks for the reason.
-        return ["slug", "channel", "paused", "paused_reason"] if obj else []
+        # the channel; a pause has a page of its own, which asks for the reason. An owner gives its vendor to nobody.
+        if obj is None:
+            return []
+        kept = ["slug", "channel", "paused", "paused_reason"]
+        return kept if owned_vendors(request.user) is None else [*kept, "owner"]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Users of some sponsors add vendors of these alone."""
+        limited = owned_vendors(request.user) is not None
+        if db_field.name == "owner" and limited:
+            kwargs["queryset"] = db_field.related_model.objects.filter(users=request.user)
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if db_field.name == "owner" and limited:
+            field.required, field.empty_label = True, None
+        return field
 
     def get_urls(self) -> list[Any]:
         pause = path("<int:vendor_id>/pause/", self.admin_site.admin_view(self.pause), name="vendors_vendor_pause")
@@ -170,7 +228,7 @@ class VendorAdmin(OnlyWhatChanged):
 
     def pause(self, request: HttpRequest, vendor_id: int) -> HttpResponse:
         """Pause the vendor, or resume it, if it is still as the page showed it. POST, with a reason."""
-        vendor = get_object_or_404(Vendor, pk=vendor_id)
+        vendor = get_object_or_404(self.get_queryset(request), pk=vendor_id)
         if request.method != "POST" or not self.has_change_permission(request, vendor):
             raise PermissionDenied
         title = (gettext("Resume %s") if vendor.paused else gettext("Pause %s")) % vendor
@@ -191,23 +249,39 @@ class VendorAdmin(OnlyWhatChanged):
         kind = ContentType.objects.get_for_model(Vendor)
         about = LogEntry.objects.filter(content_type=kind, object_id=str(vendor.pk if vendor else ""))
         context["entries"] = about.select_related("user")[:RECENT]
+        context["changes"] = second_person.waiting(vendor) if vendor else []
         return super().render_change_form(request, context, *args, **kwargs)
 
 
 @admin.register(Credential)
-class CredentialAdmin(OnlyWhatChanged):
+class CredentialAdmin(OfOwners, OnlyWhatChanged):
     form = CredentialForm
     list_display = [
         *("name", "vendor", flag("exclusive", "exclusive"), flag("paused", "paused", "warn")),
         *("paused_reason", "retry_after_until"),
     ]
-    list_filter = ["vendor", "paused", "exclusive"]
+    list_filter = [("vendor", OfOwnVendors), "paused", "exclusive"]
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
     inlines = [CredentialLimits]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []
+
+    def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
+        return second_person.hold_credential(obj, fields, by)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """The secret of a second credential waits for a second person, and the credential is paused so long."""
+        if not change and second_person.hold_new_credential(obj, _actor(request)):
+            messages.warning(request, gettext(HELD))
+        else:
+            super().save_model(request, obj, form, change)
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        login: Any = kwargs.get("obj")
+        context["changes"] = second_person.waiting(login.vendor) if login else []
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         """Set the vendor of the credential's limits."""
@@ -219,9 +293,9 @@ class CredentialAdmin(OnlyWhatChanged):
 
 
 @admin.register(Mailcaster)
-class MailcasterAdmin(OwnLookups):
+class MailcasterAdmin(OfOwners):
     list_display = ["name", "vendor", choice("kind"), "min_size", "max_size", "percentage", "works"]
-    list_filter = ["vendor", "kind", "enabled"]
+    list_filter = [("vendor", OfOwnVendors), "kind", "enabled"]
     list_select_related = ["vendor"]
 
     @admin.display(description="state", ordering="enabled")
@@ -241,12 +315,12 @@ class PriceForm(forms.ModelForm):
 
 
 @admin.register(Price)
-class PriceAdmin(ReadOnly):
+class PriceAdmin(OfOwners, ReadOnly):
     """What has begun is never changed, so prices are only added; a correction is a new one with its reason."""
 
     form = PriceForm
     list_display = ["vendor", "credential", "since", "per_unit", "per_message", "currency", "reason", "entered_by"]
-    list_filter = ["vendor", "currency"]
+    list_filter = [("vendor", OfOwnVendors), "currency"]
     list_select_related = ["vendor", "credential__vendor"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -257,11 +331,11 @@ class PriceAdmin(ReadOnly):
 
 
 @admin.register(RateLimit)
-class RateLimitAdmin(ReadOnly):
+class RateLimitAdmin(OfOwners, ReadOnly):
     """All limits in one list; they are edited on the pages of their vendor and credential."""
 
     list_display = ["vendor", "credential", "limit"]
-    list_filter = ["vendor"]
+    list_filter = [("vendor", OfOwnVendors)]
     list_select_related = ["vendor", "credential__vendor"]
 
     @admin.display(description="limit", ordering="seconds")
@@ -270,9 +344,59 @@ class RateLimitAdmin(ReadOnly):
 
 
 @admin.register(Usage)
-class UsageAdmin(ReadOnly):
+class UsageAdmin(OfOwners, ReadOnly):
     """The ledger of calls, from which the throttle's log is rebuilt, and which the audit of P4 reads."""
 
     list_display = ["at", "vendor_id", "credential_id", "units", "until"]
     ordering = ["-id"]
     sortable_by = ()
+
+
+@admin.register(VendorChange)
+class VendorChangeAdmin(OfOwners, ReadOnly):
+    """Changes that wait for a second person, and what came of them."""
+
+    list_display = ["what", "asked_name", "asked_at", choice("outcome"), "decided_by", "decided_at"]
+    list_filter = [("vendor", OfOwnVendors), "outcome"]
+    list_select_related = ["vendor", "credential__vendor"]
+    fields = ["vendor", "credential", "asked_name", "asked_at", "outcome", "decided_by", "decided_at"]
+    sortable_by = ()
+
+    @admin.display(description="change")
+    def what(self, change: VendorChange) -> str:
+        return str(change)
+
+    def get_urls(self) -> list[Any]:
+        decide = self.admin_site.admin_view(self.decide)
+        return [path("<int:pk>/decide/", decide, name="vendors_vendorchange_decide"), *super().get_urls()]
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        change: Any = kwargs.get("obj")
+        user: Any = request.user
+        waits = bool(change) and not change.outcome
+        context |= {
+            "lines": second_person.describe(change) if waits else [],
+            "waits": waits,
+            "may_confirm": waits and second_person.may_confirm(change, user),
+            "mine": waits and change.asked_by_id == user.pk,
+            "doubts": destinations.count_doubts(change.vendor, change.credential) if waits else 0,
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def decide(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Confirm the change, or end it without. POST."""
+        change = get_object_or_404(self.get_queryset(request), pk=pk)
+        if request.method != "POST" or not request.user.has_perm(second_person.RIGHT):
+            raise PermissionDenied
+        user: Any = request.user
+        try:
+            if request.POST.get("decision") == "confirm":
+                for login in second_person.confirm(pk, user):
+                    messages.warning(request, f"{login} is paused: {login.paused_reason}")
+                messages.success(request, gettext("%s is made.") % change)
+            else:
+                second_person.refuse(pk, user)
+                messages.success(request, gettext("%s is not made.") % change)
+        except second_person.CannotConfirm as why:
+            messages.error(request, gettext(str(why)))
+        return redirect("admin:vendors_vendorchange_change", pk)

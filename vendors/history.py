@@ -52,6 +52,8 @@ def _fields(form: Any) -> list[str]:
 
 def _field(form: Any, name: str) -> str:
     label = name.replace("_", " ")
+    if name in getattr(form, "held", ()):
+        return f"{label} waits for a second person"
     if name in SILENT:
         return f"{label} replaced"
     before, after = brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, ""))

@@ -25,6 +25,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
 
 from vendors.instants import checked
+from vendors.ownership import owned_vendors
 
 COUNTED = 10_000  # rows; those after them are found by filters
 
@@ -244,6 +245,8 @@ class OwnLookups(PlainForms, StoredInEnglish):
 
     def _offered(self, one: Any) -> tuple[str, ...]:
         """The query parameters of a filter: of one of our own, or of Django's for a field, possibly over relations."""
+        if isinstance(one, tuple):
+            one = one[0]
         if not isinstance(one, str):
             return getattr(one, "names", None) or (one.parameter_name,)
         field: Any = get_fields_from_path(self.model, one)[-1]
@@ -251,6 +254,20 @@ class OwnLookups(PlainForms, StoredInEnglish):
             one_row = LOOKUP_SEP.join((one, field.related_model._meta.pk.name, "exact"))
             return (one_row, f"{one}__isnull")
         return (one, f"{one}__exact", f"{one}__isnull")
+
+
+class OfOwnVendors(admin.RelatedFieldListFilter):
+    """Filters by a vendor, of those that the user governs."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
+        offered = self.offered(request.user)
+        limits = {} if offered is None else {"limit_choices_to": {"pk__in": offered}}
+        ordering = self.field_admin_ordering(field, request, model_admin)
+        return list(field.get_choices(include_blank=False, ordering=ordering, **limits))
+
+    def offered(self, user: Any) -> Any:
+        """The ids of the vendors that are offered; None: all."""
+        return owned_vendors(user)
 
 
 class ReadOnly(OwnLookups):

@@ -29,3 +29,15 @@ OF_LOGINS = RawSQL(
     (),
     output_field=TextField(null=True),
 )
+
+
+def brief(why: str) -> str:
+    """Why, without what somebody has written and without the credential's name: for those who do not govern the vendor.
+
+    Any other sentence is returned as it is.
+    """
+    if why.startswith("vendor paused"):
+        return "vendor paused"
+    if why.startswith("credential "):
+        return "a limit of its credential is 0" if why.endswith(": a limit is 0") else "credential paused"
+    return why

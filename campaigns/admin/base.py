@@ -12,10 +12,10 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from campaigns import labels
+from campaigns import entitlements, labels
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import filters
-from vendors.listing import ReadOnly
+from vendors.listing import OfOwnVendors, ReadOnly
 
 
 class CreatedFilter(admin.ListFilter):
@@ -64,6 +64,13 @@ class CreatedFilter(admin.ListFilter):
         if since and until and since >= until:
             return None, None, filters.REVERSED % {"first": first, "last": last}
         return since, until, ""
+
+
+class OfSeenVendors(OfOwnVendors):
+    """Filters by a vendor, of those that the user may know of."""
+
+    def offered(self, user: Any) -> Any:
+        return entitlements.vendors_seen(user).order_by().values("pk")
 
 
 class Scoped(ReadOnly):

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from campaigns import estimates, labels, progress
-from campaigns.admin.base import CreatedFilter, Scoped
+from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
 from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing
@@ -70,7 +70,7 @@ class CampaignList(ChangeList):
 @admin.register(Campaign)
 class CampaignAdmin(Scoped):
     list_display = ["id", "named", "whose", "badge", "recipients", "by", "created_at", "look"]
-    list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
+    list_filter = [SponsorFilter, ("credential__vendor", OfSeenVendors), CreatedFilter]
     list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
     search_fields = ["name"]

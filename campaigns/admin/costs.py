@@ -8,13 +8,13 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
+from campaigns import entitlements
 from campaigns.admin.base import Scoped
 from campaigns.costs import accounts
 from campaigns.costs.accounts import MonthCost
 from campaigns.models import CostEntry, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from vendors import prices
-from vendors.models import Vendor
 
 MOST_CHOICES = 500
 MOST_ROWS = 200  # that the page shows; the file has all, and the sums are of all
@@ -40,6 +40,7 @@ class CostAdmin(Scoped):
             answer = HttpResponse("\ufeff", content_type="text/csv; charset=utf-8", headers=headers)
             accounts.write_csv(found, answer)  # type: ignore[arg-type]  # it is written like a file
             return answer
+        vendors = entitlements.vendors_seen(request.user)
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Costs"),
@@ -50,7 +51,7 @@ class CostAdmin(Scoped):
             "unpriced": sum(one.messages for one in found if one.amount is None),
             "asked": asked,
             "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user)).only("name")[:MOST_CHOICES],
-            "vendors": Vendor.objects.values_list("slug", flat=True).order_by("slug")[:MOST_CHOICES],
+            "vendors": vendors.values_list("slug", flat=True).order_by("slug")[:MOST_CHOICES],
             "query": request.GET.urlencode(),
         }
         return TemplateResponse(request, "admin/campaigns/costs.html", context)

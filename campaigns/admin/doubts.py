@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import labels
+from campaigns import entitlements, labels
 from campaigns.doubts import causes
 from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.causes import Cause, DoubtLook
@@ -106,7 +106,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         "fault": fault,
         "typed": {name: request.GET.get(name, "") for name in ("sponsor", "vendor", "from", "to", "job")},
         "sponsors": [(str(pk), name) for pk, name in sponsors],
-        "vendors": [(str(pk), slug) for pk, slug in Vendor.objects.values_list("pk", "slug")],
+        "vendors": [(str(pk), slug) for pk, slug in entitlements.vendors_seen(request.user).values_list("pk", "slug")],
         "titles": TITLES,
         "may": request.user.has_perm("campaigns.add_resolution"),
     }

@@ -4,14 +4,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
 from campaigns import entitlements, labels
-from campaigns.admin.base import Scoped
+from campaigns.admin.base import OfSeenVendors, Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
@@ -21,7 +21,8 @@ from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
 from vendors.history import Actor
 from vendors.listing import badge, choice, flag
-from vendors.models import Credential
+from vendors.models import Vendor
+from vendors.ownership import owned_credentials, owned_vendors, owns
 
 
 class OfTheirSponsors(OnlyWhatChanged):
@@ -35,7 +36,7 @@ class OfTheirSponsors(OnlyWhatChanged):
         if db_field.name == "sponsor":
             kwargs["queryset"] = Sponsor.objects.of_sponsors(sponsors_of(request.user))
         if db_field.name == "credential":
-            kwargs["queryset"] = Credential.objects.select_related("vendor").defer("secret")
+            kwargs["queryset"] = owned_credentials(request.user)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -165,14 +166,27 @@ class TopicAdmin(OfTheirSponsors):
 @admin.register(Entitlement)
 class EntitlementAdmin(OfTheirSponsors):
     list_display = ["sponsor", "vendor", "credential", "created_at"]
-    list_filter = [SponsorFilter, "vendor"]
+    list_filter = [SponsorFilter, ("vendor", OfSeenVendors)]
     fields = ["sponsor", "vendor", "credential"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).select_related("vendor", "credential__vendor").defer("credential__secret")
+        """Those of the user's sponsors, and of vendors that he governs: who lets others use a vendor may end that."""
+        rows = Entitlement.objects.select_related("sponsor", "vendor", "credential__vendor").defer("credential__secret")
+        mine, vendors = sponsors_of(request.user), owned_vendors(request.user)
+        return rows if mine is None else rows.filter(Q(sponsor__in=mine) | Q(vendor__in=vendors))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        mine = owned_vendors(request.user)
+        if db_field.name == "vendor" and mine is not None:
+            kwargs["queryset"] = Vendor.objects.filter(pk__in=mine)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # one is granted or withdrawn
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """The vendor's owner withdraws, as he alone grants."""
+        return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential)
@@ -185,7 +199,7 @@ class InboundMessageAdmin(Scoped):
 
     telling = ("sender", "text")
     list_display = ["id", "whose", "number", "to", choice("command"), "text", "answer", "written_at"]
-    list_filter = ["command", SponsorFilter, "vendor"]
+    list_filter = ["command", SponsorFilter, ("vendor", OfSeenVendors)]
     list_select_related = ["sponsor", "vendor", "answer"]
     list_per_page = 100
     ordering = ["-id"]

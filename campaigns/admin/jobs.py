@@ -14,7 +14,7 @@ from django.urls import path
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from campaigns import labels, progress
+from campaigns import entitlements, labels, progress
 from campaigns.admin import job_page
 from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.admin.actions import Decisions
@@ -27,7 +27,8 @@ from campaigns.operators import verbs
 from campaigns.operators.filters import DATES
 from campaigns.reports import campaign_names
 from campaigns.reports.campaign_names import CampaignsNamed
-from vendors.listing import ReadOnly, flag
+from vendors.admin import OfOwners
+from vendors.listing import OfOwnVendors, ReadOnly, flag
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
@@ -80,11 +81,14 @@ def choices(request: Any) -> Choices:
     if not hasattr(request, "choices"):
         sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
+        known = entitlements.vendors_seen(request.user).order_by().values_list("pk", flat=True)
+        seen = None if sponsors_of(request.user) is None else set(known)
         request.choices = found = Choices([], [], {})
         some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor: the channels are made of them
         for channel, pk, name in some.union(vendors.order_by(), all=True).order_by("name"):
-            (found.vendor if channel else found.sponsor).append((str(pk), name))
-            if channel:
+            if not channel or seen is None or pk in seen:
+                (found.vendor if channel else found.sponsor).append((str(pk), name))
+            if channel:  # also of those that the user does not know of any more: some of his jobs may be theirs
                 found.channels.setdefault(channel, []).append(pk)
     return request.choices
 
@@ -201,7 +205,7 @@ class JobAdmin(Decisions, Scoped):
 
 
 @admin.register(DispatchRun)
-class DispatchRunAdmin(ReadOnly):
+class DispatchRunAdmin(OfOwners, ReadOnly):
     list_display = [
         "vendor",
         "local_date",
@@ -211,7 +215,7 @@ class DispatchRunAdmin(ReadOnly):
         "dispatched",
         flag("missed", "missed", "warn"),
     ]
-    list_filter = ["vendor", "missed"]
+    list_filter = [("vendor", OfOwnVendors), "missed"]
     list_select_related = ["vendor"]
 
 

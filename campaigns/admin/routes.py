@@ -9,11 +9,11 @@ from django.http import HttpRequest
 
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.identities import OfTheirSponsors
+from campaigns.entitlements import credentials_seen
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from campaigns.routes.entries import why_not
 from vendors.listing import NamedFields, Rows, choice
-from vendors.models import Credential
 
 
 class EntriesForm(NamedFields):
@@ -38,7 +38,7 @@ class Entries(Rows):
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "credential":
-            kwargs["queryset"] = Credential.objects.select_related("vendor").defer("secret")
+            kwargs["queryset"] = credentials_seen(request.user)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 

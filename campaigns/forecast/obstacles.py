@@ -58,6 +58,8 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
         return Obstacle(closed, login.retry_after_until)
     if job.status not in RUNNING and (own := _own_time(job, now)):
         return own
+    if job.holder and not queue.disclosed:
+        return Obstacle(_("credential busy with another campaign"))
     if job.holder:
         return Obstacle(_("credential busy with job %(job)s") % {"job": job.holder})
     if job.status in WITH_NOBODY and not _is_taken(job, queue.kinds):
@@ -174,6 +176,8 @@ def _process(queue: VendorQueue) -> Obstacle | None:
         return Obstacle(_("Redis cannot be reached"))
     if not queue.slots:
         return Obstacle(_("no worker reads the queue vendor.%(vendor)s") % {"vendor": queue.slug})
+    if queue.busy >= queue.slots and not queue.sending and not queue.disclosed:
+        return Obstacle(_("no sender is free"))
     if queue.busy >= queue.slots and not queue.sending:
         return Obstacle(_("all %(count)s senders are at work for other vendors") % {"count": queue.slots})
     return None

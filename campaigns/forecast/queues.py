@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Case, F, Sum, When
+from django.db.models.functions import Greatest
 
 from campaigns import stored_texts
 from campaigns.dispatch.nightly import LOOK_BACK, Run
@@ -24,7 +26,7 @@ from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
-from vendors import redis_clients
+from vendors import ownership, redis_clients, shut
 from vendors.limits.values import Limit
 
 NEAR = 1000  # oldest jobs of a vendor in one status, for which positions are read
@@ -37,7 +39,7 @@ class LoginQueue:
     """A credential with its own limits and its messages: all that wait, and those that are queued.
 
     shut: why nothing is called over it until somebody acts, besides what its vendor is shut for; empty: it is open.
-    jobs: those that wait or are sent.
+    disclosed: as of its vendor's queue. jobs: those that wait or are sent.
     """
 
     id: int
@@ -47,11 +49,12 @@ class LoginQueue:
     jobs: int = 0
     waiting: int = 0
     queued: int = 0
+    disclosed: bool = True
 
     @property
     def stopped(self) -> str:
         """`shut`, as users read it."""
-        return stored_texts.in_language(self.shut)
+        return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
 
 
 @dataclass(slots=True)
@@ -63,7 +66,8 @@ class VendorQueue:
     slots: of the workers that read its queue, None if Redis does not tell; busy: slots in use.
     waiting: messages not called yet; mine: those of the viewer's sponsors; put_off: those with a time of their own;
     next_at: the first such time; rendered: those for the night; closes_at: when the first sending hours of queued
-    messages end. counted_at: when what waits was counted, if that was earlier than all else.
+    messages end. counted_at: when what waits was counted, if that was earlier than all else. disclosed: whether the
+    reader may know in words why it is not called (vendors.ownership.is_disclosed).
     """
 
     vendor_id: int
@@ -88,11 +92,12 @@ class VendorQueue:
     positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
     counted_at: datetime | None = None
     taken: dict[int, Any] = field(default_factory=dict)  # by credential: what is in the windows, once read
+    disclosed: bool = True
 
     @property
     def stopped(self) -> str:
         """`shut`, as users read it."""
-        return stored_texts.in_language(self.shut)
+        return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
 
     @property
     def held(self) -> int:
@@ -139,6 +144,15 @@ def of_vendors(
             _add(queues[vendor], facts)
             queues[vendor].counted_at = totals.at
     return queues
+
+
+def waiting_of(sponsor_id: int) -> dict[int, int]:
+    """About how many messages of a sponsor are not called yet, by vendor. Those in flight count, too."""
+    called = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")
+    of_parent = When(status__in=PARENTS, then=F("remaining") - F("remaining_suppressed"))
+    waiting = Greatest(0, Case(of_parent, default=F("size") - called))
+    mine = Job.objects.filter(sponsor=sponsor_id, status__in=QUEUED).order_by()
+    return dict(mine.values_list("vendor").annotate(messages=Sum(waiting)))
 
 
 def without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue]:
@@ -211,8 +225,9 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     limits: dict[int | None, list[Limit]] = {}
     for login, units, seconds in facts["limits"] or ():
         limits.setdefault(login, []).append(Limit(units, seconds))
+    disclosed = ownership.is_disclosed(vendor)
     logins = {
-        pk: LoginQueue(pk, why or "", _moment(closed), tuple(limits.get(pk, ())))
+        pk: LoginQueue(pk, why or "", _moment(closed), tuple(limits.get(pk, ())), disclosed=disclosed)
         for pk, why, closed in facts["logins"] or ()
     }
     runs = (
@@ -224,6 +239,7 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         tuple(runs),
         halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
         each=max(1.0, facts["each"] or 1.0),
+        disclosed=disclosed,
     )  # fmt: skip
 
 

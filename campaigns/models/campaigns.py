@@ -21,8 +21,7 @@ from campaigns.content.headers import Headers, HeaderTemplates, header_templates
 from campaigns.content.templates import Budget
 from campaigns.phone_numbers import known_region
 from vendors.models import Credential, known_zone
-
-ALL_SPONSORS = "campaigns.all_sponsors"
+from vendors.ownership import ALL_SPONSORS
 
 
 class OfSponsors(QuerySet):

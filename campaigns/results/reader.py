@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from campaigns import entitlements, labels, progress
+from campaigns import entitlements, labels, progress, public_ids
 from campaigns.lifecycle import MOVES, S
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
 from campaigns.models.message_events import BOUNCES
@@ -21,7 +21,7 @@ from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 from campaigns.routes import whose
 from campaigns.suppression.refused import reason_of
-from vendors import shut
+from vendors import ownership, shut
 from vendors.models import Credential
 
 log = logging.getLogger(__name__)
@@ -88,10 +88,17 @@ class SessionView:
 
 
 def _shut(job: Job) -> str | None:
-    """Why a credential is shut that the rest of the job, or one of its parts, would be called over."""
+    """Why a credential is shut that the rest of the job, or one of its parts, would be called over.
+
+    In words only if its vendor is the sponsor's own, or there is no other sponsor.
+    """
     left = Job.objects.filter(Q(pk=job.pk) & ~Q(status=S.P_ASSIGNED) | Q(parent=job.pk)).exclude(status__in=STILL)
     over = Credential.objects.filter(pk__in=left.values("credential")).annotate(shut=shut.OF_LOGINS)
-    return over.exclude(shut=None).order_by("pk").values_list("shut", flat=True).first()
+    found = over.exclude(shut=None).order_by("pk").values_list("shut", "vendor__owner").first()
+    if found is None:
+        return None
+    why, owner = found
+    return why if owner == job.sponsor_id or ownership.are_alone() else shut.brief(why)
 
 
 def _stopped(job: Job) -> bool:
@@ -189,7 +196,7 @@ def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
 def facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
     """A message as the API shows it. called: the messages that are in a call."""
     return {
-        "id": f"msg_{row.pk}",
+        "id": public_ids.name("msg", row.pk),
         "reference": reference,
         "status": plain(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
         "reason": _reported(row) or _reason(row),

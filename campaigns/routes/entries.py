@@ -18,7 +18,7 @@ from campaigns import entitlements
 from campaigns.content.parts import carried_by
 from campaigns.entitlements import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
-from vendors import shut
+from vendors import ownership, shut
 from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
@@ -35,15 +35,19 @@ WHY = f"""coalesce({shut.WHY}, CASE
         THEN '{UNCUT}'
     ELSE '' END)"""
 WHY_NOT = f"""
-SELECT l.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
+SELECT l.id, v.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
 """
 
 
 def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
-    """Why each of these credentials takes no work now; empty: it does. patience: seconds."""
+    """Why each of these credentials takes no work now; empty: it does. patience: seconds.
+
+    In words, but for a user who may not read those of the vendor (vendors.ownership.is_disclosed).
+    """
     with connection.cursor() as cursor:
         cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
-        return dict(cursor.fetchall())
+        rows = cursor.fetchall()
+    return {login: why if ownership.is_disclosed(vendor) else shut.brief(why) for login, vendor, why in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from campaigns import failpoints
 from campaigns.lifecycle import LOCKED_BRIEFLY, S, hold_family, move, passes_locked, wait_at_most
 from campaigns.models import Job, RouteMove
 from campaigns.routes.entries import WHY, RouteState, states, why_not
-from vendors import history
+from vendors import history, ownership, shut
 from vendors.history import Actor
 from vendors.models import Credential
 
@@ -181,6 +181,7 @@ class _Moving:
         closed = why_not({parent.credential_id, *(one.credential_id for one in self._children)}, route.patience)
         if not any(closed.values()):
             return Moved()
+        closed = _brief(closed, parent.sponsor_id)
         self._entries, self._at = states(parent.campaign), _clock()
         if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
             self._move_rest(closed[parent.credential_id])
@@ -270,6 +271,14 @@ class _Moving:
         ]
         history.record(Actor(ITSELF), Job, sentences)
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
+
+
+def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
+    """Why credentials take no work, as it is stored with the sponsor's job: in words only of vendors of its own."""
+    if ownership.are_alone():
+        return closed
+    own = set(Credential.objects.filter(vendor__owner=sponsor_id, pk__in=closed).values_list("pk", flat=True))
+    return {login: why if login in own else shut.brief(why) for login, why in closed.items()}
 
 
 def _runs(child: Job) -> dict[Slice, int]:

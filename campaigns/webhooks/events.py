@@ -20,6 +20,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
+from campaigns import public_ids
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from vendors import history, webhook_http
@@ -229,9 +230,11 @@ def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterab
     for message in messages:
         kind = EVENTS.get(message["status"])
         if kind:
-            what = f"{session.pk} {message['id']} {message['attempt']} {kind.value}"
+            number = public_ids.number("msg", message["id"])  # also of a stored result of a version before
+            what = f"{session.pk} msg_{number} {message['attempt']} {kind.value}"
             names = ("id", "reference", "status", "reason")
-            yield uuid5(SPACE, what), kind, {name: message[name] for name in names}
+            facts = {name: message[name] for name in names}
+            yield uuid5(SPACE, what), kind, facts | {"id": public_ids.name("msg", number or 0)}
 
 
 def _of_receipt(session: Session, change: ReportChange) -> Happened:
@@ -239,7 +242,7 @@ def _of_receipt(session: Session, change: ReportChange) -> Happened:
     what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
     bounced = change.kind == ReportKind.BOUNCED
     data = {
-        "id": f"msg_{change.id}",
+        "id": public_ids.name("msg", change.id),
         "reference": _reference(session, change.id),
         "status": change.kind.value,
         "reason": {"code": "bounced", "text": change.note} if bounced else None,
@@ -252,7 +255,7 @@ def _of_receipt(session: Session, change: ReportChange) -> Happened:
 def _of_complaint(session: Session, one: Complaint) -> Happened:
     kind = Event.MESSAGE_COMPLAINED
     data = {
-        "id": f"msg_{one.id}",
+        "id": public_ids.name("msg", one.id),
         "reference": _reference(session, one.id),
         "reason": {"code": "complained", "text": one.note or None},
         "reported_at": one.at.isoformat(),

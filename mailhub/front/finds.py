@@ -25,7 +25,7 @@ class FindIn(Strict):
     text: str = Field(
         min_length=1,
         max_length=finding.LONGEST,
-        description="An address, our reference, msg_1, or the vendor's id where its reports name nothing else",
+        description="An address, our reference, msg_..., or the vendor's id where its reports name nothing else",
     )
 
 
@@ -72,7 +72,7 @@ def find_recipient(request: HttpRequest) -> dict[str, Any]:
     found = finding.look_for(asked.text, [caller.sponsor_id], caller.test)
     mine = [row for row in found.suppressed if row.sponsor_id == caller.sponsor_id and not caller.test]
     return {
-        "data": [{"id": f"msg_{one.message.pk}", **finding.facts(one)} for one in found.messages],
+        "data": [{"id": one.name, **finding.facts(one)} for one in found.messages],
         "more": found.more,
         "suppressed": [finding.suppression_facts(row) for row in mine],
     }

@@ -7,7 +7,7 @@ process has accepted since the last read is added.
 import math
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from campaigns.forecast import eta, queues
@@ -18,6 +18,8 @@ from mailhub.front.vendor_cache import VendorSnapshot
 
 FRESH = 1.0  # seconds
 SHARE = 100
+MOST_KNOWN = 10_000  # sponsors
+NEVER: tuple[float, dict[int, int]] = (0.0, {})
 
 
 # first_at and last_at: when the first and the last call can start, None if unknown; basis: the reasoning as text.
@@ -36,12 +38,27 @@ class Forecasts:
 
     def __init__(self) -> None:
         self._queues: dict[int, _Read] = {}
+        self._own: dict[int, tuple[float, dict[int, int]]] = {}
         self._lock = threading.Lock()
 
-    def waiting(self, vendor: VendorSnapshot) -> int:
-        """About how many messages of this vendor are not called yet."""
+    def waiting(self, vendor: VendorSnapshot, sponsor_id: int) -> int:
+        """About how many messages of this vendor are not called yet: the sponsor's, if the vendor is not its own."""
+        if not vendor.disclosed:
+            return self._waiting_of(sponsor_id).get(vendor.id, 0)
         read = self._queue(vendor)
         return read.queue.waiting + read.taken
+
+    def _waiting_of(self, sponsor_id: int) -> dict[int, int]:
+        until, found = self._own.get(sponsor_id, NEVER)
+        if time.monotonic() > until:
+            with self._lock:
+                began = time.monotonic()
+                found = queues.waiting_of(sponsor_id)
+                ended = time.monotonic()
+                if len(self._own) >= MOST_KNOWN:
+                    self._own.clear()
+                self._own[sponsor_id] = ended + max(FRESH, SHARE * (ended - began)), found
+        return found
 
     def taken(self, vendor: VendorSnapshot, messages: int) -> None:
         """Count messages that this process has just accepted for the vendor."""
@@ -55,17 +72,18 @@ class Forecasts:
         units: what the batch costs; None: as much for each message as the vendor's last ones.
         """
         read, now = self._queue(vendor), datetime.now(UTC)
+        queue = read.queue if vendor.disclosed else _undisclosed(read.queue)
         if units is not None:
-            messages = math.ceil(units / read.queue.each)
-        if send_at and not read.queue.halted:
-            costs = (read.queue.units(n) for n in (1, messages))
+            messages = math.ceil(units / queue.each)
+        if send_at and not queue.halted:
+            costs = (queue.units(n) for n in (1, messages))
             first, last = (forecast(cost, vendor.limits, (), 0.0) for cost in costs)
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
-        ahead = read.queue.queued + read.taken
-        ends = [eta.of_batch(read.queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]
-        basis = f"{_limits(vendor)}, {ahead:,} ahead of you"
-        if read.queue.cost:
-            basis += f", {read.queue.cost}"
+        ahead = queue.queued + read.taken
+        ends = [eta.of_batch(queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]
+        basis = f"{_limits(vendor)}, {_ahead(ahead, vendor)}"
+        if queue.cost and vendor.disclosed:
+            basis += f", {queue.cost}"
         if obstacle := ends[0].obstacle:
             basis += f"; {obstacle.reason}"
         return _forecast(_at(ends[0], now), _at(ends[1], now), basis)
@@ -77,6 +95,7 @@ class Forecasts:
 
     def forget(self) -> None:
         self._queues.clear()
+        self._own.clear()
 
     def _queue(self, vendor: VendorSnapshot) -> _Read:
         read = self._queues.get(vendor.id)
@@ -93,6 +112,18 @@ def _read(vendor: VendorSnapshot) -> _Read:
     queue = queues.of_vendors([vendor.id], datetime.now(UTC))[vendor.id]
     ended = time.monotonic()
     return _Read(queue, 0, ended + max(FRESH, SHARE * (ended - began)))
+
+
+def _undisclosed(queue: VendorQueue) -> VendorQueue:
+    """The queue for somebody who may not read in words why the vendor is not called."""
+    return replace(
+        queue, disclosed=False, logins={pk: replace(one, disclosed=False) for pk, one in queue.logins.items()}
+    )
+
+
+def _ahead(messages: int, vendor: VendorSnapshot) -> str:
+    """What goes first; of a vendor that is not the sponsor's own without saying how much, or whose it is."""
+    return f"{messages:,} ahead of you" if vendor.disclosed else "others go first" if messages else "nothing goes first"
 
 
 def _limits(vendor: VendorSnapshot) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from campaigns import inbound
 from campaigns.labels import recipient
 from campaigns.models import InboundMessage
+from campaigns.public_ids import PATTERN, name, number
 from mailhub.front import receipts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
@@ -70,7 +71,7 @@ def _take(request: HttpRequest, slug: str) -> Status[None]:
 def list_inbound(
     request: HttpRequest,
     limit: int = Query(100, ge=1, le=1000),
-    cursor: str = Query("", pattern=r"^(inb_\d{1,18})?$", description="From the link to the next page"),
+    cursor: str = Query("", pattern=rf"^(inb_{PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """The latest first, for as many days as the installation keeps events."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
@@ -78,15 +79,15 @@ def list_inbound(
         raise Problem("forbidden", "What recipients write is of live mail, so a test key sees none of it.")
     rows = InboundMessage.objects.filter(sponsor=caller.sponsor_id).select_related("identity").defer("identity__secret")
     rows = rows.order_by("-pk")
-    page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
+    page = list((rows.filter(pk__lt=number("inb", cursor)) if cursor else rows)[: limit + 1])
     here = f"{HERE}?limit={limit}"
-    more = f"{here}&cursor=inb_{page[limit - 1].pk}" if len(page) > limit else None
+    more = f"{here}&cursor={name('inb', page[limit - 1].pk)}" if len(page) > limit else None
     return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
 
 
 def _facts(row: InboundMessage) -> dict[str, Any]:
     return {
-        "id": f"inb_{row.pk}",
+        "id": name("inb", row.pk),
         "sender": recipient(row.sender, seen=False),
         "to": row.to,
         "identity": row.identity.name if row.identity else None,

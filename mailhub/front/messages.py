@@ -1,12 +1,12 @@
 """POST /messages: requests to send (document 002's Post office Front). GET /messages/{id}: one message's state."""
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
+from campaigns import public_ids
 from campaigns.results import reader
 from mailhub.front import accepting, checking, rate_limits, request_bodies
 from mailhub.front.accepting import AcceptedRequest
@@ -98,9 +98,6 @@ def _flag(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-NAME = re.compile(r"msg_(\d{1,18})", re.ASCII)
-
-
 @router.get(
     "/messages/{message_id}",
     auth=Key("read"),
@@ -110,8 +107,8 @@ NAME = re.compile(r"msg_(\d{1,18})", re.ASCII)
 def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     """The same facts as in the list of its session."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    found = NAME.fullmatch(message_id)
-    facts = reader.message(int(found[1]), caller.sponsor_id, caller.test) if found else None
+    number = public_ids.number("msg", message_id)
+    facts = None if number is None else reader.message(number, caller.sponsor_id, caller.test)
     if facts is None:
         raise Problem("not-found", "You have no such message.")
     return facts

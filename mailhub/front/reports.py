@@ -70,10 +70,10 @@ def get_report(
         states = export.states_named(status.split(",") if status else ())
     except ValueError as why:
         raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
-    return file_of(Export(look.job.campaign, look.job.vendor.channel, states), format)
+    return file_of(Export(look.job.campaign, look.job.vendor.channel, states), format, look.session.pk.hex[:12])
 
 
-def file_of(of: Export, kind: str) -> Any:
-    """The file, as an answer (downloads)."""
+def file_of(of: Export, kind: str, number: object = "") -> Any:
+    """The file, as an answer (downloads). number: at the end of its name; empty: the campaign's."""
     chunks = export.csv_chunks(of) if kind == "csv" else export.xlsx_chunks(of)
-    return download(chunks, f"{slugify(of.campaign.name)[:60] or 'campaign'}-{of.campaign.pk}.{kind}")
+    return download(chunks, f"{slugify(of.campaign.name)[:60] or 'campaign'}-{number or of.campaign.pk}.{kind}")

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
+from campaigns import public_ids
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.operators import actions, pausing
 from campaigns.results import reader
@@ -66,12 +67,15 @@ def get_messages(
     session_id: str,
     status: str = Query("", max_length=30, description="Only those in this state"),
     limit: int = Query(100, ge=1, le=1000),
-    cursor: str = Query("", pattern=r"^(msg_\d{1,18})?$", description="From the link to the next page"),
+    cursor: str = Query("", pattern=rf"^(msg_{public_ids.PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """In the order of the request, each with its state."""
-    rows = reader.messages(_look(session_id, request.auth))  # type: ignore[attr-defined]
-    after = int(cursor[4:] or 0)
-    mine = [row for row in rows if int(row["id"][4:]) > after and status in ("", row["status"])]
+    look = _look(session_id, request.auth)  # type: ignore[attr-defined]
+    after = public_ids.number("msg", cursor)
+    seen = (
+        0 if after is None else max(0, after + 1 - look.job.first_message)
+    )  # they come in order, and none is left out
+    mine = [row for row in reader.messages(look)[seen:] if status in ("", row["status"])]
     here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&status={status}" if status else "")
     more = f"{here}&cursor={mine[limit - 1]['id']}" if len(mine) > limit else None
     return {"data": mine[:limit], "links": {"self": here, "next": more}}

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Query, Router
 
+from campaigns import public_ids
 from campaigns.intake import AddressReader
 from campaigns.intake.suppression_file import topic_of
 from campaigns.models import Suppression, Topic
@@ -43,7 +44,7 @@ def list_suppressions(
     channel: str = Query("", pattern="^(print|email|sms)?$", description="Needed with an address"),
     address: str = Query("", max_length=2000, description="Only this one, also after its erasure"),
     limit: int = Query(100, ge=1, le=1000),
-    cursor: str = Query("", pattern=r"^(sup_\d{1,18})?$", description="From the link to the next page"),
+    cursor: str = Query("", pattern=rf"^(sup_{public_ids.PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """Those of your own that hold, the latest first. Those of the installation for all sponsors are not listed."""
     caller = _live(request)
@@ -55,9 +56,9 @@ def list_suppressions(
             raise invalid([error("/channel", "missing", "name the channel of the address")])
         normal = _normal(caller, channel, [address], "/address")
         rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
-    page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
+    page = list((rows.filter(pk__lt=public_ids.number("sup", cursor)) if cursor else rows)[: limit + 1])
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
-    more = f"{here}&cursor=sup_{page[limit - 1].pk}" if len(page) > limit and not address else None
+    more = f"{here}&cursor={public_ids.name('sup', page[limit - 1].pk)}" if len(page) > limit and not address else None
     return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
 
 
@@ -160,4 +161,4 @@ def _check_until(times: list[datetime | None]) -> None:
 def _facts(row: Suppression) -> dict[str, Any]:
     names = ("channel", "address", "reason", "source", "since", "until")
     topic = row.topic.name if row.topic else None
-    return {"id": f"sup_{row.pk}", "topic": topic, **{name: getattr(row, name) for name in names}}
+    return {"id": public_ids.name("sup", row.pk), "topic": topic, **{name: getattr(row, name) for name in names}}

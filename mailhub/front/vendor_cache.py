@@ -16,7 +16,7 @@ from campaigns import entitlements
 from campaigns.content.addresses import address_rules
 from campaigns.content.parts import carried_by
 from campaigns.models import Identity, Route, Sponsor
-from vendors import shut
+from vendors import ownership, shut
 from vendors.adapters.addresses import AddressRules
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
@@ -30,8 +30,9 @@ MOST_KNOWN = 10_000  # sponsors
 class VendorSnapshot:
     """A vendor with the credential that the API uses. paused: why no work is accepted (vendors/shut.py); None: it is.
 
-    carries: what its letters may have beside subject and body (campaigns.content.parts.PARTS). address: what it demands
-    of addresses.
+    disclosed: whether it is the sponsor's own, or there is no other sponsor: of any other vendor programs learn nothing
+    that says what others send or what people have written. carries: what its letters may have beside subject and body
+    (campaigns.content.parts.PARTS). address: what it demands of addresses.
     """
 
     id: int
@@ -47,6 +48,7 @@ class VendorSnapshot:
     carries: frozenset[str] = frozenset()
     needs_identity: bool = False
     address: AddressRules | None = None
+    disclosed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class VendorCache:
 
     def __init__(self) -> None:
         self._vendors: list[Vendor] = []
+        self._alone = True
         self._read_at = 0.0
         self._known: dict[int, tuple[float, OfferedTo | None]] = {}
         self._lock = threading.Lock()
@@ -116,24 +119,29 @@ class VendorCache:
         if not self._read_at or began - self._read_at > FRESH:
             logins = Prefetch("credentials", Credential.objects.annotate(shut=shut.OF_LOGINS))
             self._vendors = list(Vendor.objects.prefetch_related("limits", logins))
+            self._alone = ownership.are_alone()
             self._read_at = began
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        offered = _offered(sponsor_id, self._vendors)
+        offered = _offered(sponsor_id, self._vendors, self._alone)
         self._known[sponsor_id] = (began, offered)
         return offered
 
 
-def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
+def _offered(sponsor_id: int, vendors: list[Vendor], alone: bool) -> OfferedTo:
     allowed = entitlements.allowed(sponsor_id)
-    mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
+    disclosed = {vendor.pk for vendor in vendors if alone or vendor.owner_id == sponsor_id}
+    mine = {one.slug: _snapshot(one, allowed[one.pk], one.pk in disclosed) for one in vendors if one.pk in allowed}
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
     of = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", "approval_above").first()
     region, above = of or ("", None)
-    return OfferedTo(mine, {row.name: row for row in rows}, region, above, _routes(sponsor_id, vendors, allowed))
+    routes = _routes(sponsor_id, vendors, allowed, disclosed)
+    return OfferedTo(mine, {row.name: row for row in rows}, region, above, routes)
 
 
-def _routes(sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed) -> dict[str, OfferedRoute]:
+def _routes(
+    sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed, disclosed: Collection[int]
+) -> dict[str, OfferedRoute]:
     """By name; the sponsor's own comes before one for all. Each with those of its credentials that may be used."""
     known = {vendor.pk: vendor for vendor in vendors}
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor_id)).prefetch_related("entries__credential")
@@ -142,8 +150,11 @@ def _routes(sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowe
         mine = [one for one in row.entries.all() if one.credential.vendor_id in known]
         mine = [one for one in mine if _allows(allowed, one.credential)]
         if mine:
-            shown = ((_snapshot(known[one.credential.vendor_id], {one.credential_id}), one.weight) for one in mine)
-            found[row.name] = OfferedRoute(row.pk, tuple(shown))
+            found[row.name] = OfferedRoute(row.pk, tuple(
+                (_snapshot(known[of.vendor_id], {of.pk}, of.vendor_id in disclosed), one.weight)
+                for one in mine
+                for of in [one.credential]
+            ))  # fmt: skip
     return found
 
 
@@ -151,8 +162,9 @@ def _allows(allowed: entitlements.Allowed, login: Credential) -> bool:
     return login.vendor_id in allowed and ((only := allowed[login.vendor_id]) is None or login.pk in only)
 
 
-def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot:
+def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) -> VendorSnapshot:
     login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
+    paused = login.shut if login else NO_LOGIN
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(
         id=vendor.pk,
@@ -164,7 +176,8 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot
         policy=HealthPolicy.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
-        paused=login.shut if login else NO_LOGIN,
+        paused=paused if disclosed or not paused else shut.brief(paused),
+        disclosed=disclosed,
         carries=carried_by(vendor.adapter, vendor.settings),
         address=address_rules(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),

@@ -30,10 +30,11 @@ PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
     summary="The vendors that you may use",
 )
 def list_services(request: HttpRequest) -> dict[str, Any]:
-    """A test key sees sandbox vendors only."""
+    """A test key sees sandbox vendors only. Of a vendor that is not yours, `good` and `bad` are of a hundred answers,
+    and only your own messages wait."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
-    return {"data": [_facts(vendor) for vendor in mine if vendor.sandbox or not caller.test]}
+    return {"data": [_facts(vendor, caller) for vendor in mine if vendor.sandbox or not caller.test]}
 
 
 @router.get(
@@ -62,10 +63,14 @@ def _identity(row: Identity) -> dict[str, Any]:
     }
 
 
-def _facts(vendor: VendorSnapshot) -> dict[str, Any]:
+def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
     status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
     wait = vendor.policy.retry_after if vendor.paused else status.seconds
     accepting = vendor.paused is None and status.accepting
+    good, bad, ratio = status.good, status.bad, status.ratio
+    if not vendor.disclosed and ratio is not None:
+        good = round(100 * ratio)
+        bad, ratio = 100 - good, good / 100
     return {
         "slug": vendor.slug,
         "name": vendor.name,
@@ -74,11 +79,11 @@ def _facts(vendor: VendorSnapshot) -> dict[str, Any]:
         "accepting": accepting,
         "paused": vendor.paused,
         "retry_after": None if accepting else max(1, math.ceil(wait)),
-        "good": status.good,
-        "bad": status.bad,
-        "ratio": status.ratio,
+        "good": good,
+        "bad": bad,
+        "ratio": ratio,
         "threshold": vendor.policy.min_ratio,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in vendor.limits],
-        "waiting": forecasts.waiting(vendor),
+        "waiting": forecasts.waiting(vendor, caller.sponsor_id),
         "forecast": forecasts.of(vendor, 1, None),
     }

@@ -11,7 +11,7 @@ from ninja import Query, Router, Status
 from ninja.responses import NinjaJSONEncoder
 from pydantic import BaseModel, Field
 
-from campaigns import tasks
+from campaigns import public_ids, tasks
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.webhooks import events
@@ -27,7 +27,6 @@ router = Router(tags=["webhooks"])
 REPEAT = "A repeat with the same key and body creates nothing and gets the first answer again"
 NOT_YOURS = "You have no such webhook."
 HERE = "/api/v1/webhooks"
-NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
 EVENT = re.compile(r"evt_([0-9a-f]{32})")
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
 
@@ -112,7 +111,7 @@ def _create(caller: Caller, asked: WebhookIn) -> Created:
     except events.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
     created = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
-    return Created(f"{HERE}/whk_{hook.pk}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder))
+    return Created(f"{HERE}/{public_ids.name('whk', hook.pk)}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder))
 
 
 @router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")
@@ -155,14 +154,22 @@ def list_calls(
     request: HttpRequest,
     webhook_id: str,
     limit: int = Query(100, ge=1, le=1000),
-    cursor: str = Query("", pattern=r"^([0-9]{1,18})?$", description="From the link to the next page"),
+    cursor: str = Query(
+        "", pattern=rf"^([0-9]{{1,18}}|cal_{public_ids.PATTERN})?$", description="From the link to the next page"
+    ),
 ) -> dict[str, Any]:
     """The latest first."""
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
-    page = list((rows.filter(pk__lt=int(cursor)) if cursor else rows)[: limit + 1])
-    here = f"{HERE}/whk_{hook.pk}/calls?limit={limit}"
-    more = f"{here}&cursor={page[limit - 1].pk}" if len(page) > limit else None
+    page = list(
+        (
+            rows.filter(pk__lt=int(cursor) if cursor.isdecimal() else public_ids.number("cal", cursor))
+            if cursor
+            else rows
+        )[: limit + 1]
+    )
+    here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
+    more = f"{here}&cursor={public_ids.name('cal', page[limit - 1].pk)}" if len(page) > limit else None
     return {"data": [_call(row) for row in page[:limit]], "links": {"self": here, "next": more}}
 
 
@@ -192,9 +199,9 @@ def _mine(caller: Caller) -> list[Webhook]:
 
 def _hook(name: str, caller: Caller) -> Webhook:
     """Raises the same Problem for a webhook that does not exist and for one of another sponsor."""
-    found = NAME.fullmatch(name)
+    number = public_ids.number("whk", name)
     mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
-    hook = mine.filter(pk=int(found[1])).first() if found else None
+    hook = mine.filter(pk=number).first() if number is not None else None
     if hook is None:
         raise Problem("not-found", NOT_YOURS)
     return hook
@@ -202,7 +209,7 @@ def _hook(name: str, caller: Caller) -> Webhook:
 
 def _facts(hook: Webhook) -> dict[str, Any]:
     return {
-        "id": f"whk_{hook.pk}",
+        "id": public_ids.name("whk", hook.pk),
         "url": hook.url,
         "events": hook.events,
         "mode": "test" if hook.test else "live",

@@ -26,10 +26,14 @@ SELECT vendor_id, array_agg(extract(epoch FROM at)::bigint), array_agg(count) FR
 
 @dataclass(frozen=True, slots=True)
 class WindowUsage:
-    """A limit and how many of its places are taken. used is None if Redis does not answer."""
+    """A limit and how many of its places are taken. used is None if Redis does not answer.
+
+    secret: the viewer does not govern the vendor, whose places others take, too.
+    """
 
     limit: Limit
     used: int | None
+    secret: bool = False
 
     @property
     def label(self) -> str:

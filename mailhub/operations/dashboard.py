@@ -7,12 +7,12 @@ about a second.
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -30,7 +30,7 @@ from campaigns.progress import Progress
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters
-from vendors import health, redis_clients, report_counts, restarts
+from vendors import health, ownership, redis_clients, report_counts, restarts
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 from waiter.models import ParkedTask
@@ -82,6 +82,7 @@ class VendorRow:
 
     apart: messages that wait for something else than the window; stopped: credentials that are not used, and why;
     trouble: the text of the vendor's last bad answer; reports: how many it has sent today, by what they were.
+    governed: whether the viewer governs it; of any other vendor nothing is told that says how much others send.
     """
 
     vendor: Vendor
@@ -101,6 +102,7 @@ class VendorRow:
     counted_at: datetime | None = None
     today: dict[str, int] = field(default_factory=dict)
     reports: dict[str, int] = field(default_factory=dict)
+    governed: bool = True
 
     @property
     def refused_reports(self) -> str:
@@ -198,14 +200,14 @@ class Dashboard:
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
 
 
-def read(sponsors: Sponsors = None, *, recent: bool = False) -> Dashboard:
-    """The dashboard: totals of these sponsors' mail; limits, windows, health and parked tasks do not depend on them.
+def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Vendor] | None" = None) -> Dashboard:
+    """The dashboard: totals of these sponsors' mail, and limits, windows and health of the vendors that they know.
 
-    recent: what waits may have been counted some seconds ago, if that is much.
+    recent: what waits may have been counted some seconds ago, if that is much. known: None: all vendors.
     """
     now = timezone.now()
     today, last_minute = outcomes.of_today(now, sponsors)
-    vendors = list(Vendor.objects.all())
+    vendors = list(Vendor.objects.all() if known is None else known)
     seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
     total = {name: sum(counts[name] for counts in today.values()) for name in outcomes.COUNTS}
     found = streams.of_vendors() if sponsors is None else []
@@ -218,7 +220,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False) -> Dashboard:
         today=total,
         last_minute=last_minute,
         attention=doubts.order_by()[: COUNTED + 1].count(),
-        parked=_parked(now),
+        parked=_parked(now) if sponsors is None else [],
         streams=found,
         alarms=streams.alarms(found, seen),
     )
@@ -279,6 +281,11 @@ def _row(
     if status:
         row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
     shut = _shut(row, queue, status, now)
+    row.governed = ownership.is_disclosed(vendor.pk)
+    if not row.governed:
+        row.jobs, row.meters, row.reports = 0, [replace(one, used=None, secret=True) for one in row.meters], {}
+        row.good = row.bad = 0
+        row.trouble, row.trouble_at = "", None
     row.accepting, row.open = shut or _("yes"), not shut
     return row
 

@@ -27,7 +27,7 @@ GROUPS = (
             "CostEntry",
         ),
     ),
-    (gettext_noop("Vendors"), ("Vendor", "Credential", "Mailcaster", "Price")),
+    (gettext_noop("Vendors"), ("Vendor", "Credential", "VendorChange", "Mailcaster", "Price")),
     (gettext_noop("Access"), ("User", "Group", "ApiKey", "Webhook")),
 )
 

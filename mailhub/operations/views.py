@@ -16,14 +16,14 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from campaigns import audit
+from campaigns import audit, entitlements
 from campaigns.failover import recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
 from mailhub.operations import charts, dashboard, saved_looks
-from vendors import shut
+from vendors import ownership, shut
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
@@ -32,6 +32,17 @@ from vendors.models import Vendor
 def clock() -> str:
     """The time with its zone, as live pages show it: 17:03:02 UTC."""
     return f"{timezone.localtime():%H:%M:%S %Z}"
+
+
+class ViewerMiddleware:
+    """Pages tell of vendors what their user may know (`vendors.ownership.shown_to`)."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        with ownership.shown_to(request.user):
+            return self._get_response(request)
 
 
 class PollMiddleware:
@@ -120,7 +131,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": gettext("Operations"),
-        "pulse": dashboard.read(sponsor_ids_of(user), recent=True),
+        "pulse": _pulse(request),
         "audits": user.has_perm(ALL_SPONSORS),
         "app_list": admin.site.get_app_list(request),
         "spans": SPANS,
@@ -129,8 +140,12 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    pulse = dashboard.read(sponsor_ids_of(request.user), recent=True)
-    return render(request, "admin/operations/dashboard.html", {"pulse": pulse})
+    return render(request, "admin/operations/dashboard.html", {"pulse": _pulse(request)})
+
+
+def _pulse(request: HttpRequest) -> dashboard.Dashboard:
+    known = entitlements.vendors_seen(request.user)
+    return dashboard.read(sponsor_ids_of(request.user), recent=True, known=known)
 
 
 def halted(request: HttpRequest) -> HttpResponse:
@@ -145,7 +160,13 @@ def throughput(request: HttpRequest) -> JsonResponse:
 
 
 def at_work(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/workers.html", {"workers": dashboard.ask_workers()})
+    """Users of some sponsors hear of the queues of their vendors alone, and nothing of adapters."""
+    workers, user = dashboard.ask_workers(), request.user
+    if sponsor_ids_of(user) is not None:
+        known = {vendor.queue for vendor in entitlements.vendors_seen(user).only("slug")}
+        unread = tuple(name for name in workers.unread if name in known or not name.startswith("vendor."))
+        workers = replace(workers, unread=unread, outdated=())
+    return render(request, "admin/operations/workers.html", {"workers": workers})
 
 
 def promises(request: HttpRequest) -> HttpResponse:
@@ -159,13 +180,19 @@ def promises(request: HttpRequest) -> HttpResponse:
 
 def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
     """The live head of a vendor's page."""
-    vendor = get_object_or_404(Vendor.objects.prefetch_related("limits", "credentials"), pk=vendor_id)
+    vendor = _governed(request, vendor_id, "limits", "credentials")
     return render(request, "admin/operations/vendor.html", {"row": dashboard.of_vendor(vendor)})
+
+
+def _governed(request: HttpRequest, vendor_id: int, *more: str) -> Vendor:
+    """The vendor with these rows, if the user governs it; otherwise it is answered like one that does not exist."""
+    rows = ownership.limit_rows(Vendor.objects.prefetch_related(*more), request.user, "pk")
+    return get_object_or_404(rows, pk=vendor_id)
 
 
 def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
     """The forecast with other limits, before they are saved: one parameter limit=5/60 for each."""
-    vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
+    vendor = _governed(request, vendor_id, "limits")
     now, old = timezone.now(), charts.limits_of(vendor)
     try:
         new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))

@@ -74,6 +74,7 @@ class VendorFacts(NamedTuple):
     refused_reports: str
     trouble: str
     trouble_at: datetime | None
+    governed: bool
 
 
 class CampaignRow(NamedTuple):
@@ -124,7 +125,7 @@ def vendor_row(row: VendorRow, sees_recipients: bool) -> SafeString:
     facts = VendorFacts(
         row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, row.ends, tuple(row.apart), row.ratio,
         row.total, row.threshold, row.accepting, row.open, tuple(row.stopped), row.refused_reports, trouble,
-        row.trouble_at if trouble else None,
+        row.trouble_at if trouble else None, row.governed,
     )  # fmt: skip
     return _row("admin/operations/vendor_row.html", facts)
 

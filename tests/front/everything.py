@@ -6,6 +6,7 @@ An endpoint that is added is found here by itself. If it has a parameter that is
 import functools
 from dataclasses import dataclass
 
+from campaigns import public_ids
 from campaigns.models import Job, Session, Topic, WebhookCall
 from campaigns.results import writer
 from campaigns.template_versions import versions
@@ -59,8 +60,8 @@ def everything(program: Program, vendor) -> Everything:
             "topic": Topic.objects.create(sponsor=program.sponsor, name=TOPIC, title=TOPIC).name,
             "file_id": file.json()["id"],
             "session_id": sent.json()["id"],
-            "message_id": f"msg_{job.first_message}",
-            "webhook_id": f"whk_{hook.pk}",
+            "message_id": public_ids.name("msg", job.first_message),
+            "webhook_id": public_ids.name("whk", hook.pk),
             "event_id": f"evt_{call.event.hex}",
             "vendor": vendor.slug,
         }

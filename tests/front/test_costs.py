@@ -106,7 +106,7 @@ def test_users_see_the_costs_of_their_sponsors_on_a_page_and_as_csv() -> None:
 
 def test_a_price_is_added_in_the_admin_and_never_changed() -> None:
     vendor = api_vendor()
-    client = viewer(None, "view_price", "add_price", "change_price", "delete_price", "view_vendor")
+    client = viewer(None, "view_price", "add_price", "change_price", "delete_price", "view_vendor", "all_sponsors")
     typed = {"vendor": vendor.pk, "since": "2025-01-01", "currency": "EUR", "per_unit": "0.5", "per_message": "0"}
     add = "/admin/vendors/price/add/"
     assert client.post(add, typed).status_code == 302

@@ -67,6 +67,9 @@ def test_a_sponsor_sends_over_the_credential_that_it_may_use() -> None:
     withdraw(ours, vendor)
     Entitlement.objects.create(sponsor=ours.sponsor, vendor=vendor, credential=brand)
     vendor_cache.forget()
+    assert "credential paused" in problem(ours.send(letter(vendor)), "vendor-paused", 503)["detail"]
+    type(vendor).objects.filter(pk=vendor.pk).update(owner=ours.sponsor)
+    vendor_cache.forget()
     assert "the bill of the brand" in problem(ours.send(letter(vendor)), "vendor-paused", 503)["detail"]
     assert campaign(theirs.send(letter(vendor))).credential.name == "default"
     assert [one["paused"] for one in theirs.get("services").json()["data"]] == [None]

@@ -111,7 +111,8 @@ def operator(client: Client) -> Client:
 
 def person(client: Client, *may: str) -> Client:
     user = User.objects.create_user(unique("person"), is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=[f"{one}_parkedtask" for one in may]))
+    codenames = [*(f"{one}_parkedtask" for one in may), "all_sponsors"]  # a task has no sponsor
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client.force_login(user)
     return client
 

@@ -65,6 +65,7 @@ class TestVendorAdd:
         assert facts == {
             "slug": "letters",
             "name": "Letters",
+            "owner": None,
             "channel": "print",
             "adapter": "http",
             "settings": {"url": "http://127.0.0.1:1/letters", "concurrency": 3},

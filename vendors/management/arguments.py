@@ -81,6 +81,16 @@ def vendor(slug: str) -> Vendor:
     return found
 
 
+def owner(name: str) -> Any:
+    """The sponsor of that name; None for an empty one: the installation."""
+    model: Any = Vendor._meta.get_field("owner").related_model  # campaigns are above this
+    sponsors = model.objects
+    if name and (found := sponsors.filter(name=name).first()) is None:
+        known = ", ".join(sponsors.values_list("name", flat=True)[:20]) or "none yet"
+        raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
+    return found if name else None
+
+
 def credential(of: Vendor, name: str) -> Credential:
     found = Credential.objects.filter(vendor=of, name=name).first()
     if found is None:

@@ -61,6 +61,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "name": row.name,
+        "owner": row.owner.name if row.owner else None,
         "channel": row.channel,
         "adapter": row.adapter,
         "settings": history.brief(row.settings),

@@ -1,9 +1,10 @@
 """The tables of vendors.
 
-vendors: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. prices: what they charge. reports:
-keys of delivery reports, and how many came.
+vendors: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. changes: those that wait for a second
+person. prices: what they charge. reports: keys of delivery reports, and how many came.
 """
 
+from vendors.models.changes import VendorChange
 from vendors.models.prices import Price
 from vendors.models.reports import ReportCount, ReportKey
 from vendors.models.vendors import (
@@ -35,6 +36,7 @@ __all__ = [
     "Unreadable",
     "Usage",
     "Vendor",
+    "VendorChange",
     "every_day",
     "known_zone",
     "project_zone",

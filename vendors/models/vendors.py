@@ -82,6 +82,15 @@ class Vendor(models.Model):
 
     slug = models.SlugField(unique=True, max_length=50)
     name = models.CharField(max_length=100)
+    owner = models.ForeignKey(  # of a few; only the removal of a sponsor looks for its vendors
+        "campaigns.Sponsor",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="vendors",
+        db_index=False,
+        help_text="The sponsor whose contract it is, and whose users govern it; empty: the installation's",
+    )
     channel = models.CharField(max_length=10, choices=Channel.choices, default=Channel.EMAIL)
     adapter = models.CharField(max_length=50, default="http", help_text="The name of an entry point mailhub.adapters")
     settings = models.JSONField(default=dict, blank=True)

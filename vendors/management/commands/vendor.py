@@ -105,7 +105,7 @@ class Command(BaseCommand):
     def do_list(self, **options: Any) -> None:
         rows = [
             vendor_facts(row) | ({} if options["json"] else {"limits": history.limit_texts(row)})
-            for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")
+            for row in Vendor.objects.select_related("owner").prefetch_related("limits", "credentials", "mailcasters")
         ]
         write_rows(self.stdout, rows, options["json"], SHOWN)
 
@@ -241,6 +241,7 @@ def _health_options(row: Vendor) -> dict[str, Any]:
 def _own(parser: ArgumentParser) -> None:
     """Options that can be given for a new vendor and changed later."""
     parser.add_argument("--name", help="its name in the admin; the default of a new one is its slug")
+    parser.add_argument("--owner", metavar="SPONSOR", help="whose users govern it; empty: the installation's")
     parser.add_argument("--channel", choices=Vendor.Channel.values)
     parser.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
     parser.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
@@ -252,6 +253,8 @@ def _own(parser: ArgumentParser) -> None:
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
     """The typed fields, with the values to store."""
     wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
+    if options["owner"] is not None:
+        wanted["owner"] = arguments.owner(options["owner"])
     if options["dispatch_at"]:
         wanted["dispatch_at"] = _clock(options["dispatch_at"])
     if options["weekdays"]:
