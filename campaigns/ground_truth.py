@@ -64,17 +64,25 @@ CLAIMED_UNITS = f"""CASE WHEN m.dequeued_at IS NOT NULL THEN m.units ELSE (
         unnest(c.messages, c.units) AS u(id, units)
     WHERE u.id = m.id LIMIT 1
 ) END"""
+# Likewise where it is called.
+CALLED_AT = f"""coalesce(CASE WHEN m.dequeued_at IS NULL THEN (
+    SELECT c.destination FROM ({LEAF.format(message="m")}) j
+        JOIN campaigns_claim c ON c.job_id = j.id AND c.fence = j.fence AND m.id = ANY(c.messages)
+    LIMIT 1
+) END, m.destination)"""
 # If a message was waiting or is in a call, the time of its call is unknown: its sent_at is equal to its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
+        destination = {CALLED_AT},
         units = {CLAIMED_UNITS}
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
-    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, a.no AS resend_no, m.sent_at, m.units
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, a.no AS resend_no, m.sent_at, m.units,
+        m.destination
 ), charged AS ({CHARGED.format(accepted="written", where="")}), identified AS (
-    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
-    SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no
+    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no, destination)
+    SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no, w.destination
     FROM written w JOIN campaigns_campaign c ON c.id = w.campaign_id
         JOIN campaigns_message m ON m.id = w.id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
         JOIN vendors_vendor v ON v.id = l.vendor_id AND v.reports_by_id

@@ -30,9 +30,12 @@ WRITE = """
         error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
         error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
         units = nullif(a.units, 1),
+        destination = CASE WHEN a.kind = 'd' AND m.in_doubt_at IS NULL THEN a.destination ELSE m.destination END,
+        asked_destination = CASE WHEN a.kind <> 'd' OR m.in_doubt_at IS NOT NULL THEN m.asked_destination END,
         put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
             least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
+# A message in doubt keeps where it was called; whoever asks the vendor about it asks there, or nobody does.
 # In which sending of message m call a was made: sent again since then, it has another number now. A call whose answer
 # is not known is followed by another sending only after a person has settled it, and that keeps the number.
 SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE coalesce((
@@ -45,7 +48,7 @@ WITH job AS (
     DELETE FROM campaigns_answerbatch WHERE job_id = ANY(ARRAY(SELECT id FROM job)) RETURNING *
 ), answer AS (
     SELECT DISTINCT ON (a.id) a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.job_id, g.at,
-        g.called_at, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
+        g.called_at, c.destination, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
     FROM gone g JOIN job j ON j.id = g.job_id
         LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at,
         unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
@@ -107,8 +110,8 @@ WITH job AS (
     FROM (SELECT * FROM called UNION ALL SELECT * FROM late) a JOIN job j ON j.id = a.job_id
     WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4
 ), identified AS (  -- for vendors whose reports name nothing but their own id (vendor_ids)
-    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
-    SELECT j.vendor_id, a.code, m.id, m.uuid, {SENDING}
+    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no, destination)
+    SELECT j.vendor_id, a.code, m.id, m.uuid, {SENDING}, CASE WHEN a.known THEN a.destination ELSE m.destination END
     FROM vendors_vendor v JOIN job j ON j.vendor_id = v.id JOIN answer a ON a.job_id = j.id AND a.kind = 'a'
         JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id]) AND m.message_id IS DISTINCT FROM a.code
     WHERE v.reports_by_id

@@ -44,6 +44,7 @@ DECIDED = (
     gettext_noop("price of %(login)s added: %(unit)s + %(message)s a message %(currency)s from %(day)s"),
     gettext_noop("price of %(login)s added: %(amount)s from %(day)s"),
     gettext_noop("settled as %(state)s"),
+    gettext_noop("said to reach the same account as before"),
     gettext_noop("a new secret for receipts"),
     gettext_noop("a new secret for receipts of %(login)s"),
     gettext_noop("receipts are not taken any more"),

@@ -5,7 +5,8 @@ than that: it waits. Whether its letter is known now is looked at when it has wa
 time when it is about twice as old, and once an hour in the end: reports of letters of somebody else cost little.
 
 An id belongs to the account that has reported it, which are some of the vendor's credentials or all: where it names
-several letters of these, it names none.
+several letters of these, it names none. And it names letters alone that were called where and as whom the account was
+called when it was reported (vendors/destinations.py): another server may give the same ids to other letters.
 """
 
 import json
@@ -20,6 +21,7 @@ from django.utils import timezone
 from campaigns.models import WaitingReport
 from campaigns.routes import whose
 from campaigns.routes.whose import ReportingAccount
+from vendors import destinations
 from vendors.adapters.reports import Reported
 
 KEPT = timedelta(days=90)  # for which reports of a letter may come
@@ -31,12 +33,16 @@ FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 
 # Whether a letter went by one of these credentials: of an id `known`; an empty array stands for all of the vendor's.
-BY_ONE_OF = f"""({{credentials}} = '{{{{}}}}' OR EXISTS (
+# And whether it was called where its credential called when the report came: `then`, of a credential l of vendor v.
+BY_ONE_OF = f"""EXISTS (
     SELECT FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
-    WHERE m.id = known.message AND {whose.CREDENTIAL} = ANY({{credentials}})))"""
+        JOIN vendors_credential l ON l.id = {whose.CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
+    WHERE m.id = known.message AND ({{credentials}} = '{{{{}}}}' OR l.id = ANY({{credentials}}))
+        AND coalesce(known.destination, 0) = {{then}})"""
 NAMED = f"""
 SELECT name, min(uuid::text), max(resend_no) FROM campaigns_vendormessageid known
-WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s) AND {BY_ONE_OF.format(credentials="%(credentials)s::bigint[]")}
+WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s)
+    AND {BY_ONE_OF.format(credentials="%(credentials)s::bigint[]", then=destinations.NUMBER)}
 GROUP BY name HAVING count(DISTINCT uuid) = 1
 """
 MAY_WAIT = """
@@ -44,13 +50,18 @@ SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
     AND (SELECT count(*) FROM campaigns_waitingreport w WHERE w.vendor_id = v.id) < %(most)s
 """
 # Of a kind that waits already the later one by the vendor's clock counts.
-KEEP = """
-INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials)
-SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s
+KEEP = f"""
+INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials, destinations)
+SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s, (
+    SELECT jsonb_object_agg(l.id, {destinations.NUMBER})
+    FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.vendor_id = %(vendor)s)
 FROM unnest(%(names)s::text[], %(kinds)s::text[], %(said)s::text[]) AS a(name, kind, said) ORDER BY 2, 3
-ON CONFLICT (vendor_id, name, kind, credentials) DO UPDATE SET said = excluded.said
+ON CONFLICT (vendor_id, name, kind, credentials)
+    DO UPDATE SET said = excluded.said, destinations = excluded.destinations
     WHERE (excluded.said->>'at')::timestamptz > (was.said->>'at')::timestamptz
+        OR was.destinations IS DISTINCT FROM excluded.destinations
 """
+THEN = "coalesce((w.destinations->>l.id::text)::bigint, 0)"  # of a waiting report w; 0: of a version before
 FORGET = """
 DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM campaigns_vendormessageid ORDER BY id LIMIT %(most)s) oldest
@@ -66,17 +77,21 @@ WITH looked_at AS (
         ORDER BY look_at LIMIT %(most)s FOR UPDATE SKIP LOCKED))
     RETURNING w.*
 )
-SELECT w.id, w.vendor_id, w.source, w.name, w.said, w.credentials, found.letters = 1
-FROM looked_at w, LATERAL (SELECT count(DISTINCT known.uuid) AS letters FROM campaigns_vendormessageid known
+SELECT w.id, w.vendor_id, w.source, w.name, w.said, w.credentials,
+    CASE WHEN found.letters = 1 THEN found.reference END
+FROM looked_at w, LATERAL (SELECT count(DISTINCT known.uuid) AS letters,
+        min(known.uuid::text) || '-' || max(known.resend_no) AS reference
+    FROM campaigns_vendormessageid known
     WHERE known.vendor_id = w.vendor_id AND known.name = w.name
-        AND {BY_ONE_OF.format(credentials="w.credentials")}) found
+        AND {BY_ONE_OF.format(credentials="w.credentials", then=THEN)}) found
 WHERE found.letters = 1 OR w.at < %(before)s ORDER BY w.id
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DueReport:
-    """A waiting report whose letter is known now, or that has waited for too long. id: of its row."""
+    """A waiting report whose letter is known now, or that has waited for too long. id: of its row; reference: of its
+    letter, None: it is not known."""
 
     id: int
     vendor_id: int
@@ -84,14 +99,18 @@ class DueReport:
     name: str
     said: str
     credentials: list[int]
-    known: bool
+    reference: str | None
+
+    @property
+    def known(self) -> bool:
+        return self.reference is not None
 
     def reported(self) -> Reported:
         """What was reported. Raises ValueError, KeyError for what this version cannot read."""
         said = json.loads(self.said)
         at = datetime.fromisoformat(said["at"])
         text = said["note"], said["bounce"], said["code"]
-        return Reported("", said["kind"], at, self.name, *text, timed=said.get("timed", True))
+        return Reported(self.reference or "", said["kind"], at, self.name, *text, timed=said.get("timed", True))
 
 
 def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:

@@ -42,7 +42,9 @@ def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
 
 async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **more: Any) -> claims.Claimed:
     """Claims like a sender, up to the moment before the first call."""
-    [claimed] = await claims.claim(rows, await to_claim(rows, job, lease), [asked(job, lease, most=most, **more)])
+    [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
+    one = asked(job, lease, most=most, destination=seen.scope.destination, **more)
+    [claimed] = await claims.claim(rows, await to_claim(rows, job, lease), [one])
     return claimed
 
 

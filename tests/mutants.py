@@ -129,6 +129,22 @@ MUTANTS = (
         "tests/properties/test_lives_of_a_job.py",
     ),
     Mutant(
+        "a doubt is settled wherever its vendor is called now",
+        "campaigns/doubts/queries.py",
+        (
+            ("coalesce(m.destination, 0) = (", "0 <= ("),
+            ("AND coalesce(m.destination, 0) = %(destination)s AND EXISTS", "AND EXISTS"),
+            ("AND c.id = m.campaign_id AND {whose.IS_ELSEWHERE}", "AND false"),
+        ),
+        "tests/faults/test_destinations.py",
+    ),
+    Mutant(
+        "a sender keeps the adapter of before a change",
+        "campaigns/sending/stream.py",
+        (("if seen.scope.destination != self._job.destination:", "if seen.scope.destination < 0:"),),
+        "tests/faults/test_destinations.py::test_a_sender_that_has_the_adapter_of_before_makes_no_call_after_the_change",
+    ),
+    Mutant(
         "a 303 counts as not sent",
         "vendors/outcomes.py",
         (("UNPROCESSED_REDIRECTS = frozenset({307, 308})", "UNPROCESSED_REDIRECTS = frozenset({303, 307, 308})"),),

@@ -8,6 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Model, Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -16,11 +17,11 @@ from django.urls import path
 from django.utils import formats
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from vendors import configuration, destinations, health, history, prices, restarts, second_person, shut
-from vendors.forms import UPLOAD, CredentialForm, VendorForm
+from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import SPANS
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor, VendorChange
@@ -33,7 +34,7 @@ RECENT = 20  # entries of the history on a page
 # A vendor's form, by what people come for. Its limits stand above them.
 PARTS = (
     (None, ("slug", "name", "owner", "channel", "paused", "paused_reason")),
-    (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox")),
+    (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox", SAME_ACCOUNT)),
     (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
     (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
 )
@@ -75,9 +76,11 @@ class OnlyWhatChanged(OwnLookups):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = super().get_fields(request, obj)
-        if obj is None or self.has_change_permission(request, obj):
+        if obj is None:
+            return [name for name in fields if name != SAME_ACCOUNT]
+        if self.has_change_permission(request, obj):
             return fields
-        return [name for name in fields if name not in history.SILENT | {UPLOAD}]
+        return [name for name in fields if name not in history.SILENT | {UPLOAD, SAME_ACCOUNT}]
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         message = "" if add else history.describe(form, formsets)
@@ -92,13 +95,15 @@ class OnlyWhatChanged(OwnLookups):
                 messages.warning(
                     request, gettext("It waits until a second person confirms it; so long nothing changes.")
                 )
-            self.store(request, obj, [name for name in changed if name not in form.held])
+            said = bool(form.cleaned_data.get(SAME_ACCOUNT))
+            self.store(request, obj, [name for name in changed if name not in form.held], said)
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         """Hold back the fields that need a second person; their names."""
         return []
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
+    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+        """Save these fields. same_account: the user says that calls reach the account of before."""
         obj.save(update_fields=fields)
 
 
@@ -130,6 +135,17 @@ class OfOwners(OwnLookups):
 def _actor(request: HttpRequest) -> history.Actor:
     user: Any = request.user
     return history.Actor(user.get_username(), user.pk)
+
+
+def _tell_doubts(request: HttpRequest, doubts: int) -> None:
+    """Tell how many a change has left to a person."""
+    if doubts:
+        said = ngettext(
+            "%(number)s message in doubt was called before this change: only you can settle it.",
+            "%(number)s messages in doubt were called before this change: only you can settle them.",
+            doubts,
+        )
+        messages.warning(request, said % {"number": formats.number_format(doubts, force_grouping=True)})
 
 
 def _said(row: RateLimit) -> str:
@@ -191,9 +207,11 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_vendor(obj, fields, by)
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
-        for login in configuration.save_vendor(obj, fields, _actor(request)):
+    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+        doubts = destinations.count_doubts(obj) if configuration.moves(obj) and not same_account else 0
+        for login in configuration.save_vendor(obj, fields, _actor(request), same_account):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
+        _tell_doubts(request, doubts)
 
     @admin.display(description="limits")
     def limits(self, vendor: Vendor) -> str:
@@ -282,6 +300,16 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
         login: Any = kwargs.get("obj")
         context["changes"] = second_person.waiting(login.vendor) if login else []
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
+        others = [name for name in fields if name != "secret"]
+        with transaction.atomic():
+            if "secret" in fields:
+                doubts = 0 if same_account else destinations.count_doubts(obj.vendor, obj)
+                configuration.save_secret(obj, obj.secret, _actor(request), same_account)
+                _tell_doubts(request, doubts)
+            if others:
+                obj.save(update_fields=others)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         """Set the vendor of the credential's limits."""

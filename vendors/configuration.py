@@ -29,6 +29,7 @@ DEFAULT = (
     ("MC4", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
 )
 PERCENTAGE = 3
+SAME_ACCOUNT = "said to reach the same account as before"
 
 
 def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
@@ -120,8 +121,11 @@ def save_vendor(
     """
     with transaction.atomic():
         before = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
-        with destinations.kept(row) if same_account or not moves(row) else nullcontext():
+        elsewhere = moves(row)
+        with destinations.kept(row) if same_account or not elsewhere else nullcontext():
             row.save(update_fields={*fields, "reports_by_id"})
+        if same_account and elsewhere:
+            history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
         after = Vendor.objects.get(pk=row.pk)
         moved = _moved((before.adapter, before.settings), (after.adapter, after.settings))
         if not moved:
@@ -140,7 +144,7 @@ def save_vendor(
         return forgotten
 
 
-def save_secret(row: Credential, secret: Mapping[str, str], same_account: bool = False) -> None:
+def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, same_account: bool = False) -> None:
     """Replace a credential's secret.
 
     same_account: a person says that the new one belongs to the account of the old one. Else it may belong to another
@@ -150,6 +154,8 @@ def save_secret(row: Credential, secret: Mapping[str, str], same_account: bool =
         Vendor.objects.select_for_update(no_key=True).get(pk=row.vendor_id)  # before its credential, as everywhere
         with destinations.kept(row) if same_account else nullcontext():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
+        if same_account:
+            history.record(by, Credential, [(row.pk, SAME_ACCOUNT)])
 
 
 def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:

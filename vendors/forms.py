@@ -4,15 +4,17 @@ import json
 from typing import Any
 
 from django import forms
+from django.utils import formats
 from django.utils.functional import cached_property
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters
+from vendors import adapters, destinations
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.models import Credential, Vendor
 
-UPLOAD = "description"  # a field of the form alone
+UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form alone
 
 
 class WriteOnly(forms.Textarea):
@@ -31,7 +33,25 @@ class Indented(forms.JSONField):
         )
 
 
+def _same_account() -> forms.BooleanField:
+    return forms.BooleanField(label=_("It is the same account"), required=False)
+
+
+def _warning(doubts: int) -> str:
+    """What a change of where or as whom calls are made leaves to a person."""
+    said = ngettext(
+        "%(number)s message is in doubt. If calls are made elsewhere or with another key from now on, only you can "
+        "settle it, unless you say here that they reach the same account.",
+        "%(number)s messages are in doubt. If calls are made elsewhere or with another key from now on, only you can "
+        "settle them, unless you say here that they reach the same account.",
+        doubts,
+    )
+    shown = formats.number_format(doubts, force_grouping=True)
+    return said % {"number": shown} if doubts else gettext("No message is in doubt.")
+
+
 class VendorForm(forms.ModelForm):
+    same_account = _same_account()
     adapter = forms.ChoiceField(label=_("Adapter"), choices=lambda: [(name, name) for name in adapters.names()])
     description = forms.FileField(
         label=_("Description"),
@@ -42,7 +62,14 @@ class VendorForm(forms.ModelForm):
     @cached_property
     def changed_data(self) -> list[str]:
         """The names of changed fields; a description that was uploaded is a part of the settings."""
-        return list(dict.fromkeys("settings" if name == UPLOAD else name for name in super().changed_data))
+        changed = [name for name in super().changed_data if name != SAME_ACCOUNT]
+        return list(dict.fromkeys("settings" if name == UPLOAD else name for name in changed))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if SAME_ACCOUNT in self.fields:
+            known = self.instance.pk is not None
+            self.fields[SAME_ACCOUNT].help_text = _warning(destinations.count_doubts(self.instance)) if known else ""
 
     class Meta:
         model = Vendor
@@ -78,6 +105,12 @@ class VendorForm(forms.ModelForm):
 
 
 class CredentialForm(forms.ModelForm):
+    same_account = _same_account()
+
+    @cached_property
+    def changed_data(self) -> list[str]:
+        return [name for name in super().changed_data if name != SAME_ACCOUNT]
+
     secret = forms.JSONField(
         label=_("Secret"),
         required=False,
@@ -92,6 +125,9 @@ class CredentialForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial.pop("secret", None)
+        if SAME_ACCOUNT in self.fields and self.instance.pk:
+            doubts = destinations.count_doubts(self.instance.vendor, self.instance)
+            self.fields[SAME_ACCOUNT].help_text = _warning(doubts)
 
     def clean_secret(self) -> dict[str, str]:
         secret = self.cleaned_data["secret"]

@@ -2,7 +2,8 @@
 
 Such a change of a vendor (`configuration.moves`) or of a credential (its secret, or the name by which programs get it)
 is stored as a `VendorChange` and changes nothing else, until another user with the same right confirms it. It is
-then made by the functions that make it without a second person. A shell is the installation's, and needs nobody.
+then made by the functions that make it without a second person, as one to another account: whoever knows better says so
+of the messages in doubt afterwards (campaigns/doubts/resolve.py). A shell is the installation's, and needs nobody.
 """
 
 import hashlib
@@ -173,7 +174,7 @@ def _made(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
     if change.fields:
         Credential.objects.filter(pk=login.pk).update(**change.fields)
     if change.secret:
-        configuration.save_secret(login, change.secret)
+        configuration.save_secret(login, change.secret, by)
     history.record(by, Credential, [(login.pk, what)])
     return []
 

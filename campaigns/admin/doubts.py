@@ -23,6 +23,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
+from campaigns.routes import whose
 from vendors.admin import vendor_state, with_logins
 from vendors.history import Actor
 from vendors.models import Vendor
@@ -32,11 +33,16 @@ MOST_CHOICES = 500
 MOST_CHOSEN = 1000  # causes or messages in one form
 TITLES = {
     "ask": gettext_lazy("Ask the vendor again"),
+    Resolution.Decision.SAME: gettext_lazy("It is the same account"),
     Resolution.Decision.SENT: gettext_lazy("It was sent"),
     Resolution.Decision.RESEND: gettext_lazy("Send again"),
     Resolution.Decision.FAILED: gettext_lazy("Give up"),
 }
 WARNINGS = {
+    Resolution.Decision.SAME: gettext_lazy(
+        "The vendor is asked about them where it is called now, and called again if it has not got them. If they were "
+        "called in another account, their recipients get them twice."
+    ),
     Resolution.Decision.SENT: gettext_lazy("They count as sent from now on and are never sent again."),
     Resolution.Decision.RESEND: gettext_lazy("If the vendor has them after all, their recipients get them twice."),
     Resolution.Decision.FAILED: gettext_lazy(
@@ -61,11 +67,23 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     elif decision == "ask":
         asked = actions.ask_again_about(chosen) + actions.ask_again(row.pk for row in rows)
         messages.success(request, _("The vendors are asked about %s; look again in a moment.") % labels.number(asked))
+        if elsewhere := _count_elsewhere(chosen, rows):
+            said = _(
+                "%s were called before the vendor's settings or its key changed: only you can settle them, unless "
+                "you say that it is the same account."
+            )
+            messages.warning(request, said % labels.number(elsewhere))
     elif "confirmed" not in request.POST:
         return _ask(request, site, decision, chosen, rows)
     else:
         _settle(request, decision, chosen, [row.pk for row in rows])
     return redirect(request.get_full_path())
+
+
+def _count_elsewhere(chosen: list[Cause], rows: list[Any]) -> int:
+    ids = {row.pk for row in rows}
+    ids.update(pk for cause in chosen for pk in causes.messages_of(cause).values_list("pk", flat=True))
+    return len(whose.called_elsewhere(ids))
 
 
 def _texts(request: HttpRequest) -> bool:

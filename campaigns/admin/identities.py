@@ -122,7 +122,7 @@ class IdentityAdmin(OfTheirSponsors):
             row.default = form.cleaned_data["default"] = True
         super().save_model(request, row, form, change)
 
-    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
+    def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         obj.save(update_fields=[*fields, "default", "secret"])
 
 

@@ -18,6 +18,7 @@ from campaigns.admin.base import Scoped
 from campaigns.admin.message_list import CampaignFilter, MessageList, OfJobFilter, ReasonFilter, ShapeFilter
 from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reports import message_rows, reasons
+from campaigns.routes import whose
 from vendors.listing import CappedPaginator, badge, choice, clamped
 
 FIELDS = (
@@ -151,6 +152,8 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="next look-up")
     def next_look_up(self, row: Message) -> str:
+        if row.in_doubt_at and whose.called_elsewhere([row.pk]):
+            return _("It was called before the vendor's settings or its key changed.")
         return _at(row.settle_at if row.in_doubt_at else None)
 
     @admin.display(description="put off until")

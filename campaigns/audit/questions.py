@@ -66,6 +66,13 @@ P1 = [
     ),
     Question(
         "P1",
+        "what is in doubt is asked about, and called again, only where and as whom it was called",
+        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        JOIN campaigns_message m ON {SLICE}
+        WHERE {LEAF} AND {FRESH} AND m.asked_destination <> coalesce(m.destination, 0)""",
+    ),
+    Question(
+        "P1",
         "the rows are in the PostgreSQL that wrote them (else: recover_store)",
         f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {guard.SAME}",
     ),
@@ -313,7 +320,8 @@ ORDER = [
         JOIN unnest(%(vendors)s::bigint[], %(asked_for)s::float8[]) AS can(vendor, seconds) ON can.vendor = v.id
         WHERE m.in_doubt_at IS NOT NULL AND {shut.WHY} IS NULL AND NOT {whose.LOST_MOVE} AND (
             m.settle_at < now() - 2 * %(give_up)s * interval '1 second'
-            OR m.settle_at IS NULL AND m.sent_at > now() - can.seconds * interval '1 second')""",
+            OR m.settle_at IS NULL AND m.sent_at > now() - can.seconds * interval '1 second'
+                AND NOT {whose.ELSEWHERE})""",
     ),
 ]
 QUESTIONS = [*P1, *P2, *P3, *P4, *P5, *P6, *P7, *ORDER]

@@ -78,7 +78,8 @@ class ToClaim(NamedTuple):
     """What the sender of one job asks for: at most `most` of the messages that wait from `cursor` on, before `end`.
 
     closes: from when on nothing is claimed. units: where letters cost different numbers of units, the messages that may
-    be claimed, and the cost of each; 0: it will be refused without a call.
+    be claimed, and the cost of each; 0: it will be refused without a call. destination: where and as whom its adapter
+    calls (vendors/destinations.py): nothing is claimed if its vendor or credential calls elsewhere by now.
     """
 
     lease: Lease
@@ -87,6 +88,7 @@ class ToClaim(NamedTuple):
     most: int
     closes: datetime | None = None
     units: Mapping[int, int] | None = None
+    destination: int | None = None
 
     def cost(self, messages: Sequence[ClaimedMessage]) -> int:
         """The units that these messages cost together."""
@@ -105,27 +107,31 @@ class ToClaim(NamedTuple):
 # the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
 # (lifecycle.LOCKED_BRIEFLY), and LOCKED says who has to wait.
 #
+# Nobody is called by an adapter of before the vendor's settings or the secret changed. The claim keeps where it calls,
+# for a doubt is settled there alone.
+#
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
 # answers of its earlier sender are to be merged.
 CLAIM = f"""
 WITH holder AS (
     SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
-        "end" bigint, most int, closes timestamptz, ids bigint[], units int[])
+        "end" bigint, most int, closes timestamptz, ids bigint[], units int[], adapter bigint)
     JOIN campaigns_job j ON j.id = a.job
     WHERE j.fence = a.fence AND j.status = 'SENDING' AND j.paused_at IS NULL ORDER BY j.id FOR SHARE OF j
 ), gate AS (
-    SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
+    SELECT v.suppressions, v.destination + c.destination AS destination
+    FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
         AND (SELECT count(*) FROM holder) > 0
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v, c
 ), moment AS (
-    SELECT clock_timestamp() AS at, suppressions FROM gate
+    SELECT clock_timestamp() AS at, suppressions, destination FROM gate
 ), allowed AS (
     SELECT h.*, moment.*, nextval('campaigns_claim_id_seq') AS claim FROM moment, holder h
-    WHERE moment.at < coalesce(h.closes, 'infinity')
+    WHERE moment.at < coalesce(h.closes, 'infinity') AND coalesce(h.adapter, moment.destination) = moment.destination
         AND h.learned = (SELECT learned FROM campaigns_job WHERE id = h.job)
         AND NOT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = h.job AND fence < h.fence)
 ), picked AS (
@@ -142,8 +148,8 @@ WITH holder AS (
         ) m
     ) p
 ), claim AS (
-    INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units)
-    SELECT claim, job, fence, at, messages, costs FROM picked WHERE messages IS NOT NULL
+    INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units, destination)
+    SELECT claim, job, fence, at, messages, costs, destination FROM picked WHERE messages IS NOT NULL
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
@@ -218,6 +224,7 @@ def _json(asked: Sequence[ToClaim]) -> str:
             "closes": one.closes,
             "ids": None if one.units is None else list(one.units),
             "units": None if one.units is None else list(one.units.values()),
+            "adapter": one.destination,
         }
         for number, one in enumerate(asked)
     ]

@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.failover import guard
 from campaigns.threads import cut_off
-from vendors import shut
+from vendors import destinations, shut
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope
 
@@ -28,7 +28,7 @@ FIND_OUT = 1.0  # seconds between two reads
 STALE = 3 * FIND_OUT  # seconds after which a stream reads by itself
 
 READ = f"""
-SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version,
+SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version, {destinations.NUMBER},
     coalesce({shut.WHY}, CASE WHEN j.paused_at IS NOT NULL THEN (
         SELECT rtrim('paused: ' || k.paused_reason, ': ') FROM campaigns_campaign k WHERE k.id = j.campaign_id
     ) END) AS paused,
@@ -119,6 +119,7 @@ def _context(
     fence: int,
     generation: int,
     version: int,
+    destination: int,
     paused: str | None,
     retry_after_until: datetime | None,
     limits: list[Any],
@@ -131,7 +132,7 @@ def _context(
 ) -> SendContext:
     adoptions, same, fits, migrating = store or (0, 0, 0, 0)
     halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
-    scope = _scope(of.vendor_id, of.credential_id, generation, limits)
+    scope = _scope(of.vendor_id, of.credential_id, generation, limits, destination)
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
@@ -201,7 +202,7 @@ class Contexts:
 
 
 READ_VENDOR = f"""
-SELECT v.generation, v.limits_version, {shut.WHY} IS NULL
+SELECT v.generation, v.limits_version, {destinations.NUMBER}, {shut.WHY} IS NULL
         AND coalesce(l.retry_after_until <= clock_timestamp(), true) AND EXISTS ({guard.KNOWN}),
     (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
      FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id)
@@ -215,12 +216,13 @@ async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credenti
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
-    generation, limits_version, may_be_called, limits = row
-    scope = replace(_scope(vendor_id, credential_id, generation, limits), limits_version=limits_version)
+    generation, limits_version, destination, may_be_called, limits = row
+    scope = _scope(vendor_id, credential_id, generation, limits, destination)
+    scope = replace(scope, limits_version=limits_version)
     return scope if may_be_called else None
 
 
-def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:
+def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any], destination: int) -> Scope:
     of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
     of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
-    return Scope(vendor_id, credential_id, generation, of_vendor, of_login)
+    return Scope(vendor_id, credential_id, generation, of_vendor, of_login, destination=destination)

@@ -238,7 +238,7 @@ class JointClaims:
         wants = [need.want for need in needs]
         # By this note a takeover of the store finds out what it may have lost (failover/recovery.py).
         jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
-        note = " ".join((str(group.scope.credential_id), *jobs))
+        note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
         of_all = Need(sum(wants), min(need.least for need in needs))
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
         if isinstance(grant, Wait) and grant.seconds <= PATIENCE:

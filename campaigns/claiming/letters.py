@@ -69,6 +69,7 @@ class LeasedJob:
     campaign: Campaign
     content: templates.Content
     adapter: Adapter
+    destination: int  # where and as whom the adapter calls (vendors/destinations.py)
     connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
     asker: Asker
     links: LetterLinks | None = None
@@ -123,7 +124,8 @@ def letter_of(
 OF_JOB = """
 SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
     j.campaign_id, concat_ws(' ', s.adoptions, c.xmin, c.ctid), i.id, concat_ws(' ', s.adoptions, i.xmin, i.ctid),
-    j.vendor_id, j.credential_id, concat_ws(' ', v.adapter, v.slug, v.channel, md5(v.settings::text), md5(l.secret))
+    j.vendor_id, j.credential_id, concat_ws(' ', v.adapter, v.slug, v.channel, md5(v.settings::text), md5(l.secret),
+        v.destination, l.destination)
 FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
     JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_store s ON s.id = 1
     LEFT JOIN campaigns_identity i ON i.id = c.identity_id
@@ -151,10 +153,12 @@ def _campaign(
 
 
 @lru_cache(maxsize=64)
-def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, bytes]:
-    """The vendor, and LeasedJob.connection_key."""
+def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, int, bytes]:
+    """The vendor, LeasedJob.destination and LeasedJob.connection_key."""
     login: Any = Credential.objects.select_related("vendor").get(pk=credential_id, vendor=vendor_id)
-    return login.vendor, orjson.dumps([login.vendor.adapter, login.vendor.settings, login.secret])
+    # Of one read: the number is that of these settings and this secret, whatever `version` says.
+    destination = login.vendor.destination + login.destination
+    return login.vendor, destination, orjson.dumps([login.vendor.adapter, login.vendor.settings, login.secret])
 
 
 def load(lease: Lease) -> LeasedJob:
@@ -163,7 +167,7 @@ def load(lease: Lease) -> LeasedJob:
         cursor.execute(OF_JOB, {"job": lease.job_id})
         first, end, begin, suppressions, *written, vendor_id, credential_id, used = cursor.fetchone()
     campaign, content = _campaign(*written, settings.PUBLIC_URL)
-    vendor, key = _login(vendor_id, credential_id, used)
+    vendor, destination, key = _login(vendor_id, credential_id, used)
     name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
@@ -176,7 +180,8 @@ def load(lease: Lease) -> LeasedJob:
     identity = campaign.identity
     origin = identity.origin if identity and not identity.senders else None
     return LeasedJob(
-        lease, first, end, begin, vendor_id, credential_id, campaign, content, adapter, key, asker,
+        lease, first, end, begin, vendor_id, credential_id, campaign, content, adapter,
+        destination, key, asker,
         links, of_identity(identity), origin, identity.senders if identity else None,
     )  # fmt: skip
 

@@ -36,10 +36,11 @@ class WantedClaim:
     served: float
     most: Callable[[], int]
     allowed: Callable[[], bool]
+    destination: int | None = None
 
     def asked(self, permits: int) -> ToClaim:
         most, units = self.claimer.fitting(permits)
-        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units)
+        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units, self.destination)
 
 
 class Permitted(NamedTuple):

@@ -15,6 +15,7 @@ from campaigns.claiming.rebuild import rebuild_lost
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
+from vendors.models import Credential
 from vendors.outcomes import InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
@@ -33,13 +34,14 @@ class CredentialClosed(Exception):
 
 
 class SingleCalls:
-    """Calls over one credential. over: why no more calls should be made, by the last answer; empty: go on."""
+    """Calls over one credential, from which the adapter was made. over: why no more calls should be made, by the last
+    answer; empty: go on.
+    """
 
-    def __init__(
-        self, adapter: Adapter, vendor_id: int, credential_id: int, throttle: AsyncThrottle, rows: Any
-    ) -> None:
-        self._adapter, self._vendor_id, self._credential_id = adapter, vendor_id, credential_id
+    def __init__(self, adapter: Adapter, login: Credential, throttle: AsyncThrottle, rows: Any) -> None:
+        self._adapter, self._vendor_id, self._credential_id = adapter, login.vendor_id, login.pk
         self._throttle, self._rows = throttle, rows
+        self._destination = login.vendor.destination + login.destination
         self._patience, self._unanswered = PATIENCE, 0
         self.over = ""
 
@@ -74,6 +76,8 @@ class SingleCalls:
             scope = await contexts.read_vendor(self._rows, self._vendor_id, self._credential_id)
             if scope is None:
                 raise CredentialClosed("paused or closed")
+            if scope.destination != self._destination:
+                raise CredentialClosed("its vendor is called elsewhere, or as somebody else, by now")
             try:
                 answer = await self._throttle.acquire(scope, units, self.hold, units)
                 if isinstance(answer, Lost):

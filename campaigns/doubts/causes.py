@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from campaigns.lifecycle import PARENTS
 from campaigns.models import Job, Message
+from vendors import destinations
 from vendors.instants import checked
 
 MOST = 100_000  # doubts that are counted, the oldest
@@ -39,7 +40,8 @@ class DoubtLook:
 class Cause:
     """What some messages in doubt have in common. job_id: the whole job, or a part that was asked for alone; vendor:
     its slug; minute: of their calls; seen: the vendor's text, None: whatever it is. The other fields are for people.
-    asked_again: the first look-up to come, None: there is none.
+    asked_again: the first look-up to come, None: there is none. elsewhere: messages that were called elsewhere, or as
+    somebody else, than their vendor is now: only a person can settle them.
     """
 
     job_id: int
@@ -50,6 +52,7 @@ class Cause:
     sponsor: str = ""
     campaign: str = ""
     asked_again: datetime | None = None
+    elsewhere: int = 0
 
     @property
     def key(self) -> str:
@@ -70,14 +73,16 @@ def named(key: str) -> Cause:
 
 FOUND = """
 SELECT {job}, v.slug, date_trunc('minute', d.sent_at, 'UTC'), {seen}, count(*), min(s.name), min(d.name),
-    min(d.settle_at)
+    min(d.settle_at) FILTER (WHERE coalesce(d.destination, 0) = {number}),
+    count(*) FILTER (WHERE coalesce(d.destination, 0) <> {number})
 FROM (
-    SELECT m.id, m.campaign_id, m.sent_at, m.settle_at, m.error_sub_type, c.name, c.sponsor_id
+    SELECT m.id, m.campaign_id, m.sent_at, m.settle_at, m.destination, m.error_sub_type, c.name, c.sponsor_id
     FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
     WHERE m.in_doubt_at IS NOT NULL AND {where} ORDER BY m.id LIMIT %(most)s
 ) d JOIN campaigns_job leaf ON leaf.campaign_id = d.campaign_id AND d.id >= leaf.first_message
     AND d.id < leaf.first_message + leaf.size AND leaf.status <> ALL(%(parents)s)
-JOIN vendors_vendor v ON v.id = leaf.vendor_id JOIN campaigns_sponsor s ON s.id = d.sponsor_id
+JOIN vendors_vendor v ON v.id = leaf.vendor_id JOIN vendors_credential l ON l.id = leaf.credential_id
+JOIN campaigns_sponsor s ON s.id = d.sponsor_id
 WHERE {of_vendor} GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC, 3, 1, 2, 4
 """
 WHERE = {
@@ -99,6 +104,7 @@ def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
     if job := params.pop("job"):
         params |= {"job": job.pk, "first": job.first_message, "end": job.end}
     statement = FOUND.format(
+        number=destinations.NUMBER,
         # Of a part that is asked for alone a cause names only what is counted: a verb acts on no other part.
         job="%(job)s::bigint" if job else "coalesce(leaf.parent_id, leaf.id)",
         seen="coalesce(d.error_sub_type, '')" if texts else "NULL",

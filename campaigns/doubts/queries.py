@@ -16,6 +16,7 @@ from campaigns.lifecycle import holding
 from campaigns.models import Campaign, Identity
 from campaigns.routes import whose
 from campaigns.suppression import lists
+from vendors import destinations
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
 
@@ -62,7 +63,9 @@ DUE = f"""
 WITH due AS (
     SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
     WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND {whose.CREDENTIAL} = %(credential)s
-        AND NOT {whose.LOST_MOVE}
+        AND NOT {whose.LOST_MOVE} AND coalesce(m.destination, 0) = (
+            SELECT {destinations.NUMBER} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id
+            WHERE l.id = %(credential)s)
     ORDER BY m.settle_at LIMIT %(most)s FOR UPDATE OF m SKIP LOCKED
 )
 UPDATE campaigns_message m SET settle_at = clock_timestamp() + %(lease)s * interval '1 second'
@@ -74,11 +77,18 @@ RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sen
             AND (coalesce(j.stopped_at, j.paused_at) IS NOT NULL OR m.id >= j.first_message + j.wait_after)),
     c.sponsor_id, c.topic_id, c.transactional
 """
+# What was called elsewhere waits for a person: the vendor is not asked about it where it is now.
+SET_ASIDE = f"""
+UPDATE campaigns_message m SET settle_at = NULL FROM campaigns_campaign c
+WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.id = m.campaign_id AND {whose.IS_ELSEWHERE}
+"""
 REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {lists.HOLDS_ASKED}"
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
-    """Takes doubts that are due; no other process gets them for `lease` seconds."""
+    """Takes doubts that are due, and were called where the credential calls now; no other process gets them for `lease`
+    seconds.
+    """
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
 
@@ -128,19 +138,21 @@ async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Ident
 
 
 # A call for a doubt is checked and counted like any other: generation, limits, pauses, and the ledger before it starts.
-# Vendor and credential are locked, as by a claim: once a pause has committed no call is allowed.
+# And it goes where the first call went, and as the same: only there does an answer say anything of that. Vendor and
+# credential are locked, as by a claim: once a pause, or a change of where they call, has committed no call is allowed.
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.suppressions FROM vendors_vendor v
         JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
-        AND NOT v.paused AND NOT c.paused
+        AND v.destination + c.destination = %(destination)s AND NOT v.paused AND NOT c.paused
         AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
     FOR SHARE OF v, c
 ), ours AS (
-    {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
-        AND m.sent_at = %(sent_at)s AND EXISTS (SELECT FROM gate)
-    {returning}
+    UPDATE campaigns_message m SET {sets}asked_destination = %(destination)s
+    WHERE {may} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
+        AND m.sent_at = %(sent_at)s AND coalesce(m.destination, 0) = %(destination)s AND EXISTS (SELECT FROM gate)
+    RETURNING m.id
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
@@ -148,9 +160,7 @@ WITH {jobs}gate AS (
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
-LOOK_UP = CALL.format(
-    known=guard.KNOWN, jobs="", ours="SELECT m.id FROM campaigns_message m WHERE true", returning="", counted=""
-)
+LOOK_UP = CALL.format(known=guard.KNOWN, jobs="", sets="", may="true", counted="")
 
 # The key may have become too old while we waited for a permit. After a proof that the vendor has nothing the repeat
 # is the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats.
@@ -164,10 +174,10 @@ REPEAT = CALL.format(
     jobs=f"""jobs AS (
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
-    ours=f"""UPDATE campaigns_message m SET
+    sets="""
         sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at - interval '1 microsecond' END,
-        units = nullif(%(units)s, 1)
-    WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
+        units = nullif(%(units)s, 1), """,
+    may=f"""clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
         AND NOT EXISTS (SELECT FROM jobs
@@ -175,7 +185,6 @@ REPEAT = CALL.format(
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
         AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {lists.HOLDS_ASKED})
         AND (%(digest)s::bigint IS NOT NULL OR NOT EXISTS (SELECT FROM campaigns_suppressionkey))""",
-    returning="RETURNING m.id",
     counted=""", counted AS (
     UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
 ), plotted AS (
@@ -224,9 +233,8 @@ async def _call(
     """held: messages whose jobs are locked meanwhile."""
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
-        "limits_version": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
-        "sent_at": doubt.sent_at, "digest": doubt.digest, **doubt.asking,
-        **more,
+        "limits_version": scope.limits_version, "destination": scope.destination, "hold": hold, "id": doubt.id,
+        "resend_no": doubt.resend_no, "sent_at": doubt.sent_at, "digest": doubt.digest, **doubt.asking, **more,
     }  # fmt: skip
     row = await (await holding(connection, statement, params, messages=held)).fetchone()
     assert row is not None

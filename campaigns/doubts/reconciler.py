@@ -1,6 +1,7 @@
 """Step 8, reconcile: settles doubts by a safe repeat with the same key, else a look-up, else an operator; no guess.
 
-Delivery reports may settle them earlier (campaigns.ground_truth.accept). Each adapter declares what it can do.
+Delivery reports may settle them earlier (campaigns.ground_truth.accept). Each adapter declares what it can do. What was
+called elsewhere, or as somebody else, than the credential calls now waits for a person.
 """
 
 import logging
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import uvloop
 from django.conf import settings
+from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -59,6 +61,8 @@ class Case:
 
 def reconcile() -> int:
     """Settles doubts that are due, credential by credential; returns how many it tried."""
+    with connection.cursor() as cursor:
+        cursor.execute(queries.SET_ASIDE)
     now = timezone.now()
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now)
     own = due.filter(campaign__credential=OuterRef("pk"))
@@ -84,7 +88,7 @@ async def _credential(
     adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
     rows = await connect()
     redis = redis_clients.connect_async(settings.REDIS_URL)
-    calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
+    calls = SingleCalls(adapter, login, AsyncThrottle(redis), rows)
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()

@@ -13,6 +13,8 @@ from campaigns import decisions, ground_truth, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Job, Message, Resolution
+from campaigns.routes import whose
+from vendors import destinations
 
 
 def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
@@ -29,7 +31,8 @@ def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> 
     rows = rows.select_related("campaign__sponsor")
     rows = rows.defer("params", "campaign__subject", "campaign__body")
     by = Subquery(leaf.values("vendor__slug")[:1])
-    return rows.annotate(leaf=Subquery(leaf.values("pk")[:1]), goes_by=by).order_by("id")
+    calls_at = Subquery(leaf.values(at=F("vendor__destination") + F("credential__destination"))[:1])
+    return rows.annotate(leaf=Subquery(leaf.values("pk")[:1]), goes_by=by, calls_at=calls_at).order_by("id")
 
 
 def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
@@ -39,7 +42,8 @@ def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
 
 
 def doubt_facts(row: Any) -> dict[str, Any]:
-    """A row of `list_doubts` as pages and --json show it."""
+    """A row of `list_doubts` as pages and --json show it. waits_for: why nobody asks its vendor, if so."""
+    elsewhere = (row.destination or 0) != row.calls_at
     return {
         "message": row.pk,
         "job": row.leaf,
@@ -50,11 +54,13 @@ def doubt_facts(row: Any) -> dict[str, Any]:
         "reference": row.reference,
         "called": row.sent_at,
         "seen": row.error_sub_type,
-        "asked_again": row.settle_at,
+        "asked_again": None if elsewhere else row.settle_at,
+        "waits_for": ELSEWHERE if elsewhere else "",
     }
 
 
 SHOWN = 10  # ids in one sentence
+ELSEWHERE = "called before the vendor's settings or its key changed: only a person can settle it"
 
 
 class CannotResolve(Exception):
@@ -76,7 +82,8 @@ class Resolved:
 
 @transaction.atomic
 def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
-    """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again.
+    """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again. same: their
+    vendor is called in the account that was called, whatever its settings say, so it may settle them.
 
     A message that is sent again gets a new reference; for that its job must be LOGGED. A job that was stopped half-way
     is not started: its messages wait for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
@@ -91,6 +98,10 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
         _all_logged(set(jobs.values()))
     with connection.cursor() as cursor:
         cursor.execute(KEEP, {"ids": ids, "decision": decision, "reason": reason, "by": by[:150]})
+    if decision == Resolution.Decision.SAME:
+        with connection.cursor() as cursor:
+            cursor.execute(CALLED_WHERE_IT_IS_NOW, {"ids": ids})
+        return Resolved(len(ids))
     _settle(ids, decision, reason, by)
     return _count(jobs, decision)
 
@@ -130,8 +141,18 @@ def versions(job_ids: Iterable[int]) -> Counter[int]:
 
 def ask_again(message_ids: Iterable[int]) -> int:
     """Lets the next reconciliation ask the vendor about these; returns how many of them are in doubt. Asking twice does
-    no harm: if two look-ups prove the same, one repeats the call."""
-    return Message.objects.filter(pk__in=list(message_ids), in_doubt_at__isnull=False).update(settle_at=Now())
+    no harm: if two look-ups prove the same, one repeats the call. What was called elsewhere is not asked about."""
+    ids = set(message_ids)
+    here = ids - whose.called_elsewhere(ids)
+    return Message.objects.filter(pk__in=here, in_doubt_at__isnull=False).update(settle_at=Now())
+
+
+CALLED_WHERE_IT_IS_NOW = f"""
+UPDATE campaigns_message m SET settle_at = clock_timestamp(), asked_destination = NULL, destination = (
+    SELECT {destinations.NUMBER} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id
+    WHERE l.id = {whose.CREDENTIAL})
+FROM campaigns_campaign c WHERE m.id = ANY(%(ids)s) AND m.in_doubt_at IS NOT NULL AND c.id = m.campaign_id
+"""
 
 
 def _leaves(ids: Sequence[int]) -> dict[int, int]:
@@ -204,6 +225,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
             error_sub_type=None,
             put_off_at=None,
             call_after=None,
+            asked_destination=None,
         )
 
 

@@ -14,6 +14,7 @@ from campaigns import lifecycle
 from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, sql_list
 from campaigns.models import Job, Store
+from vendors import destinations
 
 # What is in flight by the rows is put in doubt when its sender is found to be lost.
 NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages)
@@ -30,7 +31,8 @@ WITH picked AS ({picked}), doubted AS (
         in_doubt_at = clock_timestamp(), delivered_at = NULL,
         settle_at = CASE WHEN NOT (SELECT c.routed FROM campaigns_campaign c WHERE c.id = m.campaign_id)
             THEN clock_timestamp() END, error_code = NULL,
-        error_sub_type = 'may have been called before the store was taken over'
+        error_sub_type = 'may have been called before the store was taken over',
+        destination = {destination}, asked_destination = NULL
     FROM picked WHERE m.id = picked.id
     RETURNING m.id, m.campaign_id, picked.error
 ), counted AS (
@@ -51,16 +53,19 @@ SELECT count(*) FROM doubted
 # A stream claims the first waiting messages from its position on, at most up to where it asked again (`upto`). It may
 # skip those that its vendor has put off.
 GRANTED = DOUBT.format(
+    destination="%(destination)s",
     picked=f"""
     SELECT m.id, m.error_code AS error FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
     WHERE m.id >= %(first)s AND m.id < %(end)s AND c.created_at <= %(at)s + interval '2 seconds'
         AND ({NEVER_CALLED} OR {AGAIN})
     ORDER BY m.id LIMIT greatest(%(units)s, %(upto)s - %(first)s) + (
         SELECT count(*) FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s AND m.dequeued_at IS NULL
-            AND m.put_off_at IS NOT NULL)"""
+            AND m.put_off_at IS NOT NULL)""",
 )
 # Of a parent what is not cut; a part that was stopped has lost no call since then.
 WHOLE = DOUBT.format(
+    destination=f"""(SELECT {destinations.NUMBER} FROM campaigns_campaign c JOIN vendors_credential l
+            ON l.id = c.credential_id JOIN vendors_vendor v ON v.id = l.vendor_id WHERE c.id = m.campaign_id)""",
     picked=f"""
     SELECT DISTINCT m.id, m.error_code AS error FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
     JOIN campaigns_message m ON m.campaign_id = j.campaign_id AND m.id < j.first_message + j.size
@@ -70,7 +75,7 @@ WHOLE = DOUBT.format(
             WHERE e.route_id = c.route_id AND l.vendor_id = %(vendor)s))
         AND j.finished_at IS NULL AND j.stopped_at IS NULL AND NOT j.id = ANY(%(without)s)
         AND coalesce(c.send_at <= clock_timestamp(), true)
-        AND c.created_at <= coalesce(%(noticed)s, clock_timestamp()) AND {NEVER_CALLED}"""
+        AND c.created_at <= coalesce(%(noticed)s, clock_timestamp()) AND {NEVER_CALLED}""",
 )
 
 
@@ -80,9 +85,13 @@ def hold() -> None:
     list(Store.objects.select_for_update())
 
 
-def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime) -> int:
-    """Puts in doubt the messages that a grant unknown to the rows may have let call; returns how many."""
-    return _doubt(GRANTED, {"first": first, "upto": upto, "end": end, "units": units, "at": at})
+def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime, destination: int | None = None) -> int:
+    """Puts in doubt the messages that a grant unknown to the rows may have let call; returns how many.
+
+    destination: where they were called then, which the rows may have lost.
+    """
+    params = {"first": first, "upto": upto, "end": end, "units": units, "at": at, "destination": destination}
+    return _doubt(GRANTED, params)
 
 
 def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: list[int]) -> int:

@@ -135,7 +135,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
         unknown = _unknown(vendor, trail, begin)
         for grant in unknown:
             _enter(vendor, grant)
-        parts = sorted(part for grant in unknown for part in _parts(grant))
+        parts = sorted((part for grant in unknown for part in _parts(grant)), key=lambda part: part[:5])
         doubted = sum(_doubt(part, following) for part, following in pairwise([*parts, None]) if part)
         return Loss(vendor.slug, True, sum(grant.units for grant in unknown), doubted)
     at = begin or timezone.now()
@@ -174,7 +174,13 @@ def _enter(vendor: Vendor, grant: Granted) -> None:
     """Writes the grant's units into the ledger."""
     at = datetime.fromtimestamp(grant.at, UTC)
     columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
-    Usage.objects.create(vendor=vendor, credential_id=int(grant.note.split()[0]), **columns)
+    Usage.objects.create(vendor=vendor, credential_id=_caller(grant)[0], **columns)
+
+
+def _caller(grant: Granted) -> tuple[int, int | None]:
+    """The credential, and where it called; None: noted by a version that did not say."""
+    credential, _, destination = grant.note.split()[0].partition("@")
+    return int(credential), int(destination) if destination else None
 
 
 class _Part(NamedTuple):
@@ -185,17 +191,18 @@ class _Part(NamedTuple):
     at: float
     first: int
     units: int
+    destination: int | None
 
 
 def _parts(grant: Granted) -> Iterator[_Part]:
     """One for each job that it was for. Its note has of each the first message, the end, and the units wanted."""
-    credential, *rest = map(int, grant.note.split())
+    (credential, destination), rest = _caller(grant), [*map(int, grant.note.split()[1:])]
     if len(rest) == 2:  # of a version that claimed for one job at a time
         rest.append(grant.given)
     jobs = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
     for (first, end, _), share in zip(jobs, share_out(grant.given, [want for *_, want in jobs]), strict=True):
         if share:
-            yield _Part(credential, end, grant.at, first, min(share, grant.units))
+            yield _Part(credential, end, grant.at, first, min(share, grant.units), destination)
 
 
 def _doubt(part: _Part, following: _Part | None) -> int:
@@ -204,7 +211,7 @@ def _doubt(part: _Part, following: _Part | None) -> int:
     if following is not None and (following.credential, following.end) == (part.credential, part.end):
         upto = max(upto, following.first)
     at = datetime.fromtimestamp(part.at, UTC)
-    return failover_queries.doubt_granted(part.first, upto, part.end, part.units, at)
+    return failover_queries.doubt_granted(part.first, upto, part.end, part.units, at, part.destination)
 
 
 def facts(loss: Loss) -> dict[str, Any]:

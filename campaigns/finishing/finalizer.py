@@ -107,11 +107,12 @@ def _one(cursor: Any, statement: str, params: dict[str, int]) -> Any:
 
 DOUBT = """
 WITH lost AS (
-    SELECT u.id, u.units, c.at FROM campaigns_claim c, unnest(c.messages, c.units) AS u(id, units)
+    SELECT u.id, u.units, c.at, c.destination FROM campaigns_claim c, unnest(c.messages, c.units) AS u(id, units)
     WHERE c.job_id = %(job)s AND c.fence = %(fence)s
 ), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = l.at, sent_at = l.at, in_doubt_at = clock_timestamp(),
-        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call', units = nullif(l.units, 1)
+        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call', units = nullif(l.units, 1),
+        destination = l.destination, asked_destination = NULL
     FROM lost l WHERE m.id = ANY(ARRAY[l.id]) AND m.dequeued_at IS NULL
     RETURNING coalesce(l.units, 1) AS units
 )

@@ -86,6 +86,7 @@ class Message(models.Model):
     the deadline passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why.
     put_off_at: when the vendor first put this message off; call_after: no call before then. report: the last delivery
     report; report_at: when that happened by the vendor's clock; report_no: of which sending; report_note: its text.
+    destination, asked_destination: as vendors/destinations.py numbers them; empty: 0.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -113,6 +114,10 @@ class Message(models.Model):
     report_no = models.PositiveSmallIntegerField(null=True)
     report_note = models.CharField(max_length=255, null=True)
     units = models.IntegerField(null=True, help_text="What its last call cost; empty: one")
+    destination = models.PositiveBigIntegerField(null=True, editable=False, help_text="In doubt: where it was called.")
+    asked_destination = models.PositiveBigIntegerField(
+        null=True, editable=False, help_text="In doubt: where the vendor was asked about it, or called again, last."
+    )
 
     objects = OfSponsors.as_manager()
 
@@ -142,6 +147,7 @@ class Claim(models.Model):
 
     A message without an end that is in a claim under its job's fence is in flight; if the sender is lost, it is in
     doubt. fence: of the sender; at: from when on calls were allowed; units: the cost of each call, empty: one each.
+    destination: where and as whom they are called (vendors/destinations.py); empty: 0.
     """
 
     SPONSOR = "job__sponsor"
@@ -150,6 +156,7 @@ class Claim(models.Model):
     at = models.DateTimeField()
     messages = ArrayField(models.BigIntegerField())
     units = ArrayField(models.PositiveIntegerField(), null=True)
+    destination = models.PositiveBigIntegerField(null=True, editable=False)
 
     objects = OfSponsors.as_manager()
 

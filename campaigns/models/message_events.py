@@ -128,6 +128,7 @@ class VendorMessageId(models.Model):
 
     Only of vendors whose reports name nothing else (`Vendor.reports_by_id`): an index on the messages themselves would
     cost every message of every vendor another write. message, uuid, resend_no: of the message's reference.
+    destination: where it was called (vendors/destinations.py); empty: 0.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -136,6 +137,7 @@ class VendorMessageId(models.Model):
     uuid = models.UUIDField()
     resend_no = models.PositiveSmallIntegerField()
     at = models.DateTimeField(db_default=Now())
+    destination = models.PositiveBigIntegerField(null=True)
 
     class Meta:
         indexes = [Index(fields=["vendor", "name"], name="vendor_message_id")]
@@ -149,6 +151,7 @@ class WaitingReport(models.Model):
 
     said: what `vendors.adapters.reports.Reported` holds beside the id; kind: its kind, of which one waits.
     look_at: when to look whether its letter is known. credentials: those whose letters it may name; empty: all.
+    destinations: {id of a credential of the vendor: where it called when the report came}.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -157,6 +160,7 @@ class WaitingReport(models.Model):
     said = models.JSONField()
     source = models.CharField(max_length=100)
     credentials = ArrayField(models.BigIntegerField(), db_default=[])
+    destinations = models.JSONField(null=True)
     at = models.DateTimeField(db_default=Now())
     look_at = models.DateTimeField(db_default=Now())
 

@@ -36,6 +36,8 @@ class DispatchRun(models.Model):
 class Resolution(models.Model):
     """Who settled a message in doubt, as what, and why. Never changed, never deleted.
 
+    SAME settles nothing by itself: where its vendor is called now is the account that was called, so it may be asked.
+
     resend_no: the message's then, so of which sending it is; None: it was not kept then.
     """
 
@@ -43,6 +45,7 @@ class Resolution(models.Model):
         SENT = "sent"
         FAILED = "failed"
         RESEND = "resend", "send again"
+        SAME = "same", "the same account"
 
     SPONSOR = "message__campaign__sponsor"
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)

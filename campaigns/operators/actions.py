@@ -213,6 +213,8 @@ def settle(
         history.record(Actor(by, user_id), Message, settled, reason)
         if resolved.ready:
             _send_on(resolved.ready)
+        if decision == Resolution.Decision.SAME:
+            transaction.on_commit(reconcile_soon)
     return resolved
 
 
@@ -228,6 +230,8 @@ def _settle(job_id: int, decision: str, by: Actor, reason: str, seen: int | None
     answer = resolve.resolve_job(job_id, decision, reason, by.name, seen)
     if answer.ready:
         _send_on(answer.ready)
+    if decision == Resolution.Decision.SAME:
+        transaction.on_commit(reconcile_soon)
     return _recorded(answer, by, reason)
 
 

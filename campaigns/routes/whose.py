@@ -3,6 +3,7 @@
 It is its campaign's credential, or, where the campaign has a route, its job's.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,7 @@ from django.db import connection
 from django.db.models import Sum
 
 from campaigns.models import RouteMove
+from vendors import destinations
 
 # Of a message m and its campaign c, in SQL. What is not cut yet is its parent's.
 CREDENTIAL = """(CASE WHEN NOT c.routed THEN c.credential_id ELSE (
@@ -20,11 +22,45 @@ CREDENTIAL = """(CASE WHEN NOT c.routed THEN c.credential_id ELSE (
 ) END)"""
 # After a takeover of the store the rows may not know of a move: no vendor's look-up proves anything then.
 LOST_MOVE = "(c.routed AND m.error_sub_type = 'may have been called before the store was taken over')"
+# Where and as whom a message in doubt was called is not where its credential l of vendor v calls now: what is asked
+# there proves nothing of it.
+ELSEWHERE = f"(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> {destinations.NUMBER})"
+IS_ELSEWHERE = f"""(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> (
+    SELECT {destinations.NUMBER} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id
+    WHERE l.id = {CREDENTIAL}))"""
 VENDORS = f"""
 SELECT m.id, v.id, v.slug FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
 JOIN vendors_credential l ON l.id = {CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
 WHERE m.id = ANY(%(messages)s)
 """
+
+
+CALLED_HERE = f"""
+SELECT count(*) FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+JOIN vendors_credential l ON l.id = {CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
+WHERE m.in_doubt_at IS NOT NULL AND v.id = %(vendor)s AND l.id = coalesce(%(credential)s, l.id) AND NOT {ELSEWHERE}
+"""
+FOUND_ELSEWHERE = f"""
+SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+WHERE m.id = ANY(%(messages)s) AND {IS_ELSEWHERE}
+"""
+
+
+def count_called_here(sender: Any, vendor: int, credential: int | None, **_: Any) -> int:
+    """Count the doubts that only a person could settle once the vendor, or this credential, is called elsewhere.
+
+    A receiver of vendors.destinations.open_doubts.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(CALLED_HERE, {"vendor": vendor, "credential": credential})
+        return int(cursor.fetchone()[0])
+
+
+def called_elsewhere(message_ids: Iterable[int]) -> set[int]:
+    """Return those of the messages that are in doubt and were called elsewhere than their credential calls now."""
+    with connection.cursor() as cursor:
+        cursor.execute(FOUND_ELSEWHERE, {"messages": list(message_ids)})
+        return {message for (message,) in cursor.fetchall()}
 
 
 def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:

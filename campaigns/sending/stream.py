@@ -43,6 +43,7 @@ from vendors.outcomes import InDoubt, NotSent
 log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
+MOVED = "its vendor is called elsewhere, or as somebody else, by now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,8 @@ class Stream:
         seen = self._context
         if seen.paused is not None:
             return StreamEnd(reason=seen.paused, paused=True)
+        if seen.scope.destination != self._job.destination:  # its adapter calls where the vendor was before
+            return StreamEnd(reason=MOVED)
         if seen.closed_for > PATIENCE:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
         if seen.closed_for and seen.given_up:
@@ -248,6 +251,7 @@ class Stream:
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
+            job.destination,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         if isinstance(answer, Permitted):

@@ -310,6 +310,12 @@ def leave_a_doubt_to_nobody() -> str:
     return f"message {job.first_message} of campaign {job.campaign_id}"
 
 
+def ask_elsewhere() -> str:
+    job = logged(1, [in_doubt()])
+    Message.objects.filter(pk=job.first_message).update(destination=1, asked_destination=2)
+    return f"message {job.first_message} of job {job.pk}"
+
+
 def moved(at: datetime) -> Job:
     """A child with an accepted message, of a campaign that went to its vendor at that time."""
     login, other = factories.credential(), factories.credential()
@@ -345,6 +351,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "each time that a person sent again has a reference of its own": decide_without_a_new_reference,
     "no reference has changed but by a decision to send again": change_a_reference,
     "no two messages have one letter of the vendor": share_a_letter,
+    "what is in doubt is asked about, and called again, only where and as whom it was called": ask_elsewhere,
     "the rows are in the PostgreSQL that wrote them (else: recover_store)": take_the_store_over,
     "no message was called before it went to another vendor": move_what_was_called,
     "each campaign has as many messages as recipients": lose_a_recipient,

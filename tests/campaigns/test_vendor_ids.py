@@ -263,3 +263,42 @@ def test_how_a_vendor_reports_follows_its_settings_whoever_changes_them() -> Non
     vendor.save()
     vendor.refresh_from_db()
     assert not vendor.reports_by_id
+
+
+def moves(job: Job) -> None:
+    """The vendor is called at another server from now on, which gives ids of its own."""
+    Vendor.objects.filter(pk=job.vendor_id).update(settings=BY_ID | {"url": "http://127.0.0.1:10/letters"})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_id_names_no_letter_that_was_called_where_the_vendor_was_before() -> None:
+    """The other server has given the same id to a letter of somebody else, perhaps."""
+    job = sending(1)
+    answer(job, [Accepted("SM1")])
+    moves(job)
+    report(job, ("SM1", "bounced"))
+    assert stored(job) == [None] and not MessageEvent.objects.exists()
+    assert take_later() == 0, "nor later"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_report_that_waits_is_of_where_the_vendor_was_called_when_it_came() -> None:
+    job = sending(2)
+    report(job, ("SM1", "bounced"))
+    moves(job)
+    report(job, ("SM2", "bounced"))
+    answer(job, [Accepted("SM1"), Accepted("SM2")])
+    assert take_later() == 1 and stored(job) == ["bounced", None], "both were called before the move"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_report_with_our_reference_counts_wherever_the_vendor_is_called_now() -> None:
+    """Nobody else knows the reference."""
+    job = sending(1)
+    answer(job, [InDoubt("cut")])
+    moves(job)
+    [row] = messages(job)
+    delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", NOON, "SM1")], "sms")
+    assert stored(job) == ["delivered"] and messages(job)[0].in_doubt_at is None
+    report(job, ("SM1", "bounced"))
+    assert stored(job) == ["delivered"], "the id was learned of a call made elsewhere"

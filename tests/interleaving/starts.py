@@ -36,8 +36,9 @@ class State:
     """One start. By their ids: called: the message whose answer is still to come; waits: the first that was never
     claimed; doubt: the one in doubt. open_claim: of that call.
 
-    letters: what the vendor has been called for. references: as they were at the start. reported: acceptances that a
-    verb has reported.
+    letters: what the vendor has been called for, wherever; places: by number, where it was called for those that were
+    not called where all began (vendors/destinations.py). references: as they were at the start. reported: acceptances
+    that a verb has reported.
     """
 
     vendor_id: int
@@ -52,6 +53,7 @@ class State:
     doubt: int = 0
     open_claim: Any = None
     letters: list[BookEntry] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
     references: dict[int, tuple[str, int]] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
 
@@ -69,17 +71,24 @@ class State:
         uuid, resend_no = self.references[message_id]
         return f"{uuid}-{resend_no}"
 
-    def call(self, reference: str, verdict: Any = "accepted") -> str:
-        """The vendor is called now; its id of the letter. It gives a letter that it has taken no second number."""
-        known = self.has(reference)
+    def call(self, reference: str, verdict: Any = "accepted", place: int = 0) -> str:
+        """The vendor is called now; its id of the letter. A letter that it has taken there gets no second number."""
+        known = self.has_at(place, reference)
         seq = len(self.letters) + 1
         if known and verdict == "accepted":
             verdict = "repeat"
         id = known or f"w-{seq}"
+        if place:
+            self.places[seq] = place
         self.letters.append(
             BookEntry(seq, seq, timezone.now().timestamp(), reference, reference, "", verdict, None, "", id)
         )
         return id
+
+    def has_at(self, place: int, reference: str) -> str | None:
+        """The same, of what it accepted there."""
+        here = [one for one in self.letters if self.places.get(one.seq, 0) == place]
+        return next((one.id for one in here if one.reference == reference and one.verdict == "accepted"), None)
 
     def has(self, reference: str) -> str | None:
         """The vendor's id of the letter that it accepted under this reference."""
@@ -105,7 +114,7 @@ class Snapshots:
         else:
             steps = (f"INSERT INTO {table} SELECT * FROM starts.{name}_{fate}_{table}" for table in TABLES)
             self._run("BEGIN", *self._deletes(), *steps, "COMMIT")
-        return replace(known, letters=list(known.letters), reported=set(known.reported))
+        return replace(known, letters=list(known.letters), places={}, reported=set(known.reported))
 
     def drop(self) -> None:
         self._empty()

@@ -13,7 +13,7 @@ from campaigns.claiming import claims, contexts, leases
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
-from campaigns.models import Campaign, Job, Route, RouteEntry, Session
+from campaigns.models import Campaign, Claim, Job, Route, RouteEntry, Session
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
 from campaigns.routes import moving
@@ -102,8 +102,10 @@ def claim_all(state: State, lease: claims.Lease, thread: Any, cursor: int = 0) -
     job = Job.objects.get(pk=lease.job_id)
     begin = max(cursor, job.first_message)
     claimed: claims.Claimed = thread.run(lambda rows: calling.claim(rows, job, lease, most=10, cursor=begin))
-    for message in claimed.messages:
-        state.call(message.reference)
+    if claimed.claim:
+        place = Claim.objects.values_list("destination", flat=True).get(pk=claimed.claim.id) or 0
+        for message in claimed.messages:
+            state.call(message.reference, place=place)
     return claimed
 
 
@@ -275,6 +277,19 @@ def limit(state: State, thread: VerbThread) -> Any:
     return RateLimit.objects.create(vendor_id=state.vendor_id, units=10_000, seconds=seconds).pk
 
 
+@verb("assigning sending sent drained " + ENDED)
+def settings_change(state: State, thread: VerbThread) -> Any:
+    """While doubts are open, and calls: the vendor is called elsewhere from now on."""
+    settings = {"url": f"http://127.0.0.1:{1 if thread.name == 'halted' else 2}/letters"}
+    return Vendor.objects.filter(pk=state.vendor_id).update(settings=settings)
+
+
+@verb("assigning sending sent drained " + ENDED)
+def key_changes(state: State, thread: VerbThread) -> Any:
+    """It may be that of another account."""
+    return Credential.objects.filter(pk=state.credential_id).update(secret={"X-Account": thread.name})
+
+
 @verb("ready queued assigning dispatched enqueued sending sent proved halfway finished stopped")
 def reroute(state: State, thread: VerbThread) -> Any:
     """Its credential takes no work for a while, and the campaign has a route with another one."""
@@ -342,7 +357,7 @@ async def _repeat(state: State, rows: Any) -> Any:
     due = await queries.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
         if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=queries.FOR_EVER, closes=None):
-            await _take(state, rows, doubt)
+            await _take(state, rows, doubt, scope.destination)
     return due
 
 
@@ -358,14 +373,15 @@ async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
         return None
     due = await queries.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await queries.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
+        asked = await queries.look_up(rows, scope, doubt, 1.0)
+        if asked and not state.has_at(scope.destination, doubt.reference):
             await queries.disprove(rows, doubt)
             if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
-                await _take(state, rows, doubt)
+                await _take(state, rows, doubt, scope.destination)
     return due
 
 
-async def _take(state: State, rows: Any, doubt: queries.Doubt) -> None:
-    id = state.call(doubt.reference)
+async def _take(state: State, rows: Any, doubt: queries.Doubt, place: int) -> None:
+    id = state.call(doubt.reference, place=place)
     await ground_truth.accept(rows, [(doubt.id, id, doubt.resend_no)])
     state.reported.add(doubt.id)

@@ -31,6 +31,7 @@ class Scope:
     """What a grant is asked for: vendor, credential, the vendor's generation, and the limits in force.
 
     limits_version: the number of edits of the limits, for callers that must know whether these are still in force.
+    destination: where and as whom the credential's calls are made (vendors/destinations.py).
     """
 
     vendor_id: int
@@ -39,6 +40,7 @@ class Scope:
     vendor_limits: tuple[Limit, ...] = ()
     credential_limits: tuple[Limit, ...] = ()
     limits_version: int = 0
+    destination: int = 0
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -20,7 +20,7 @@ from vendors.adapters.http_client import Client, Response
 from vendors.described import reading
 from vendors.described.adapter import Described
 from vendors.described.secrets import hidden
-from vendors.management import arguments
+from vendors.management import arguments, moving
 from vendors.management import facts as history
 from vendors.management.facts import vendor_facts
 from vendors.management.output import tell
@@ -44,6 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--secret-file", metavar="FILE", help="the secret for the test letter, as credential set takes it"
     )
+    moving.add_arguments(parser)
     parser.add_argument("--subject", default="A test")
     parser.add_argument("--body", default="This is a test.")
     parser.add_argument("--html", action="store_true", help="the body is HTML")
@@ -51,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--from", dest="sender", metavar="ADDRESS", help="of the test e-mail")
 
 
-def describe(out: OutputWrapper, options: Mapping[str, Any]) -> None:
+def describe(out: OutputWrapper, err: OutputWrapper, options: Mapping[str, Any]) -> None:
     """Raises CommandError, with every mistake of the file on a line of its own."""
     if not options["file"]:
         _show(out, options)
@@ -65,7 +66,7 @@ def describe(out: OutputWrapper, options: Mapping[str, Any]) -> None:
     if options["trial"]:
         _try(out, source, options)
     elif options["vendor"]:
-        _give(out, source, options)
+        _give(out, err, source, options)
     else:
         tell(out, _summary(found), _facts(found), options["json"])
 
@@ -111,7 +112,7 @@ def _show(out: OutputWrapper, options: Mapping[str, Any]) -> None:
     out.write(row.settings["description"], ending="")
 
 
-def _give(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
+def _give(out: OutputWrapper, err: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
     row = arguments.vendor(options["vendor"])
     if row.adapter != "described":
         raise CommandError(f"{row.slug} has the adapter {row.adapter}; a description is for vendors with described")
@@ -119,8 +120,10 @@ def _give(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
     wanted = arguments.settings("described", {**row.settings, **typed, "description": source})
     same = wanted == row.settings
     row.settings = wanted
+    moving.agree_on_vendor(err, row, options)
     with history.kept(row, vendor_facts):
-        forgotten = configuration.save_vendor(row, ["settings"], records.Actor(history.person()))
+        by = records.Actor(history.person())
+        forgotten = configuration.save_vendor(row, ["settings"], by, options["same_account"])
     said = [f"{row.slug}: {'already so' if same else 'changed; jobs that are taken from now on are sent by it'}"]
     said += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
     row.refresh_from_db()

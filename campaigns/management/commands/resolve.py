@@ -22,8 +22,8 @@ from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 
-CAUSES = ("messages", "vendor", "sponsor", "campaign", "key")
-COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen")
+CAUSES = ("messages", "elsewhere", "vendor", "sponsor", "campaign", "key")
+COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen", "waits_for")
 
 
 class Command(BaseCommand):
@@ -40,7 +40,8 @@ class Command(BaseCommand):
             "--as",
             dest="decision",
             choices=Resolution.Decision.values,
-            help="sent: the vendor has it; failed: it has not, given up; resend: call again",
+            help="sent: the vendor has it; failed: it has not, given up; resend: call again; same: it was called "
+            "in the account that is called now, so the vendor may be asked",
         )
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
         parser.add_argument("--causes", action="store_true", help="with --list: how many have which cause")
@@ -63,8 +64,8 @@ class Command(BaseCommand):
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
         if not decided or [named, jobs is not None, bool(options["cause"])].count(True) != 1:
             usage = (
-                "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., --cause KEY, or --job, "
-                "--vendor ..."
+                "say --list, or --as sent|failed|resend|same --reason TEXT and which: MESSAGE ..., --cause KEY, or "
+                "--job, --vendor ..."
             )
             raise CommandError(usage, returncode=2)
         if options["cause"]:
@@ -138,7 +139,7 @@ class Command(BaseCommand):
 
 
 def _cause_facts(cause: Cause) -> dict[str, Any]:
-    names = ("messages", "vendor", "sponsor", "campaign", "asked_again", "key")
+    names = ("messages", "elsewhere", "vendor", "sponsor", "campaign", "asked_again", "key")
     return {name: getattr(cause, name) for name in names}
 
 

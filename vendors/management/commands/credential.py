@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from vendors import configuration
-from vendors.management import arguments, facts
+from vendors import configuration, history
+from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Credential
@@ -40,6 +40,7 @@ class Command(BaseCommand):
             one = verbs.choices[verb]
             one.add_argument("--set", nargs="+", action="extend", default=[], metavar="HEADER=VALUE", dest="secret")
             one.add_argument("--secret-file", metavar="JSON", help="an object of texts; keeps it off the command line")
+        moving.add_arguments(verbs.choices["set"])
         verbs.choices["add"].add_argument("--exclusive", action="store_true", help="one campaign at a time")
         verbs.choices["pause"].add_argument("--reason", default="paused by hand")
         for one in verbs.choices.values():
@@ -70,8 +71,10 @@ class Command(BaseCommand):
         if not options["secret"] and not options["secret_file"]:
             raise CommandError("give the new secret with --set or --secret-file")
         secret = arguments.secret(of, options["secret"], options["secret_file"])
+        moving.agree_on_secret(self.stderr, row, options)
         with transaction.atomic():
-            configuration.save_secret(row, secret)
+            by = history.Actor(arguments.person())
+            configuration.save_secret(row, secret, by, options["same_account"])
             waited = Credential.objects.filter(pk=row.pk, paused=True, paused_reason__startswith=arguments.NO_SECRET)
             resumed = waited.update(paused=False, paused_reason="")
             facts.changed(row, "secret replaced; resumed" if resumed else "secret replaced")

@@ -12,7 +12,7 @@ from django.db.models import ProtectedError
 
 from vendors import adapters, configuration, health, report_counts, restarts
 from vendors import history as records
-from vendors.management import arguments, describing, pricing, receipts
+from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -54,6 +54,7 @@ class Command(BaseCommand):
         change.add_argument("slug")
         change.add_argument("values", nargs="*", metavar="KEY=VALUE")
         _own(change)
+        moving.add_arguments(change)
         limit = verbs.add_parser("limit", help="replace its limits, in force at once; 0/60 pauses; none: show them")
         limit.add_argument("slug")
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
@@ -129,9 +130,11 @@ class Command(BaseCommand):
         for name in changed:
             setattr(row, name, wanted[name])
         arguments.check(row)
+        moving.agree_on_vendor(self.stderr, row, options)
         with history.kept(row, vendor_facts):
             # Only these columns: senders write others. A changed night reaches beat.
-            forgotten = configuration.save_vendor(row, changed, records.Actor(history.person()))
+            by = records.Actor(history.person())
+            forgotten = configuration.save_vendor(row, changed, by, options["same_account"])
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
         summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
         self._tell(row, "\n".join(summary), options)
@@ -197,7 +200,7 @@ class Command(BaseCommand):
         receipts.receipts(self.stdout, slug, options)
 
     def do_describe(self, **options: Any) -> None:
-        describing.describe(self.stdout, options)
+        describing.describe(self.stdout, self.stderr, options)
 
     def do_price(self, slug: str, **options: Any) -> None:
         pricing.price(self.stdout, slug, options)
