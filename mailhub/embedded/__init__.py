@@ -5,6 +5,6 @@ and outlive the process that started them. They are the same programs as in prod
 """
 
 from mailhub.embedded.data_dir import EmbeddedError, Home
-from mailhub.embedded.servers import State, ensure, reset, status, stop
+from mailhub.embedded.servers import State, ensure, rebuild_redis, reset, status, stop
 
-__all__ = ["EmbeddedError", "Home", "State", "ensure", "reset", "status", "stop"]
+__all__ = ["EmbeddedError", "Home", "State", "ensure", "rebuild_redis", "reset", "status", "stop"]

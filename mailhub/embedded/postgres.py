@@ -31,6 +31,7 @@ class Postgres:
     title = "PostgreSQL"
     variable = "DATABASE_URL"
     fast_stop = signal.SIGINT
+    way_out = ""
 
     def __init__(self, home: Home) -> None:
         self.home = home

@@ -5,9 +5,11 @@ import socket
 from pathlib import Path
 from urllib.parse import quote
 
+from mailhub.embedded import redis_data
 from mailhub.embedded.binaries import redis_program
 from mailhub.embedded.data_dir import Home
 from mailhub.embedded.process import demoted
+from mailhub.embedded.redis_data import RedisVersion
 
 ANSWER_SECONDS = 10
 DATABASES = 64  # each test process uses one
@@ -20,6 +22,7 @@ class Redis:
     title = "Redis"
     variable = "REDIS_URL"
     fast_stop = signal.SIGTERM
+    way_out = "; `manage.py services rebuild-redis` puts its data aside, begins with an empty Redis and keeps all mail"
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -44,13 +47,14 @@ class Redis:
         return self.home.sockets() / "redis.sock"
 
     def prepare(self, durable: bool) -> None:
-        """Create the data folder; remove a socket that a crash left."""
+        """Create the data folder, note which program opens it, and remove a socket that a crash left."""
         self.home.folder("redis")
         self.socket().unlink(missing_ok=True)
+        redis_data.set_mark(self.data, self._program()[1])
 
     def command(self, durable: bool) -> list[str]:
         """The server's command line; durable=False, for tests: a restart loses everything."""
-        server = redis_program()
+        server, _ = self._program()
         options = {
             "port": "0",
             "unixsocket": str(self.socket()),
@@ -63,3 +67,6 @@ class Redis:
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         return [*demoted(self.home.path, server), str(server), *arguments]
+
+    def _program(self) -> tuple[Path, RedisVersion]:
+        return redis_program(self.data if self.data.exists() else None)

@@ -4,7 +4,9 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+from mailhub.embedded import redis_data
 from mailhub.embedded.data_dir import EmbeddedError, Home
 from mailhub.embedded.postgres import Postgres
 from mailhub.embedded.process import Daemon
@@ -77,8 +79,25 @@ def reset(home: Home | None = None) -> None:
         return
     with home.lock():
         for engine in _engines(home):
-            shutil.rmtree(engine.data, ignore_errors=True)
+            for data in (engine.data, *redis_data.asides(engine.data)):
+                shutil.rmtree(data, ignore_errors=True)
         shutil.rmtree(home.sockets(), ignore_errors=True)
+
+
+def rebuild_redis(home: Home | None = None) -> Path | None:
+    """Put the data of the home's Redis aside and start with an empty one; returns where the old data is, if any was.
+
+    PostgreSQL, in which all mail is, is left alone. Raises EmbeddedError if REDIS_URL names another Redis.
+    """
+    home = home or Home()
+    if os.environ.get(Redis.variable):
+        raise EmbeddedError(f"{Redis.title} is given by {Redis.variable}: it is not ours to empty")
+    redis = Redis(home)
+    with home.lock():
+        Daemon(redis.name, home.path).stop(redis.fast_stop)
+        aside = redis_data.put_aside(redis.data)
+        _bring_up(redis, durable=True)
+    return aside
 
 
 def _engines(home: Home) -> tuple[Engine, ...]:
@@ -94,7 +113,9 @@ def _bring_up(engine: Engine, durable: bool) -> None:
         waited = time.monotonic() - began
         if not daemon.alive():
             if started:
-                raise EmbeddedError(f"{engine.title} ended at once. The end of {daemon.log}:\n{daemon.log_tail()}")
+                raise EmbeddedError(
+                    f"{engine.title} ended at once{engine.way_out}. The end of {daemon.log}:\n{daemon.log_tail()}"
+                )
             command = engine.command(durable)  # first: it may give the home to another user
             home.make_sockets()
             engine.prepare(durable)

@@ -65,7 +65,7 @@ def forgetful_redis() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="mailhub-") as folder:
         path = Path(folder, "sock")
         options = ["--port", "0", "--save", "", "--unixsocket", str(path), "--maxmemory-policy", "allkeys-lru"]
-        server = subprocess.Popen([redis_program(), *options], cwd=folder, stdout=subprocess.DEVNULL)
+        server = subprocess.Popen([redis_program()[0], *options], cwd=folder, stdout=subprocess.DEVNULL)
         try:
             with redis.Redis(unix_socket_path=str(path)) as client:
                 wait_until(lambda: answers(client) or server.poll() is not None, "Redis answers or has ended")

@@ -17,8 +17,9 @@ from django.core.management import CommandError, call_command
 from kombu import Connection
 
 from mailhub import embedded
-from mailhub.embedded import binaries, servers
+from mailhub.embedded import binaries, redis_data, servers
 from mailhub.embedded import process as embedded_process
+from mailhub.embedded.redis_data import RedisVersion
 from mailhub.environment import celery_url
 
 DEADLINE_SECONDS = 240
@@ -254,8 +255,162 @@ def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_process, "OWN_NAMESPACE", ["false"])
-    if not embedded_process._runs(embedded_process._as_user(65534, 65534)[0], binaries.redis_program()):
+    if not embedded_process._runs(embedded_process._as_user(65534, 65534)[0], binaries.redis_program()[0]):
         pytest.skip("no setpriv here, or no powers to hand on")
     assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
     for pid in pids(home):
         assert Path(f"/proc/{pid}").stat().st_uid == home.path.stat().st_uid != 0
+
+
+def put_on_path(folder: Path, name: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of this name, first on PATH, that can tell its version and nothing else."""
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo '{answer}' || exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return program
+
+
+DEBIAN = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d7c971a948f0"
+
+
+@pytest.mark.usefixtures("data")
+def test_an_older_redis_that_was_installed_meanwhile_does_not_open_the_data_of_the_bundled_one(
+    tmp_path: Path, home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cache(embedded.ensure(home)) as line:
+        line.set("kept", "42")
+    assert redis_data.mark(home.path / "redis")
+    embedded.stop(home)
+    older = put_on_path(tmp_path / "bin", "redis-server", DEBIAN, monkeypatch)
+    assert binaries.redis_program()[0] == older, "a new home would have it"
+    with cache(embedded.ensure(home)) as line:
+        assert line.get("kept") == "42"
+
+
+def test_a_home_from_before_there_were_marks_is_known_by_its_snapshot(
+    tmp_path: Path, home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = put_on_path(tmp_path / "bin", "redis-server", DEBIAN, monkeypatch)
+    with cache(embedded_redis_alone(home)) as line:
+        line.execute_command("BGREWRITEAOF")
+    embedded.stop(home)
+    (home.path / "redis" / redis_data.MARK).unlink()
+    assert binaries.redis_program(home.path / "redis")[0] != older
+
+
+def embedded_redis_alone(home: embedded.Home) -> dict[str, str]:
+    """The bundled Redis of the home; PostgreSQL takes most of the time of a start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABASE_URL", "postgres://somewhere/else")
+        patch.setattr(binaries.shutil, "which", lambda name: None)
+        return embedded.ensure(home)
+
+
+VERSIONS = {
+    "old": RedisVersion("redis", 6, 2), "debian": RedisVersion("redis", 7, 0), "new": RedisVersion("redis", 8, 0),
+    "valkey 8": RedisVersion("valkey", 8, 1), "valkey 9": RedisVersion("valkey", 9, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("header", "opened_by"),
+    [
+        (b"", VERSIONS.keys()),
+        (b"REDIS0009", VERSIONS.keys()),
+        (b"REDIS0010", {"debian", "new", "valkey 8", "valkey 9"}),
+        (b"REDIS0011", {"new", "valkey 8", "valkey 9"}),
+        (b"REDIS0012", {"new"}),
+        (b"VALKEY080", {"valkey 9"}),
+    ],
+)
+@pytest.mark.parametrize("name", ["appendonlydir/appendonly.aof.1.base.rdb", "appendonly.aof"])
+def test_data_without_a_mark_are_opened_by_who_reads_their_format(
+    header: bytes, opened_by: set[str], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(header + b"\xfa\x0bredis-ver")
+    assert {name for name, version in VERSIONS.items() if version.opens(tmp_path)} == set(opened_by)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "opened_by"),
+    [
+        ("old", VERSIONS.keys()),  # of Redis's own format, of which all know this one
+        ("debian", {"debian", "new", "valkey 8", "valkey 9"}),
+        ("new", {"new", "valkey 8", "valkey 9"}),
+        ("valkey 8", {"valkey 8", "valkey 9"}),
+        ("valkey 9", {"valkey 9"}),
+    ],
+)
+def test_data_with_a_mark_are_opened_by_no_older_one_and_those_of_valkey_by_no_redis(
+    made_by: str, opened_by: set[str], tmp_path: Path
+) -> None:
+    """Where a snapshot's format is known to all, as here, another product may go on with Redis's data."""
+    redis_data.set_mark(tmp_path, VERSIONS[made_by])
+    (tmp_path / "appendonly.aof").write_bytes(b"REDIS0009")
+    assert {name for name, version in VERSIONS.items() if version.opens(tmp_path)} == set(opened_by)
+
+
+@pytest.mark.usefixtures("data")
+def test_data_that_no_program_reads_are_refused_and_rebuild_redis_begins_anew_and_keeps_the_mail(
+    home: embedded.Home,
+) -> None:
+    urls = embedded.ensure(home)
+    sql(urls, "CREATE TABLE mail AS SELECT 42 AS n")
+    embedded.stop(home)
+    (home.path / "redis" / redis_data.MARK).unlink()
+    (snapshot,) = (home.path / "redis").glob("appendonlydir/*.rdb")
+    snapshot.write_bytes(b"REDIS0099")
+    with pytest.raises(
+        embedded.EmbeddedError, match=r"a Redis whose format is 99.*no program here reads it.*rebuild-redis"
+    ):
+        embedded.ensure(home)
+    said = output("rebuild-redis")
+    (aside,) = redis_data.asides(home.path / "redis")
+    assert "all mail is in PostgreSQL and stays" in said and str(aside) in said
+    assert (aside / "appendonlydir" / snapshot.name).read_bytes() == b"REDIS0099"
+    urls = embedded.ensure(home)
+    assert sql(urls, "SELECT n FROM mail") == 42
+    with cache(urls) as line:
+        assert line.dbsize() == 0
+    output("reset", "--yes")
+    assert not aside.exists(), "a reset deletes that, too"
+
+
+@pytest.mark.usefixtures("data")
+def test_rebuild_redis_empties_one_that_runs(home: embedded.Home) -> None:
+    with cache(embedded.ensure(home)) as line:
+        line.set("forgotten", 1)
+    before = pids(home)
+    output("rebuild-redis")
+    with cache(embedded.ensure(home)) as line:
+        assert line.dbsize() == 0
+    postgres, redis = zip(before, pids(home), strict=True)
+    assert postgres[0] == postgres[1] and redis[0] != redis[1]
+
+
+def test_a_redis_of_somebody_else_is_not_emptied(home: embedded.Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:secret@cache")
+    with pytest.raises(CommandError, match="given by REDIS_URL"):
+        output("rebuild-redis")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_redis_that_ends_at_once_is_quoted_with_the_way_out(home: embedded.Home) -> None:
+    folder = home.path / "redis" / "appendonlydir"
+    home.folder("redis")
+    folder.mkdir()
+    (folder / "appendonly.aof.manifest").write_text("nonsense\n")
+    with pytest.raises(embedded.EmbeddedError, match=r"Redis ended at once; `manage.py services rebuild-redis`"):
+        embedded.ensure(home)
+
+
+def test_data_of_a_postgresql_that_is_gone_are_refused_without_advice_to_delete_them(home: embedded.Home) -> None:
+    home.path.mkdir()
+    home.folder("postgres")
+    (home.path / "postgres" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(embedded.EmbeddedError, match="install PostgreSQL 9 again") as refused:
+        embedded.ensure(home)
+    assert "reset" not in str(refused.value)

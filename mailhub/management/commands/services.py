@@ -1,4 +1,4 @@
-"""`manage.py services`: show, start, stop or reset the embedded PostgreSQL and Redis."""
+"""`manage.py services`: show, start, stop, rebuild or reset the embedded PostgreSQL and Redis."""
 
 from typing import Any
 
@@ -10,11 +10,14 @@ NOT_RUNNING = 3  # as service managers have it
 
 
 class Command(BaseCommand):
-    help = "The embedded PostgreSQL and Redis: status (exit code 3 if one is not running), start, stop, reset."
+    help = (
+        "The embedded PostgreSQL and Redis: status (exit code 3 if one is not running), start, stop; rebuild-redis "
+        "puts the data of Redis aside and begins with an empty one, and all mail stays; reset deletes everything."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", choices=["status", "start", "stop", "reset"])
+        parser.add_argument("action", choices=["status", "start", "stop", "rebuild-redis", "reset"])
         parser.add_argument("--yes", action="store_true", help="reset: do not ask before all data is deleted")
 
     def handle(self, *args: Any, action: str, yes: bool, **options: Any) -> None:
@@ -27,6 +30,8 @@ class Command(BaseCommand):
                 self._status(home)
             elif action == "stop":
                 self._stop(home)
+            elif action == "rebuild-redis":
+                self._rebuild_redis(home)
             else:
                 self._reset(home, yes)
         except embedded.EmbeddedError as why:
@@ -42,6 +47,14 @@ class Command(BaseCommand):
     def _stop(self, home: embedded.Home) -> None:
         stopped = embedded.stop(home)
         self.stdout.write(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
+
+    def _rebuild_redis(self, home: embedded.Home) -> None:
+        aside = embedded.rebuild_redis(home)
+        old = f" Its old data is in {aside}: delete that when all is well." if aside else ""
+        self.stdout.write(f"Redis is empty; all mail is in PostgreSQL and stays.{old}")
+        self.stdout.write(
+            "The sweep finds the jobs again; the throttle is written anew from the ledger before a vendor is called."
+        )
 
     def _reset(self, home: embedded.Home, yes: bool) -> None:
         if not yes and not self._agreed(home):

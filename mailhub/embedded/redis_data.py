@@ -1,0 +1,94 @@
+"""Which program may open the data of a home's Redis.
+
+Beside the data a mark names the program that opened it last, like PostgreSQL's PG_VERSION. Homes without a mark have
+the version of the file format in their snapshot. Redis and Valkey share the formats up to 11; later each has its own.
+"""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+MARK = "MADE_BY"
+SHARED = 11  # the last format that Redis (7.2) and Valkey (before 9) have in common
+# Of Redis, by its version: the newest format that it reads. Valkey reads those that are shared, and from 9 on its own.
+FORMATS = (((8, 4), 13), ((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((0, 0), 9))
+HEADER = re.compile(rb"(REDIS|VALKEY)(\d{4}|\d{3})")
+
+
+class RedisVersion(NamedTuple):
+    """A program: redis or valkey, and its version."""
+
+    product: str
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.product.capitalize()} {self.major}.{self.minor}"
+
+    def opens(self, data: Path) -> bool:
+        """Whether it may open the data: of its own product, no newer than itself; or in a format that it reads."""
+        made_by = mark(data)
+        if made_by and made_by.product == self.product:
+            return made_by <= self
+        if made_by and self.product == "redis":
+            return False  # a Valkey may have written what no Redis knows
+        return self._reads(*_format(data))
+
+    def _reads(self, product: str, number: int) -> bool:
+        if product == "valkey":
+            return self.product == "valkey" and self.major >= 9
+        if self.product == "valkey":
+            return number <= SHARED
+        return number <= next(newest for version, newest in FORMATS if (self.major, self.minor) >= version)
+
+
+def mark(data: Path) -> RedisVersion | None:
+    """The program that opened the data last; None if no mark is there."""
+    try:
+        product, major, minor = (data / MARK).read_text().split()
+        return RedisVersion(product, int(major), int(minor))
+    except (OSError, ValueError):
+        return None
+
+
+def set_mark(data: Path, program: RedisVersion) -> None:
+    """Note the program that is about to open the data."""
+    draft = data / f".{MARK}"
+    draft.write_text(f"{program.product} {program.major} {program.minor}\n")
+    draft.replace(data / MARK)
+
+
+def written_by(data: Path) -> str:
+    """Who wrote the data, for a sentence."""
+    if found := mark(data):
+        return str(found)
+    product, number = _format(data)
+    return f"a {product.capitalize()} whose format is {number}"
+
+
+def put_aside(data: Path) -> Path | None:
+    """Rename the data's folder; returns its new name, or None if there is none."""
+    if not data.exists():
+        return None
+    aside = data.with_name(f"{data.name}.aside-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    data.rename(aside)
+    return aside
+
+
+def asides(data: Path) -> list[Path]:
+    """The folders that were put aside."""
+    return sorted(data.parent.glob(f"{data.name}.aside-*"))
+
+
+def _format(data: Path) -> tuple[str, int]:
+    """Product and number of the newest format among the snapshots that are loaded; ("redis", 0) if there is none."""
+    found = [("redis", 0)]
+    for path in [*data.glob("appendonlydir/*.rdb"), data / "appendonly.aof"]:
+        try:
+            with path.open("rb") as file:
+                if header := HEADER.match(file.read(9)):
+                    found.append((header[1].decode().lower(), int(header[2])))
+        except OSError:
+            continue
+    return max(found, key=lambda one: (one[0] == "valkey", one[1]))
