@@ -21,6 +21,7 @@ from billiard import current_process
 from celery import chord, concurrency, shared_task, signals
 from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 from psycopg.errors import LockNotAvailable
@@ -281,6 +282,8 @@ def _in_threads(sender: Any, **_: Any) -> None:
     """Celery tells pools of processes only that they begin (worker_process_init)."""
     if issubclass(concurrency.get_implementation(sender.pool_cls), ThreadPool):
         _begin(sending.Sender(many=True))
+        # Other tasks use the connection of their thread. Kept, each of hundreds of threads would have one.
+        signals.task_postrun.connect(_close_connection)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # each call in flight is an open file
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -297,6 +300,10 @@ def _in_a_pool(**_: Any) -> None:
     signals.task_prerun.connect(drop_lost_connection)  # Celery keeps it between tasks (mailhub/celery.py)
     if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
         signals.task_prerun.connect(_hear_the_end)
+
+
+def _close_connection(**_: Any) -> None:
+    connection.close()
 
 
 def _begin(sender: sending.Sender) -> None:
