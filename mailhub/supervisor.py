@@ -1,4 +1,4 @@
-"""Runs the processes of a Procfile side by side. If one ends, all are ended; one that is killed is started again."""
+"""Runs the processes of a Procfile side by side. One that ends, however it does, is started again after a pause."""
 
 import ctypes
 import os
@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
@@ -17,102 +19,129 @@ from honcho.printer import Message, Printer
 # After SIGTERM a worker finishes its calls in flight; after this many seconds it is killed.
 STOP_SECONDS = 30
 LOOK_SECONDS = 0.2
-KILLED = 128 + signal.SIGKILL  # by the kernel for want of memory, or by an administrator
-LIVED_SECONDS = 10.0  # one that is killed earlier is not started again: it would be killed again and again
+PAUSE_SECONDS, LONGEST_PAUSE = 1.0, 30.0  # until the next start: twice as long each time that it ends early
+LIVED_SECONDS = 60.0  # one that has lived so long is begun with the shortest pause again
+AGAIN_AND_AGAIN = 3  # early ends in a row, from which on it is told
 PIPE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
 
 
+@dataclass(slots=True)
+class ProcessLine:
+    """A line of the Procfile. ends: how often it has ended in a row, each time early; again_at: its next start."""
+
+    name: str
+    command: str
+    colour: str
+    ends: int = 0
+    again_at: float = 0.0
+
+    def put_off(self, lived: float) -> float:
+        """Count an end after so many seconds of life; returns the pause until the next start, in seconds."""
+        self.ends = 1 if lived >= LIVED_SECONDS else self.ends + 1
+        pause = min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** min(self.ends - 1, 10))
+        self.again_at = time.monotonic() + pause
+        return pause
+
+
+def _tell_nobody(name: str, sentence: str) -> None:
+    pass
+
+
 class Supervisor:
-    """Starts processes, shows their output, and ends all when one of them ends, or at a signal.
+    """Starts processes, shows their output, starts again whatever ends, and ends all at a signal.
 
     SIGTERM goes to the processes themselves only: Celery's pool would drop its calls at once if it got the signal, too.
     Children that a process leaves behind are killed. On Linux the processes get SIGTERM even if this one is killed.
     (honcho's own manager does none of the three.)
     """
 
-    def __init__(self, output: TextIO) -> None:
+    def __init__(self, output: TextIO, tell: Callable[[str, str], None] = _tell_nobody) -> None:
+        """tell: called with the name of a process that ends again and again, and a sentence about it."""
         self._printer = Printer(output)
+        self._tell = tell
         self._selector = selectors.DefaultSelector()
         self._running: dict[str, Child] = {}
+        self._waiting: list[ProcessLine] = []
         self._signals: list[int] = []
 
     def run(self, processes: dict[str, str]) -> int:
-        """Run the processes (name: shell command) until all have ended.
+        """Run the processes (name: shell command) until a signal ends them; returns 128 + the signal.
 
         SIGTERM, SIGINT (Ctrl-C), SIGHUP, or an output that nobody reads, end them; a second Ctrl-C kills them.
-        The exit code is 128 + the signal, or that of the process that ended by itself, which is never success.
         """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number is signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # respects nohup
                 signal.signal(number, lambda caught, _: self._signals.append(caught))
         self._printer.width = max(map(len, processes), default=0)
+        lines = zip(processes.items(), get_colours(), strict=False)
+        self._waiting = [ProcessLine(name, command, colour) for (name, command), colour in lines]
         try:
-            self._start(processes)
-            return self._watch()
+            self._watch()
         finally:
             for child in self._running.values():
                 child.kill()
+        return 128 + self._signals[0]
 
-    def _start(self, processes: dict[str, str]) -> None:
-        for (name, command), colour in zip(processes.items(), get_colours(), strict=False):
+    def _start_due(self) -> None:
+        for line in [line for line in self._waiting if line.again_at <= time.monotonic()]:
             if self._signals:
                 return
-            self._start_one(name, command, colour)
+            self._waiting.remove(line)
+            child = Child(line)
+            self._running[line.name] = child
+            self._selector.register(child.output, selectors.EVENT_READ, child)
+            self._say(line, f"started, process {child.pid}")
 
-    def _start_one(self, name: str, command: str, colour: str) -> None:
-        child = Child(name, command, colour)
-        self._running[name] = child
-        self._selector.register(child.output, selectors.EVENT_READ, child)
-        self._say(child, f"started, process {child.pid}")
-
-    def _watch(self) -> int:
-        code = 0
+    def _watch(self) -> None:
         deadline = None
-        while self._running:
+        while self._running or not self._signals:
+            if deadline is None:
+                self._start_due()
             for key, _ in self._selector.select(LOOK_SECONDS):
                 self._show(key.data)
             for child in [child for child in self._running.values() if child.ended()]:
-                ended_with = self._bury(child)
-                if self._signals or deadline is not None:
-                    continue
-                if ended_with == KILLED and time.monotonic() - child.began > LIVED_SECONDS:
-                    self._start_one(child.name, child.command, child.colour)
-                else:
-                    code = ended_with or 1
-            if deadline is None and (self._signals or code):
+                self._bury(child, again=not self._signals)
+            if deadline is None and self._signals:
                 deadline = time.monotonic() + STOP_SECONDS
                 for child in self._running.values():
                     child.tell()
             if deadline is not None and self._out_of_patience(deadline):
                 for child in self._running.values():
                     child.kill()
-        return code or 128 + self._signals[0]
 
     def _out_of_patience(self, deadline: float) -> bool:
         return self._signals.count(signal.SIGINT) > 1 or time.monotonic() > deadline
 
     def _show(self, child: "Child") -> None:
         for line in child.lines():
-            self._say(child, line)
+            self._say(child.line, line)
         if child.mute and child.output in self._selector.get_map():
             self._selector.unregister(child.output)
 
-    def _bury(self, child: "Child") -> int:
-        """Show its last output, kill what it left behind; returns its exit code as a shell would."""
+    def _bury(self, child: "Child", again: bool) -> None:
+        """Show its last output, kill what it left behind, and say how it ended. again: whether it is started again."""
         child.kill()
         child.mute = True  # a process that left its session may keep the pipe open
         self._show(child)
         child.output.close()
         code = child.process.wait()
-        self._say(child, f"ended with {code}")
-        del self._running[child.name]
-        return code if code >= 0 else 128 - code
+        del self._running[child.line.name]
+        said = f"ended with {code if code >= 0 else 128 - code}"  # as a shell would have it
+        if not again:
+            self._say(child.line, said)
+            return
+        pause = child.line.put_off(time.monotonic() - child.began)
+        self._waiting.append(child.line)
+        if child.line.ends >= AGAIN_AND_AGAIN:
+            said = f"ends again and again, {child.line.ends} times in a row, now with {said.rpartition(' ')[2]}"
+            self._tell(child.line.name, said)
+        self._say(child.line, f"{said}; it is started again in {pause:g} s")
 
-    def _say(self, child: "Child", line: str) -> None:
+    def _say(self, of: ProcessLine, line: str) -> None:
         now = datetime.now()  # noqa: DTZ005 (for the person at this terminal)
         try:
-            self._printer.write(Message("line", line, now, child.name, child.colour))
+            self._printer.write(Message("line", line, now, of.name, of.colour))
         except OSError:
             self._printer.output = open(os.devnull, "w")  # noqa: SIM115 (for the rest of this process)
             if not self._signals:
@@ -125,13 +154,13 @@ class Child:
     PROCESS_NUMBER: what follows the dot in its name, where one line of the Procfile runs several times.
     """
 
-    def __init__(self, name: str, command: str, colour: str) -> None:
-        self.name, self.command, self.colour = name, command, colour
+    def __init__(self, line: ProcessLine) -> None:
+        self.line = line
         self.began = time.monotonic()
         # exec: the signal must reach the program, not a shell around it
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"],
-            env=os.environ | {"PROCESS_NUMBER": name.partition(".")[2]},
+            ["/bin/sh", "-c", f"exec {line.command}"],
+            env=os.environ | {"PROCESS_NUMBER": line.name.partition(".")[2]},
             stdin=subprocess.DEVNULL,
             bufsize=0,
             stdout=subprocess.PIPE,

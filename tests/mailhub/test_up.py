@@ -1,4 +1,4 @@
-"""manage.py up and its supervisor: all processes or none, however it ends."""
+"""manage.py up and its supervisor: what ends is started again, and all end together, however that comes."""
 
 import contextlib
 import os
@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mailhub import embedded
 from mailhub.embedded.process import Daemon
+from mailhub.monitoring import probes
 from tests import forks
 from tests.programs import all_have_ended, environment, marked
 from tests.waiting import DEADLINE, wait_until
@@ -75,28 +77,57 @@ def test_killed_it_takes_its_processes_along(tmp_path: Path, marker: str) -> Non
     all_have_ended(marker)
 
 
+QUICK = SUPERVISE.replace("import signal, sys\n", "import signal, sys\nfrom mailhub import supervisor\n").replace(
+    "signal.signal(", "supervisor.PAUSE_SECONDS, supervisor.LONGEST_PAUSE = 0.125, 0.5\nsignal.signal(", 1
+)
+
+
 @linux
-def test_when_one_process_ends_all_end_and_the_exit_code_tells(tmp_path: Path, marker: str) -> None:
-    said, now = tmp_path / "said", tmp_path / "now"
-    brief = f"sh -c 'echo here; while [ ! -e {now} ]; do sleep 0.1; done; printf last; exit 7'"
-    supervisor = supervise(said, marker, a=POLITE, b=brief)
-    now.touch()
-    assert supervisor.wait(DEADLINE) == 7
+@pytest.mark.parametrize("code", [0, 1, 7])
+def test_a_process_that_ends_is_started_again_each_time_later_and_each_time_told(
+    code: int, tmp_path: Path, marker: str
+) -> None:
+    said = tmp_path / "said"
+    processes = {"a": POLITE, "b": f"sh -c 'printf last; exit {code}'"}
+    supervisor = begin(["-c", QUICK, repr(processes)], said, marker)
+    wait_until(lambda: said.read_text().count("b | started") == 6, "it is there again and again", log=said.read_text)
+    pauses = re.findall(rf"b \| .*with {code}; it is started again in (\S+) s", said.read_text())
+    assert pauses[:5] == ["0.125", "0.25", "0.5", "0.5", "0.5"]
+    assert f"b | ends again and again, 4 times in a row, now with {code};" in said.read_text()
+    assert "| last\n" in said.read_text() and said.read_text().count("a | started") == 1
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(DEADLINE) == 143
     assert "ending" in said.read_text()
-    assert "| last\n" in said.read_text()
     all_have_ended(marker)
 
 
-AT_ONCE = SUPERVISE.replace("import signal, sys\n", "import signal, sys\nfrom mailhub import supervisor\n").replace(
-    "signal.signal(", "supervisor.LIVED_SECONDS = 0.0\nsignal.signal(", 1
-)
+@linux
+def test_one_that_has_lived_for_a_while_is_begun_with_the_shortest_pause(tmp_path: Path, marker: str) -> None:
+    said = tmp_path / "said"
+    lived = QUICK.replace("supervisor.PAUSE", "supervisor.LIVED_SECONDS = 0.0; supervisor.PAUSE", 1)
+    supervisor = begin(["-c", lived, repr({"a": "sh -c 'exit 1'"})], said, marker)
+    wait_until(lambda: said.read_text().count("started again in 0.125 s") == 4, "it ends again and again")
+    assert "again and again" not in said.read_text()
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(DEADLINE) == 143
+
+
+@linux
+def test_ctrl_c_ends_all_also_while_one_waits_for_its_next_start(tmp_path: Path, marker: str) -> None:
+    said = tmp_path / "said"
+    slow = QUICK.replace("= 0.125, 0.5", "= 1000.0, 1000.0")
+    supervisor = begin(["-c", slow, repr({"a": "sh -c 'exit 1'"})], said, marker)
+    wait_until(lambda: "it is started again in 1000 s" in said.read_text(), "it waits")
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(DEADLINE) == 130
+    assert said.read_text().count("started, process") == 1
 
 
 @linux
 def test_a_killed_one_is_started_again_with_its_number_and_ends_with_the_others(tmp_path: Path, marker: str) -> None:
     said = tmp_path / "said"
     processes = {"a.7": "sh -c 'echo number $PROCESS_NUMBER; exec sleep 1000'", "b": POLITE}
-    supervisor = begin(["-c", AT_ONCE, repr(processes)], said, marker)
+    supervisor = begin(["-c", QUICK, repr(processes)], said, marker)
     wait_until(lambda: "number 7" in said.read_text() and "here" in said.read_text(), "both have said so")
     os.kill(int(re.findall(r"a\.7 +\| started, process (\d+)", said.read_text())[-1]), signal.SIGKILL)
     wait_until(lambda: said.read_text().count("number 7") == 2, "it is there again")
@@ -138,9 +169,11 @@ BASE_DIR = Path(__file__).parent
 
 @linux
 @pytest.mark.django_db(transaction=True)
-def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path: Path, marker: str) -> None:
-    """Of a Procfile with one line; the installation's own runs in test_demo.py, from a database without tables."""
-    (tmp_path / "Procfile").write_text(f"web: {POLITE}\n")
+def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(
+    tmp_path: Path, marker: str, settings: Any
+) -> None:
+    """Of a Procfile with two lines; the installation's own runs in test_demo.py, from a database without tables."""
+    (tmp_path / "Procfile").write_text(f"web: {POLITE}\nbad: sh -c 'exit 3'\n")
     (tmp_path / "few.py").write_text(FEW)
     home = embedded.Home(tmp_path / "home")
     said, again = tmp_path / "said", tmp_path / "again"
@@ -157,6 +190,9 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path:
         assert first.startswith("mailhub starts") and last == f"CommandError: mailhub is up already: process {up.pid}"
         assert said.read_text().startswith("mailhub starts") and "The database is up to date (" in said.read_text()
         assert Daemon("redis", home.path).alive()
+        settings.MAILHUB_HOME = home.path
+        wait_until(probes.refusing, "status tells of the other one", log=said.read_text)
+        assert probes.refusing()[0].startswith("bad ends again and again, ")
         up.send_signal(signal.SIGTERM)
         assert up.wait(DEADLINE) == 143
         assert "| ending" in said.read_text()

@@ -18,6 +18,7 @@ from honcho.environ import parse_procfile
 
 from mailhub import embedded, environment
 from mailhub.supervisor import Supervisor
+from vendors import outages
 
 SENDERS = "worker-vendors"
 BOUNCES = "bounces"
@@ -25,7 +26,8 @@ BOUNCES = "bounces"
 
 class Command(BaseCommand):
     help = (
-        "Bring the database up to date and run the Procfile: web, API, beat, workers, Flower. Ctrl-C ends it all. "
+        "Bring the database up to date and run the Procfile: web, API, beat, workers, Flower. A process that ends is "
+        "started again, after 1 s, then 2, 4 and up to 30. Ctrl-C ends it all. "
         "PORT, API_PORT, FLOWER_PORT and FLOWER_BASIC_AUTH (user:password) may be set."
     )
 
@@ -54,7 +56,12 @@ class Command(BaseCommand):
         self.stdout.write("Ctrl-C ends them and all workers.")
         self.stdout.flush()
         os.chdir(settings.BASE_DIR)
-        return Supervisor(sys.stdout).run(formation())
+        return Supervisor(sys.stdout, _note).run(formation())
+
+
+def _note(process: str, sentence: str) -> None:
+    """For `status`, which another process runs."""
+    outages.note(f"{outages.PROCESS}{process}", sentence)
 
 
 def formation() -> dict[str, str]:
