@@ -48,7 +48,7 @@ def execute(new: bool) -> None:
     """
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
-    from django.db import OperationalError, ProgrammingError
+    from django.db import InternalError, OperationalError, ProgrammingError
 
     try:
         if new:
@@ -64,7 +64,7 @@ def execute(new: bool) -> None:
         if "--traceback" in sys.argv:
             raise
         sys.exit(f"The settings are not right: {why}")
-    except OperationalError as why:
+    except (OperationalError, InternalError) as why:  # Internal: it is read-only now
         if "--traceback" in sys.argv:
             raise
         sys.exit(f"The database failed: {' '.join(str(why).split())}")

@@ -30,6 +30,7 @@ from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
+from vendors.not_now import is_not_now
 
 KEPT = 60.0  # seconds that they are kept without use
 CLAIMING, RECORDING = 2, 2  # connections to the database of a process
@@ -82,10 +83,18 @@ class SharedRows:
         """A connection for the block. It is kept if the block leaves it outside a transaction."""
         async with self._places:
             connection = await self._clean()
+            refused = False
             try:
                 yield connection
+            except BaseException as error:
+                refused = is_not_now(error)  # a session that is read-only may stay so
+                raise
             finally:
-                if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                if (
+                    not refused
+                    and not connection.closed
+                    and connection.pgconn.transaction_status == TransactionStatus.IDLE
+                ):
                     self._idle.append((time.monotonic(), connection))
                 else:
                     await connection.close()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from campaigns import day_counts, ground_truth, lifecycle, message_events, vendor_ids
@@ -25,6 +25,7 @@ from campaigns.vendor_ids import DueReport
 from campaigns.webhooks import events
 from campaigns.webhooks.events import Complaint, ReportChange
 from vendors.adapters.reports import Reported
+from vendors.not_now import is_not_now
 
 log = logging.getLogger(__name__)
 
@@ -114,9 +115,9 @@ def take_waiting() -> int:
     for group in vendor_ids.due():
         try:
             taken += _take_due(group)
-        except (OperationalError, InterfaceError):
-            raise  # the database's: those that are left are looked at again
-        except Exception:  # what is wrong with one report harms no other
+        except Exception as error:  # what is wrong with one report harms no other
+            if isinstance(error, OperationalError) or is_not_now(error):
+                raise  # the database's: those that are left are looked at again
             for one in group:
                 try:
                     taken += _take_due([one])

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import uvloop
-from django.db import InterfaceError, OperationalError
 
 from campaigns import delivery_reports, failpoints
 from vendors import adapters
@@ -66,8 +65,6 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
     try:
         adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
         _fetch(vendor, adapter, found)
-    except (OperationalError, InterfaceError):
-        raise
     except (OSError, ValueError) as error:  # also TimeoutError
         found.why = str(error) or "it took too long"
     if found.why:

@@ -13,12 +13,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import uvloop
-from django.db import connection, models
+from django.db import DatabaseError, connection, models
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 from psycopg.errors import LockNotAvailable
 
 from campaigns.lifecycle import tells_locked
+from vendors.not_now import is_not_now
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ NOTICED = 1.0
 """Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
 for a lock does not end that wait; a time limit or a shutdown would be noticed when the coroutine ends."""
 LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
+REFUSED = 0.0  # as the moment from which on Django does not use a session any more
 BLOCKING = 3  # connections to the database of a process, beside those of its streams
 # So long a statement of Django's waits for a lock, on connections that are opened in this context.
 locked_most: ContextVar[str] = ContextVar("locked_most", default="")
@@ -137,11 +139,26 @@ def _wait(tasks: list[asyncio.Task[Any]], ended: SimpleQueue[object]) -> None:
 
 @receiver(connection_created)
 def _set_up(connection: Any, **_: Any) -> None:
+    if _close_where_refused not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_close_where_refused)
     with connection.cursor() as cursor:
         if most := locked_most.get():
             cursor.execute("SELECT set_config('lock_timeout', %s, false)", [most])
         if connection.settings_dict["OPTIONS"].items() >= PREPARED.items():
             cursor.execute(BY_INDEX)
+
+
+def _close_where_refused(execute: Callable[..., T], sql: str, params: Any, many: bool, context: Any) -> T:
+    """Let Django close a session that was refused as soon as nothing is under way: it may stay read-only for ever.
+
+    Django forgets the error when the transaction has been rolled back.
+    """
+    try:
+        return execute(sql, params, many, context)
+    except DatabaseError as error:
+        if is_not_now(error):
+            context["connection"].close_at = REFUSED
+        raise
 
 
 class DatabaseThreads:
@@ -201,7 +218,9 @@ def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 
 def drop_lost_connection(**_: Any) -> None:
     """Closes Django's connection of this thread if it failed or the server has ended it; the next query opens one."""
-    if connection.connection is not None and (connection.errors_occurred or not is_clean(connection.connection)):
+    if connection.connection is None:
+        return
+    if connection.errors_occurred or connection.close_at == REFUSED or not is_clean(connection.connection):
         connection.close()
 
 

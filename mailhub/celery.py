@@ -5,16 +5,19 @@ import warnings
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, setup_logging
+from celery.signals import beat_init, celeryd_init, setup_logging, task_failure, worker_init
+
+from mailhub import broker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 # Django's checks would load every page and template into each worker. Ours are asked below.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
+broker.use()
 app = Celery(
     "mailhub",
     task_cls="waiter.publisher:WaiterTask",
-    amqp="waiter.publisher:WaiterAMQP",
+    amqp="mailhub.amqp:PromptAMQP",
     control="waiter.publisher:WaiterControl",
 )
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -44,3 +47,22 @@ def _check(**_: Any) -> None:
     checks.refuse_to_start()
     adapters.of_others()  # before it forks
     connection.close()  # a pool process that is forked later must not inherit it
+
+
+@worker_init.connect
+def _check_pool(sender: Any, **_: Any) -> None:
+    from mailhub import checks
+
+    checks.refuse_pool(sender.pool_cls)
+
+
+@task_failure.connect
+def _note_outage(exception: BaseException, **_: Any) -> None:
+    """For `status`, which tells since when PostgreSQL refuses."""
+    from django.db import Error
+
+    from vendors import outages
+    from vendors.not_now import refusal
+
+    if isinstance(exception, Error) and (said := refusal(exception)):
+        outages.note("database", said)

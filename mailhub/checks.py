@@ -12,6 +12,10 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+from celery.concurrency import get_implementation
+from celery.concurrency.prefork import TaskPool as PreforkPool
+from celery.concurrency.solo import TaskPool as SoloPool
+from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register, run_checks
 from django.db import DatabaseError, OperationalError, connection
@@ -150,3 +154,14 @@ def refuse(found: list[CheckMessage]) -> None:
     if any(message.is_serious() for message in found):
         reasons = (f"{one.msg}. {one.hint}" if one.hint else str(one.msg) for one in found if one.is_serious())
         raise SystemExit("mailhub does not start: " + "; ".join(reasons))
+
+
+def refuse_pool(pool: Any) -> None:
+    """End a worker whose pool runs tasks in greenlets, or in a way that nobody has tried: its work would hang.
+
+    pool: as Celery has it, a name or a class.
+    """
+    kind = get_implementation(pool)
+    if not issubclass(kind, PreforkPool | SoloPool | ThreadPool):
+        ours = "use -P threads for the vendors' queues, and -P prefork (the default) or -P solo for any"
+        raise SystemExit(f"mailhub does not start: a worker cannot run with the pool {kind.__module__}: {ours}")

@@ -179,6 +179,8 @@ CELERY_WORKER_SEND_TASK_EVENTS = CELERY_TASK_SEND_SENT_EVENT = CELERY_TASK_TRACK
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# Else a worker ends at an answer that it does not know, and on RabbitMQ when a message waited in it for too long.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_RESULT_EXPIRES = timedelta(days=1)
 _REDIS = {
     "visibility_timeout": int(VISIBILITY_TIMEOUT.total_seconds()),
@@ -192,7 +194,6 @@ if is_rabbitmq(BROKER_URL):
     # What is due later reaches a queue by its exchange's pattern (waiter/delays.py).
     CELERY_TASK_DEFAULT_EXCHANGE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_EXCHANGE_TYPE = "topic"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
-    CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # else a worker ends when a message waited in it for too long
     CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default, 5, a Flower that is held up never hears of a task
 else:
     CELERY_WORKER_DISABLE_PREFETCH = True  # takes what it can begin, also while it runs what it has acknowledged
@@ -203,7 +204,7 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
         "interval_max": 0.2,
     },  # results only make a chord end sooner; nothing waits for them
 }
-CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULER = "mailhub.patient_scheduler:PatientScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 CELERY_BEAT_SYNC_EVERY = 1  # it writes down each task that it sends at once: /readyz reads from it that beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True

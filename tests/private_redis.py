@@ -13,21 +13,28 @@ from tests.waiting import DEADLINE, wait_until
 
 
 class PrivateRedis:
-    """Starts at once, on a unix socket; keeps what it is told over a restart (append only file)."""
+    """Starts at once, on a unix socket; keeps what it is told over a restart (append only file).
 
-    def __init__(self) -> None:
+    more: options of Redis, which may be changed before a restart.
+    """
+
+    def __init__(self, **more: str) -> None:
+        self.more = more
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-redis-"))
         self.url = f"unix://{self.folder}/redis.sock"
-        self._program = redis_program()
+        self._program = redis_program()[0]
         self.start()
 
-    def start(self) -> None:
+    def start(self, wait: bool = True) -> None:
+        """wait: until it answers."""
         options = {"port": "0", "unixsocket": str(self.folder / "redis.sock"), "dir": str(self.folder)}
         options |= {"save": "", "appendonly": "yes", "appendfsync": "always", "logfile": str(self.folder / "log")}
+        options |= self.more
         args = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([self._program, *args])
-        with self.client() as client:
-            wait_until(lambda: self._answers(client), "Redis answers", every=0.01)
+        if wait:
+            with self.client() as client:
+                wait_until(lambda: self._answers(client), "Redis answers", every=0.01)
 
     def _answers(self, client: Redis) -> bool:
         assert self._process.poll() is None, (self.folder / "log").read_text()

@@ -37,6 +37,9 @@ from waiter import delays, parking
 
 MARK = "waiter_parked"  # header of a released message: its row and which publication of the row it is
 UNREACHABLE = (django.db.OperationalError, django.db.InterfaceError, OperationalError)
+# PostgreSQL's codes of errors that pass like a lost connection and are no OperationalError of Django's: the database is
+# read-only for now, or has ended the session.
+NOT_NOW = ("25006", "25P03", "25P04")
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,11 @@ def horizon() -> timedelta:
 
 class BadTime(ValueError):
     """A time at which a task cannot run. Raised by the call; nothing is stored or sent."""
+
+
+def is_unreachable(why: BaseException) -> bool:
+    """Whether the database or the broker is away, or refuses for a while: the same can be tried again."""
+    return isinstance(why, UNREACHABLE) or getattr(why.__cause__, "sqlstate", None) in NOT_NOW
 
 
 class WaiterTask(DjangoTask):
@@ -64,7 +72,9 @@ class WaiterTask(DjangoTask):
     def _first(self, row: int, publication: str) -> bool:
         try:
             return parking.receive(row, UUID(publication), parking.now())
-        except UNREACHABLE as why:
+        except django.db.Error as why:
+            if not is_unreachable(why):
+                raise
             time.sleep(1)  # the message is redelivered at once
             raise Reject(why, requeue=True) from why
 
@@ -77,7 +87,7 @@ class WaiterTask(DjangoTask):
             return super().retry(*args, **kwargs)
         except Reject as lost:
             why = lost.args[0]
-            if isinstance(why, UNREACHABLE):
+            if is_unreachable(why):
                 raise Reject(why, requeue=True) from why
             raise why from None
 

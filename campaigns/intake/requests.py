@@ -27,6 +27,7 @@ from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.digests import digest, key
 from campaigns.suppression.lists import HOLDS
+from vendors.not_now import is_not_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,9 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     contents = [file.read() for file in files if file.digest is None]
     try:
         rows = _execute(parameters, contents, asking, counted)
-    except (psycopg.OperationalError, psycopg.InterfaceError):
-        if connection.in_atomic_block:
+    except psycopg.Error as error:
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or is_not_now(error)
+        if connection.in_atomic_block or not lost:
             raise
         connection_pool.close()
         rows = _execute(parameters, contents, asking, counted)

@@ -13,6 +13,8 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
+from vendors.not_now import is_not_now
+
 
 class ConnectionPool:
     """Database connections that are shared by threads; the one used last is taken first."""
@@ -31,6 +33,10 @@ class ConnectionPool:
         try:
             pooled.ensure_connection()
             yield pooled.connection
+        except BaseException as error:
+            if is_not_now(error):  # a session that is read-only may stay so
+                pooled.close()
+            raise
         finally:
             self._give_back(pooled)
 

@@ -126,7 +126,7 @@ class Stream:
             except RowsError as error:
                 end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
-                end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
+                end = self._later(5, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._pool.in_flight:
                 continue
             if end.drained:

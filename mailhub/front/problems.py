@@ -14,7 +14,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from vendors import health
+from vendors import health, outages
+from vendors.not_now import refusal
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,12 @@ def _not_found(request: HttpRequest, why: Any) -> HttpResponse:
 
 
 def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
+    if said := refusal(why):
+        log.warning("%s: %s", request.path, said)
+        if isinstance(why, django.db.Error):
+            outages.note("database", said)
+            django.db.connection.close()  # a session that is read-only may stay so
+        return unavailable("A database cannot be reached, or refuses for a while").response()
     if isinstance(why, STORES):
         log.warning("%s: %s", request.path, why)
         return unavailable("A database cannot be reached").response()

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import orjson
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
-from django.db import InterfaceError, OperationalError
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
@@ -31,6 +31,7 @@ from mailhub.front.schemas import ProblemOut, ReceiptsOut
 from vendors import adapters, report_keys, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import BadReport, InboundText, NotTheVendor, Reported, ReportRequest, ToConfirm
+from vendors.not_now import is_not_now
 from vendors.report_counts import ReportCounts
 from vendors.report_keys import ReportingVendor
 
@@ -244,9 +245,9 @@ def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Se
     def store(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
         try:
             return delivery_reports.take_together(vendor_id, requests, slug, credentials)
-        except (OperationalError, InterfaceError) as error:
-            return [error] * len(requests)
         except Exception as error:
+            if isinstance(error, OperationalError) or is_not_now(error):
+                return [error] * len(requests)
             if len(requests) == 1:
                 return [error]
             return [store([one])[0] for one in requests]  # what is wrong with one report harms no other

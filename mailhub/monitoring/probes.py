@@ -4,17 +4,23 @@ A check returns what is wrong with its parts, "" where nothing is. It may block 
 thread of its own (mailhub/monitoring/endpoints.py), with connections of its own.
 """
 
+import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 from kombu import Connection
 
 from campaigns.failover import guard
 from mailhub.environment import is_rabbitmq
-from vendors import redis_clients
+from vendors import outages, redis_clients
+from vendors.not_now import refusal, shown_to_anybody
+
+log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for each answer of a server
 SILENT = 60.0  # seconds without a task of beat's, at least; it sends the sweep every SWEEP_SECONDS
@@ -63,18 +69,55 @@ def redis() -> Found:
 
 
 def broker() -> Found:
+    """As of Redis: one that only reads takes no task."""
     patience: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
     if is_rabbitmq(settings.BROKER_URL):
         patience = {"read_timeout": SECONDS, "write_timeout": SECONDS}
     options = {**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **patience}
     with Connection(settings.BROKER_URL, connect_timeout=SECONDS, transport_options=options) as one:
-        one.default_channel  # noqa: B018 (it connects, and asks a Redis for a sign of life)
+        channel: Any = one.default_channel  # it connects
+        if one.transport.driver_type == "redis":
+            channel.client.set("mailhub:probe", 1, ex=60)
         return {"broker": ""}
 
 
-CHECKS: dict[tuple[str, ...], Callable[[], Found]] = {
+Probe = Callable[[], Found]
+NAMES = {"database": "PostgreSQL", "redis": "Redis", "broker": "the broker"}
+
+
+def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown_to_anybody) -> Found:
+    """Ask a server; one that is away or refuses is told as it answers, with the time since when it does so.
+
+    parts: of its answer; the first one is the server itself. show: what of its answer is shown.
+    """
+    server = parts[0]
+    try:
+        found = check()
+    except Exception as error:  # whatever a client raises
+        sentence = refusal(error) or f"{type(error).__name__}: {error}"
+        outages.note(server, sentence)
+        known = outages.find(server)
+        since = f" (since {timezone.localtime(known.since):%Y-%m-%d %H:%M:%S %Z})" if known else ""
+        log.info("monitoring: %s: %s", server, sentence)
+        return dict.fromkeys(parts, f"{NAMES[server]} {show(sentence)}{since}")
+    outages.clear(server)
+    return found
+
+
+def refusing() -> list[str]:
+    """A sentence for each server that is away or refuses, and for each process of `up` that ends again and again.
+
+    For operators: with all that a client says, addresses included.
+    """
+    servers = [ask(parts, check, "is away or refuses: {}".format)[parts[0]] for parts, check in _SERVERS.items()]
+    processes = (f"{one.part.removeprefix(outages.PROCESS)} {one.sentence}" for one in outages.of_processes())
+    return [*filter(None, servers), *processes]
+
+
+_SERVERS: dict[tuple[str, ...], Probe] = {
     ("database", "migrations", "beat"): database,
     ("redis",): redis,
     ("broker",): broker,
 }
+CHECKS: dict[tuple[str, ...], Probe] = {parts: partial(ask, parts, check) for parts, check in _SERVERS.items()}
 PARTS = tuple(part for parts in CHECKS for part in parts)

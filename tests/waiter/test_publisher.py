@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import Reject
 from django.db import connection, transaction
 from django.test import override_settings
 from kombu.exceptions import EncodeError
@@ -21,6 +22,7 @@ from mailhub.environment import celery_url
 from tests import forks
 from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique
+from tests.ports import free_port
 from tests.private_redis import PrivateRedis
 from tests.workers import DEADLINE, environment
 from waiter import parking
@@ -290,6 +292,44 @@ def test_when_the_broker_dies_while_it_takes_a_batch_nobody_knows_and_all_of_it_
     assert [row.publications for row in parked(queue)] == [1, 1, 1]
     assert release(at=later(hours=3)) == 3
     assert len(in_broker(queue)) == 3
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("transport", ["kombu.transport.redis:Transport", "mailhub.broker:TellingTransport"])
+def test_while_the_broker_only_reads_everything_is_kept_and_the_next_sweep_publishes_it_once(
+    queue: str, transport: str
+) -> None:
+    """By kombu's transport, as in other projects, and by mailhub's."""
+    park(queue, count=3, due=later(hours=1))
+    broker = PrivateRedis()
+    try:
+        with broker.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+        ours = f"from kombu import transport; transport.TRANSPORT_ALIASES['redis'] = '{transport}';"
+        script = f"{ours} {SWEEP} release(parking.now() + timedelta(hours=2))"
+        sweep = run(script, environment(BROKER_URL=celery_url(broker.url), RESULT_BACKEND="disabled://"))
+    finally:
+        broker.end()
+
+    assert "OperationalError" in sweep.stderr
+    assert release(at=later(hours=3)) == 3
+    assert len(in_broker(queue)) == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_released_task_goes_back_to_the_queue_while_the_database_only_reads(queue: str) -> None:
+    (row,) = park(queue)
+    mark = claim(row)
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+        try:
+            with pytest.raises(Reject) as rejected:
+                note._first(row.pk, str(mark))
+        finally:
+            cursor.execute("SET default_transaction_read_only = off")
+    assert rejected.value.requeue
+    assert note._first(row.pk, str(mark)), "it runs once the database takes writes"
 
 
 # What people and programs think better of

@@ -6,6 +6,7 @@ from time import sleep
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
 from django.utils import timezone
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -16,8 +17,10 @@ from rich.text import Text
 from campaigns.failover import guard
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
+from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, outcomes
 from vendors.management.output import PIPE_WIDTH, write_json
+from vendors.not_now import refusal
 
 REDRAW_SECONDS = 2.0
 MINUTES = 30
@@ -46,6 +49,14 @@ class Command(BaseCommand):
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self._show(options)
+        except Error as error:
+            if not refusal(error):
+                raise
+            raise CommandError("; ".join(probes.refusing()) or str(error)) from error
+
+    def _show(self, options: dict[str, Any]) -> None:
         if options["json"]:
             seen = dashboard.read()
             running = {one.vendor_id: one for one in seen.streams}
@@ -62,9 +73,12 @@ class Command(BaseCommand):
             self.stdout.write(text.get().rstrip())
 
     def _check(self) -> None:
+        away = probes.refusing()
         alarms, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
-        for alarm in (*alarms, *outdated):
+        for alarm in (*away, *alarms, *outdated):
             self.stdout.write(alarm)
+        if away:
+            raise CommandError("a server or a process is in trouble")
         if alarms:
             raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
         if outdated:
@@ -107,7 +121,8 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
     late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated)]
-    return Group(*halted, *late, Text(_headline(seen, found, width)), table)
+    away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
+    return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
 
 
 def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:

@@ -1,0 +1,8 @@
+"""Celery's publisher: the waiter's, over connections that are tried again soon."""
+
+from mailhub.broker import PromptConnection
+from waiter.publisher import WaiterAMQP
+
+
+class PromptAMQP(WaiterAMQP):
+    Connection = PromptConnection

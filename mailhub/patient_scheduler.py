@@ -1,0 +1,40 @@
+"""Beat's scheduler that survives a PostgreSQL which is away or says "not now"; django-celery-beat's own ends beat."""
+
+import logging
+from typing import Any
+
+from django.db import connection
+from django_celery_beat.schedulers import DatabaseScheduler
+
+from vendors import outages
+from vendors.not_now import refusal
+
+log = logging.getLogger(__name__)
+
+AGAIN = 2.0  # seconds until it is asked again
+
+
+class PatientScheduler(DatabaseScheduler):
+    """Reads its rows anew once PostgreSQL answers again; until then it starts nothing."""
+
+    _is_set_up = False
+
+    def setup_schedule(self) -> None:
+        """Does it at the first tick: a database that is away must not end beat at its start."""
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        """Start what is due; returns seconds until the next tick."""
+        try:
+            if not self._is_set_up:
+                super().setup_schedule()
+                self._is_set_up = True
+            seconds: float = super().tick(*args, **options)
+            return seconds
+        except Exception as error:
+            if not (said := refusal(error)):
+                raise
+            log.warning("beat waits for the database: %s", said)
+            outages.note("database", said)
+            connection.close()
+            self._initial_read, self._heap = True, None
+            return AGAIN

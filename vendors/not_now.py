@@ -1,0 +1,97 @@
+"""Which errors of a store mean "not now": it is there and refuses for a while, so it is as good as away.
+
+A Redis that fails over, has no disk or no memory answers each command with an error; a PostgreSQL that starts, ends, is
+read-only or full does, too. Redis says so by the first word of its answer, PostgreSQL by SQLSTATE. All who survive a
+lost connection survive these; no other module has a list of them. The waiter, which other projects use, has its own.
+"""
+
+import re
+
+import psycopg
+from django.db import DatabaseError
+from django.db import Error as DjangoError
+from django.db import InterfaceError as DjangoInterfaceError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+PREFIXES = (
+    "READONLY",  # a replica, as an old primary is after a failover
+    "MISCONF",  # it cannot save: its disk is full
+    "LOADING",
+    "MASTERDOWN",  # a replica that has lost its primary
+    "NOREPLICAS",
+    "OOM",
+    "BUSY",  # a script does not end
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "UNBLOCKED",  # it became a replica while somebody waited for a list
+)
+# Before Redis 7 an error inside a script comes behind its place; one of a pipeline comes behind its command.
+PREFIX = re.compile(rf"(?:^|: |: -|\s-)({'|'.join(PREFIXES)})\b")
+SQLSTATES = re.compile(
+    "08..."  # the connection
+    "|53..."  # no memory, no disk, no connection left
+    "|57P0[1-5]"  # it is ended, has crashed, is starting
+    "|25006"  # read-only: a standby
+    "|25P0[34]"  # it ended the session
+    "|58(?:000|030)"  # its system: input and output
+)
+PUBLIC = re.compile(
+    rf"^(?:{'|'.join(PREFIXES)})\b.*"
+    "|^[0-9A-Z]{5} .*"
+    "|the database system is .*|sorry, too many clients.*|remaining connection slots.*|too many connections.*"
+)
+LONGEST = 200  # characters
+
+
+class StoreRefuses(RedisConnectionError):
+    """Redis answered "not now". A ConnectionError, so that whoever survives a lost connection survives it."""
+
+
+def is_not_now(error: BaseException | None) -> bool:
+    """Whether a Redis or a PostgreSQL is away or refuses for a while. Its callers' errors are looked at, too."""
+    return bool(refusal(error))
+
+
+def refusal(error: BaseException | None) -> str:
+    """The words of the store, in one line: "READONLY You can't write ..."; empty: it says something else."""
+    while error is not None:
+        if isinstance(error, RedisError) and (said := _of_redis(error)):
+            return said
+        if isinstance(error, psycopg.Error | DjangoError) and (said := _of_postgres(error)):
+            return said
+        error = error.__cause__
+    return ""
+
+
+def _of_redis(error: RedisError) -> str:
+    text = _line(error)
+    prefix = getattr(error, "status_code", None) or ""
+    if prefix not in PREFIXES:
+        found = PREFIX.search(text)
+        prefix = found[1] if found else ""
+    if prefix:
+        return text if prefix in text else f"{prefix} {text}"
+    return text or "no answer" if isinstance(error, RedisConnectionError | RedisTimeout) else ""
+
+
+def _of_postgres(error: psycopg.Error | DjangoError) -> str:
+    if isinstance(error, DjangoError) and isinstance(error.__cause__, psycopg.Error):
+        return ""  # its cause is asked next
+    code = getattr(error, "sqlstate", None)
+    if code:
+        return f"{code} {_line(error)}" if SQLSTATES.fullmatch(code) else ""
+    # Without a code: the server was not reached, or refused the connection.
+    lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | DjangoInterfaceError)
+    return _line(error) if lost and not isinstance(error, DatabaseError) else ""
+
+
+def shown_to_anybody(answer: str) -> str:
+    """The end of a sentence without addresses and names: for probes, which anybody may ask."""
+    own = PUBLIC.search(answer)
+    return f"answers: {own[0]}" if own else "cannot be reached"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:LONGEST]
