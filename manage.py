@@ -16,7 +16,7 @@ AT_ONCE = {  # said before anything is loaded, which takes seconds on a slow mac
 }
 INTERRUPTED = 130  # exit code, as a shell has it for a program that Ctrl-C ended
 CLOSED = 141  # exit code, as a shell has it for a program that SIGPIPE ended
-NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703")  # PostgreSQL's codes
+NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703", "42883")  # PostgreSQL's codes; the last one is a function's
 
 
 def needs_services(arguments: list[str]) -> bool:

@@ -127,6 +127,23 @@ def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckM
 
 
 @register("servers", deploy=True)
+def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Servers with which a crash loses commits: each lost claim is a letter that may be sent twice."""
+    from campaigns.failover import durability  # Django is set up by now
+
+    try:
+        found = durability.weaknesses()
+    except DatabaseError:  # away: sessions_are_kept says so
+        return []
+    return [
+        Error(one.sentence, hint=f"{one.remedy}.", id="mailhub.E009")
+        if one.refused
+        else Warning(one.sentence, hint=f"{one.remedy}.", id="mailhub.W004")
+        for one in found
+    ]
+
+
+@register("servers", deploy=True)
 def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Where an identity lets bounces come back to mailhub, something has to take them."""
     from campaigns.models import Identity  # Django is set up by now
@@ -143,8 +160,13 @@ def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessa
 
 def refuse_to_start(**_: Any) -> None:
     """End this worker or beat if anything is wrong. Celery swallows every error in a signal but this one."""
-    ours = [*json_only(), *python_version(), *redis_keeps_all(), *sessions_are_kept(), *tables_are_of_this_version()]
-    refuse([*run_checks(tags=["waiter"]), *ours])
+    ours = [*json_only(), *python_version(), *redis_keeps_all()]
+    refuse([*run_checks(tags=["waiter"]), *ours, *of_database()])
+
+
+def of_database() -> list[CheckMessage]:
+    """What whoever works with the database asks it before."""
+    return [*sessions_are_kept(), *tables_are_of_this_version(), *commits_are_kept()]
 
 
 def refuse(found: list[CheckMessage]) -> None:

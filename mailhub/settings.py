@@ -23,6 +23,8 @@ STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
 # Private networks that webhooks may reach, like 10.0.0.0/8; by default only the public network.
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
 DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # that `doctor` asks; by default those of this machine
+# For tests: PostgreSQL may have settings with which a crash loses commits.
+STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)

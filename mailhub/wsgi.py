@@ -19,7 +19,7 @@ django.setup()
 import_module("mailhub.static_files").collect()  # before WhiteNoise looks for them
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # the pages and the API, which Django would load at the first request
-checks.refuse([*checks.sessions_are_kept(), *checks.tables_are_of_this_version()])
+checks.refuse(checks.of_database())
 gc.collect()
 gc.freeze()  # all objects until now stay for good: the collector need not look at them again
 gc.set_threshold(20_000, 20, 20)  # requests leave few cycles, so it may run rarely

@@ -150,6 +150,18 @@ MUTANTS = (
         (("UNPROCESSED_REDIRECTS = frozenset({307, 308})", "UNPROCESSED_REDIRECTS = frozenset({303, 307, 308})"),),
         "tests/contracts/test_outcomes.py",
     ),
+    Mutant(
+        "sessions commit as the server says",
+        "campaigns/failover/guard.py",
+        (("IN ('off', 'local')", "IN ('none')"),),
+        "tests/faults/test_durability.py",
+    ),
+    Mutant(
+        "calls go on after a crash before anything is compared",
+        "campaigns/failover/crash.py",
+        (("if lost := [one for one in unknown if one.is_used]:", "if lost := []:"),),
+        "tests/faults/test_crash.py::test_a_call_that_has_ended_without_a_claim_proves_that_a_commit_was_lost",
+    ),
 )
 
 

@@ -20,11 +20,23 @@ FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=3
 
 
 class Server:
-    """One PostgreSQL on a socket in a folder of its own."""
+    """One PostgreSQL on a socket in a folder of its own. settings: of its command line, beside FAST."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.data = folder, folder / "data"
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder, self.data, self.settings = folder, folder / "data", settings
         self.programs = postgres_programs()
+
+    def create(self) -> None:
+        """Makes the cluster and a database `mailhub`, and starts it."""
+        self.folder.mkdir(mode=0o700)
+        made = ["--username=mailhub", "--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync"]
+        self.run("initdb", "-D", str(self.data), *made)
+        self.start()
+        self.ask("CREATE DATABASE mailhub")
+
+    @property
+    def url(self) -> str:
+        return f"postgres://mailhub@/mailhub?host={quote(str(self.folder), safe='')}"
 
     def run(self, program: str, *args: str) -> None:
         command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *args]
@@ -32,7 +44,8 @@ class Server:
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:
-        options = ["-D", str(self.data), "-k", str(self.folder), "-c", "listen_addresses=", *FAST]
+        ours = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
+        options = ["-D", str(self.data), "-k", str(self.folder), "-c", "listen_addresses=", *FAST, *ours]
         program = self.programs / "postgres"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -71,10 +84,19 @@ class Server:
 
     def receiver(self) -> int:
         """The process that hears from the primary."""
+        return self.child(b"walreceiver")
+
+    def child(self, name: bytes) -> int:
+        """The process of this name; 0: there is none."""
         for pid in self.children():
-            if b"walreceiver" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if name in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
         return 0
+
+    def hold_back_commits(self) -> None:
+        """From here on what is committed asynchronously stays in memory: nobody writes it to a file."""
+        self.ask("CHECKPOINT")
+        os.kill(self.child(b"walwriter"), signal.SIGSTOP)
 
 
 def with_pid(pid: int, number: int) -> None:
@@ -93,12 +115,8 @@ class Pair:
             raise
 
     def _start(self) -> None:
-        for server in (self.primary, self.standby):
-            server.folder.mkdir(mode=0o700)
-        made = ["--username=mailhub", "--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync"]
-        self.primary.run("initdb", "-D", str(self.primary.data), *made)
-        self.primary.start()
-        self.primary.ask("CREATE DATABASE mailhub")
+        self.standby.folder.mkdir(mode=0o700)
+        self.primary.create()
         self.primary.stop()
         shutil.copytree(self.primary.data, self.standby.data)
         self.standby.data.chmod(0o700)

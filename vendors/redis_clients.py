@@ -84,6 +84,14 @@ def try_to_write(url: str, seconds: float) -> None:
         client.set("mailhub:probe", 1, ex=60)
 
 
+def keeps_data(url: str, seconds: float) -> bool | None:
+    """Whether Redis writes its data to the disk; None: it does not answer, or hides its settings."""
+    with suppress(RedisError), connect(url, seconds) as client:
+        found: Any = client.config_get("appendonly", "save")
+        return found["appendonly"] != "no" or bool(found["save"])
+    return None
+
+
 KEY = "mailhub:readers"
 PATIENCE = 1.0  # seconds; timeout of the registry, for workers and pages
 

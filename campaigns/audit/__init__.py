@@ -46,6 +46,7 @@ def run() -> list[Check]:
         "give_up": GIVE_UP,
         "vendors": list(vendors),
         "asked_for": list(vendors.values()),
+        "may_lose": settings.STORES_MAY_LOSE,
     }
     return [_ask(question, params) for question in QUESTIONS]
 

@@ -1,7 +1,7 @@
 """Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
 from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
-from campaigns.failover import guard
+from campaigns.failover import durability, guard
 from campaigns.lifecycle import DONE, RUNNING, sql_list
 from campaigns.routes import whose
 from vendors import shut
@@ -154,6 +154,11 @@ P2 = [
             SELECT FROM campaigns_routemove later WHERE later.parent_id = j.id AND later.id > r.id
                 AND later.first_message < k.first_message + k.size
                 AND later.first_message + later.size > k.first_message)""",
+    ),
+    Question(
+        "P2",
+        "no setting of PostgreSQL lets a crash take back what was committed (else: doctor)",
+        f"SELECT l.sentence FROM ({durability.LOSING}) AS l(about, sentence, remedy) WHERE NOT %(may_lose)s",
     ),
 ]
 P3 = [

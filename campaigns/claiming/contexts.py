@@ -37,7 +37,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
      FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id) AS limits,
     j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired - j.suppressed,
     coalesce(j.next_message, j.first_message),
-    (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
+    (SELECT json_build_array(s.adoptions, {guard.ALL})
      FROM campaigns_store s WHERE s.id = 1) AS store,
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
@@ -125,13 +125,13 @@ def _context(
     limits: list[Any],
     left: int,
     next_message: int,
-    store: list[int] | None,
+    store: list[Any] | None,
     unreached_since: datetime | None,
     given_up: bool | None,
     *health: Any,
 ) -> SendContext:
-    adoptions, same, fits, migrating = store or (0, 0, 0, 0)
-    halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
+    adoptions, *state = store or (0, False, False, False)
+    halted = guard.why_halted(*state)
     scope = _scope(of.vendor_id, of.credential_id, generation, limits, destination)
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(

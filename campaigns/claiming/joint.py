@@ -259,8 +259,9 @@ class JointClaims:
                 failed[n] = error
         try:
             claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
-        except REFUSED:
-            await permits.cancel(group.scope, grant.places())
+        except Exception:  # nobody makes a call under it, also where the claim was made and its answer was lost
+            with suppress(RowsError):
+                await permits.cancel(group.scope, grant.places())
             group.open()
             raise
         found: list[Answer | Exception | None] = []

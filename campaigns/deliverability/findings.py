@@ -13,6 +13,9 @@ NO_ANSWER = "no answer"
 NOT_KNOWN = "not known"
 """Nothing that could be asked tells it; no fault."""
 
+PRICED = "told"
+"""It has a price that somebody may be ready to pay; no fault."""
+
 BAD = frozenset({MISSING, WRONG})
 
 _TAG = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*([^;]*?)\s*", re.DOTALL)

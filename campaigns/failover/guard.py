@@ -6,14 +6,15 @@ identifier, another database another oid, and a dump that is read in makes the t
 of that: after such a restore `recover_store --since` says so (docs/how-to/back-up-and-restore.md).
 
 What cannot change within a session is stored in it at its start, because reading it costs ten times as much as the
-rest; a session without those values starts no call.
+rest; a session without those values starts no call. So each session that may start one also has what its commits need
+to be durable. A crash takes back nothing then; that it did not is asked after each one (crash.py).
 """
 
 from functools import cache
 from pathlib import Path
 
 from django.apps import apps
-from django.db import connection
+from django.db import ProgrammingError, connection
 
 from campaigns.models import Store
 
@@ -22,13 +23,22 @@ OURS = ("campaigns", "mailhub", "vendors", "waiter")
 SYSTEM = """(SELECT system_identifier FROM pg_control_system())
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TIMELINE = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false)"
+# A commit is on the disk before a call starts, whatever server, database or role say: else a crash of PostgreSQL takes
+# back claims of calls that were made. An operator who waits for a standby in another way has decided so.
+DURABLE = """set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+    THEN 'on' ELSE current_setting('synchronous_commit') END, false)"""
+NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false), {DURABLE}"
 SAME = f"""(s.system = current_setting('mailhub.system', true) AND s.relation = s.tableoid::bigint
     AND s.timeline = {TIMELINE})"""
 FITS = "(s.tables = current_setting('mailhub.tables', true))"
-KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS}"
+# A crash removes the row that this reads; it is there again once nothing is found to be lost (crash.py).
+INTACT = "campaigns_is_intact()"
+KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS} AND {INTACT}"
 
 TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
+LOST = "PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"
+FOR_A_PERSON = (TAKEN_OVER, LOST)
+CRASHED = "PostgreSQL has crashed: what Redis remembers is compared with the rows"
 MIGRATING = "the tables are being migrated"
 ANOTHER = "the database was made by another version of mailhub"
 NEWER = "install that version again, on this machine too; an older one cannot use its tables"
@@ -66,20 +76,32 @@ def another_version() -> str | None:
     return f"{ANOTHER} (it has {unknown[-1]}): {what}" if unknown else None
 
 
-ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"
+# Written instead of a timeline where a crash has lost commits: no PostgreSQL is the one that wrote the rows then.
+NO_TIMELINE = "lost"
+STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}'"
+ASK = f"SELECT {STATE} FROM campaigns_store s"
+ALL = f"{STATE}, {INTACT}"
+ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
 
 
-def why_halted(same: bool, fits: bool, migrating: bool) -> str | None:
-    """The reason for these answers of ASK; None: calls may start."""
+def why_halted(same: bool, fits: bool, migrating: bool, lost: bool = False, intact: bool = True) -> str | None:
+    """The reason for these answers of ASK, and of INTACT; None: calls may start."""
     if not same:
-        return TAKEN_OVER
-    return None if fits else MIGRATING if migrating else OTHER_TABLES
+        return LOST if lost else TAKEN_OVER
+    if not fits:
+        return MIGRATING if migrating else OTHER_TABLES
+    return None if intact else CRASHED
 
 
 def halted() -> str | None:
     """Why no call may start; None: it may."""
     with connection.cursor() as cursor:
-        cursor.execute(ASK)
+        try:
+            cursor.execute(ASK_ALL)
+        except ProgrammingError:  # tables of a version before this have no INTACT
+            if connection.in_atomic_block:
+                raise
+            cursor.execute(ASK)
         return why_halted(*map(bool, cursor.fetchone() or (False, False, False)))
 
 
@@ -87,7 +109,7 @@ def unfit() -> str | None:
     """Why the tables are not those of this version of the program; None: they are."""
     with connection.cursor() as cursor:
         cursor.execute(ASK)
-        _, fits, migrating = map(bool, cursor.fetchone() or (False, False, True))
+        _, fits, migrating, *_ = map(bool, cursor.fetchone() or (False, False, True))
         return why_halted(True, fits, migrating)
 
 

@@ -105,6 +105,15 @@ def _doubt(statement: str, params: dict[str, Any]) -> int:
         return int(cursor.fetchone()[0])
 
 
+MARK_INTACT = "INSERT INTO campaigns_intact VALUES (1) ON CONFLICT DO NOTHING"
+
+
+def mark_intact() -> None:
+    """From here on calls start; until PostgreSQL crashes."""
+    with connection.cursor() as cursor:
+        cursor.execute(MARK_INTACT)
+
+
 FORGET_PROOFS = "UPDATE campaigns_message SET disproved = NULL WHERE in_doubt_at IS NOT NULL AND disproved IS NOT NULL"
 ADOPT = f"""
 UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE}, noticed_at = NULL,
@@ -120,6 +129,7 @@ def adopt() -> None:
     with connection.cursor() as cursor:
         cursor.execute(FORGET_PROOFS)
         cursor.execute(ADOPT)
+    mark_intact()
 
 
 def notice() -> str | None:

@@ -51,11 +51,18 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why nothing is called. taken_over: an operator has to decide; since: when that was first seen."""
+    """Why nothing is called. taken_over: an operator has to decide; since: when that was first seen.
+
+    It was taken over, or has lost commits in a crash.
+    """
 
     why: str
     taken_over: bool
     since: datetime | None
+
+    @property
+    def lost(self) -> bool:
+        return self.why == guard.LOST
 
 
 class Changed(Exception):
@@ -224,11 +231,11 @@ def halt() -> Halt | None:
     why = guard.halted()
     if why is None:
         return None
-    taken_over = why == guard.TAKEN_OVER
+    taken_over = why in guard.FOR_A_PERSON
     return Halt(why, taken_over, failover_queries.noticed() if taken_over else None)
 
 
 def needed() -> str | None:
-    """Why an operator has to decide; None: the store has not been taken over."""
+    """Why an operator has to decide; None: the store has not been taken over, and has lost nothing in a crash."""
     why = guard.halted()
-    return why if why == guard.TAKEN_OVER else None
+    return why if why in guard.FOR_A_PERSON else None

@@ -1,6 +1,7 @@
 """The sweep: finds by the rows what a lost notification or a killed worker left undone (document 003, RECOVERING)."""
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from campaigns import day_counts
 from campaigns.claiming import rebuild
 from campaigns.costs import accounts
 from campaigns.dispatch import dispatcher, nightly
+from campaigns.failover import crash, guard
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
 from campaigns.forecast import streams
@@ -18,6 +20,7 @@ from campaigns.lifecycle import Status
 from campaigns.models import Job
 from campaigns.routes import moving
 from vendors import shut
+from vendors.limits.throttle import ThrottleUnreachable
 from vendors.models import Credential, Mailcaster, Vendor
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ def sweep(lease: timedelta) -> Swept:
 
     What somebody has locked is left to the next sweep: one that waited would hold up all that is swept for.
     """
-    if (why := failover_queries.notice()) is not None:
+    if (why := _notice()) is not None:
         log.warning("nothing is called: %s", why)
     for alarm in streams.alarms(streams.of_vendors()):
         log.warning("not sent: %s", alarm)
@@ -60,6 +63,15 @@ def sweep(lease: timedelta) -> Swept:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
     waiting = _vendors_waiting() | rerouted.vendors
     return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
+
+
+def _notice() -> str | None:
+    """Why no call may start. A crash of PostgreSQL is looked into first."""
+    why = failover_queries.notice()
+    if why == guard.CRASHED:
+        with suppress(ThrottleUnreachable):
+            why = crash.compare()
+    return why
 
 
 def _vendors_waiting() -> set[int]:

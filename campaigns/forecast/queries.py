@@ -53,7 +53,7 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'shut', {shut.V
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
         WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
     'each', e.each,
-    'store', (SELECT json_build_array({guard.SAME}, {guard.FITS}, s.tables = '') FROM campaigns_store s)
+    'store', (SELECT json_build_array({guard.ALL}) FROM campaigns_store s)
 ) AS facts FROM vendors_vendor v LEFT JOIN (
     SELECT vendor_id, sum(units)::float8 / sum(accepted + refused + in_doubt) AS each FROM vendors_minute
     WHERE at >= %(now)s - interval '1 hour' AND accepted + refused + in_doubt > 0 GROUP BY 1

@@ -17,7 +17,7 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns import sending_hours
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims, comparison, limits
 from campaigns.claiming.contexts import FIND_OUT, Followed
 from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.letters import LeasedJob
@@ -173,7 +173,10 @@ class Stream:
         if self._recorder.refusals > self._refusals:
             return self._later(10, guard.OTHER_TABLES)
         if halted := self._context.halted_since(self._adoptions):
-            return self._later(10, halted)
+            if halted != guard.CRASHED:
+                return self._later(10, halted)
+            await self._look_for_loss()
+            return None
         if (deadline := self._job.deadline) is not None and self._context.now >= deadline:
             return await self._expire()
         if end := await self._reason_to_end():
@@ -184,6 +187,12 @@ class Stream:
             await self._pool.wait_for_free()
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
+
+    async def _look_for_loss(self) -> None:
+        """PostgreSQL is back after a crash: the stream goes on as soon as nothing is found to be lost."""
+        if await comparison.compare_once() is not None:
+            await self._pool.wait(FIND_OUT)
+        self._context = await self._followed.read()
 
     async def _live(self) -> None:
         """Takes note of what has been read, and renews the lease."""

@@ -34,11 +34,11 @@ def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
     """DATABASE_URL and REDIS_URL: from the environment, or of the home's servers, which are started if needed.
 
     Servers that the environment names are neither started nor checked. The home's servers outlive this process.
-    durable=False, for tests: a power cut may lose data. Raises EmbeddedError if a server cannot be found or does not
-    answer within START_SECONDS.
+    durable=False, for tests: a power cut may lose data, and STORES_MAY_LOSE says so. Raises EmbeddedError if a server
+    cannot be found or does not answer within START_SECONDS.
     """
     home = home or Home()
-    urls = {}
+    urls = {} if durable else {"STORES_MAY_LOSE": "1"}
     for engine in _engines(home):
         given = os.environ.get(engine.variable)
         if not given and not engine.answers():

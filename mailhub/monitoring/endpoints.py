@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 FRESH = 1.0  # seconds for which an answer serves others
+SELDOM = 60.0  # seconds, of what changes with the servers' settings alone
 PATIENCE = 3.0  # seconds for each part of /readyz; more than its own client waits
 ABANDONED = 60.0  # seconds
 SCRAPE_PATIENCE, SCRAPE_FRESH = 8.0, 2.0  # seconds; Prometheus waits for ten
@@ -77,6 +78,7 @@ class BoundedQuestion(Generic[AnswerT]):
 
 _scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
 _parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
+_prices = BoundedQuestion(probes.price_list, PATIENCE, SELDOM)
 
 
 async def _livez(query: str, headers: Any) -> MonitorAnswer:
@@ -85,22 +87,28 @@ async def _livez(query: str, headers: Any) -> MonitorAnswer:
 
 
 async def _readyz(query: str, headers: Any) -> MonitorAnswer:
-    """Each part and what is wrong with it. A part that ?exclude= names is shown and does not count."""
+    """Each part and what is wrong with it. A part that ?exclude= names is shown and does not count; nor does `told`."""
     left_out = {part for value in parse_qs(query).get("exclude", []) for part in value.split(",")}
     if unknown := left_out.difference(probes.PARTS):
         there = ", ".join(probes.PARTS)
         return _json(
             HTTPStatus.BAD_REQUEST, {"detail": f"no such part: {', '.join(sorted(unknown))} (there are {there})"}
         )
-    answers = await asyncio.gather(*(question.answer() for question in _parts.values()))
+    prices, answers = await asyncio.gather(
+        _prices.answer(), asyncio.gather(*(question.answer() for question in _parts.values()))
+    )
+    unanswered = f"no answer within {PATIENCE:g} s, or a refusal"
     faults = {
-        part: f"no answer within {PATIENCE:g} s, or a refusal" if found is None else found[part]
+        part: ("" if parts in probes.SILENT_WITHOUT_DATABASE else unanswered) if found is None else found[part]
         for parts, found in zip(_parts, answers, strict=True)
         for part in parts
     }
     ready = not any(fault for part, fault in faults.items() if part not in left_out)
     shown = {part: fault or "ok" for part, fault in faults.items()}
-    return _json(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, {"ready": ready, "parts": shown})
+    facts: dict[str, Any] = {"ready": ready, "parts": shown}
+    if prices:
+        facts["told"] = prices
+    return _json(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, facts)
 
 
 def _json(status: HTTPStatus, facts: dict[str, Any]) -> MonitorAnswer:

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 from kombu import Connection
 
-from campaigns.failover import guard
+from campaigns.failover import durability, guard
 from mailhub.environment import is_rabbitmq
 from vendors import outages, redis_clients
 from vendors.not_now import refusal, shown_to_anybody
@@ -42,6 +42,24 @@ def database() -> Found:
                 missing = "the tables are missing: manage.py migrate"
                 return {"database": "", "migrations": missing, "beat": missing}
         return {"database": "", "migrations": guard.unfit() or "", "beat": _beat()}
+    finally:
+        connection.close()
+
+
+def commits() -> Found:
+    """Whether PostgreSQL keeps what it has committed. Empty where it does not answer: the part `database` says so."""
+    try:
+        return {"durability": "; ".join(str(one) for one in durability.of_postgres() if one.refused)}
+    except (DatabaseError, InterfaceError):
+        return {"durability": ""}
+    finally:
+        connection.close()
+
+
+def price_list() -> list[str]:
+    """What of the servers loses something in a crash and is no reason not to work with them."""
+    try:
+        return [str(one) for one in durability.weaknesses() if not one.refused]
     finally:
         connection.close()
 
@@ -120,4 +138,7 @@ _SERVERS: dict[tuple[str, ...], Probe] = {
     ("broker",): broker,
 }
 CHECKS: dict[tuple[str, ...], Probe] = {parts: partial(ask, parts, check) for parts, check in _SERVERS.items()}
+CHECKS[("durability",)] = commits
+# Where these have no answer the part `database` says why.
+SILENT_WITHOUT_DATABASE = {("durability",)}
 PARTS = tuple(part for parts in CHECKS for part in parts)

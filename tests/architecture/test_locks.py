@@ -35,6 +35,7 @@ ALLOWED = {
     "campaigns/drafts/checking.py:_keep": "a draft alone, before its blocks",
     "campaigns/drafts/checking.py:claim": "a draft alone, SKIP LOCKED",
     "campaigns/drafts/keeping.py:_delete": "a draft; its campaign's jobs are not looked at",
+    "campaigns/failover/crash.py:compare": "the store alone, SKIP LOCKED",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/operators/senders.py:rename_topic": "a topic alone",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",

@@ -210,14 +210,15 @@ class Throttle(_Script):
             raise ThrottleUnreachable(str(error)) from error
         return {vendor: (next(found), [next(found) for _ in seconds[1:]]) for vendor, seconds in lengths.items()}
 
-    def granted(self, vendor_id: int, generation: int) -> Trail | None:
-        """The vendor's grants that this run of Redis remembers, oldest first.
+    def granted(self, vendor_id: int, generation: int | None, since: float = 0.0) -> Trail | None:
+        """The vendor's grants since then (Unix seconds) that this run of Redis remembers, oldest first.
 
-        None if Redis lost its log since this generation began.
+        None if Redis lost its log since this generation began. Without a generation: whatever Redis remembers.
         """
-        reply = self._run((_keys(vendor_id, []), [*self._head("granted"), generation]))
+        known = "" if generation is None else generation
+        reply = self._run((_keys(vendor_id, []), [*self._head("granted"), known, _micro(since)]))
         word, cut = _parsed(reply)
-        return _trail(reply[2], bool(cut)) if word == "trail" else None
+        return _trail(reply[2], bool(cut), {*_texts(reply[3])}, {*_texts(reply[4])}) if word == "trail" else None
 
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
         """Write the vendor's log anew from the ledger: returns None, or Lost if it has this or a newer generation.
@@ -265,15 +266,20 @@ class AsyncThrottle(_Script):
         await self._run(self._places("cancel", scope, places))
 
 
-def _trail(rows: list[Any], cut: bool) -> Trail:
+def _trail(rows: list[Any], cut: bool, used: set[str], in_flight: set[str]) -> Trail:
     found: dict[str, Granted] = {}
-    for entry, score in zip(rows[::2], rows[1::2], strict=True):
-        grant, units, note = (entry.decode() if isinstance(entry, bytes) else entry).split(" ", 2)
+    for entry, score in zip(_texts(rows[::2]), rows[1::2], strict=True):
+        grant, units, note = entry.split(" ", 2)
         if int(units) > 0:
-            found[grant] = Granted(grant, int(units), note, float(score) / 1e6, int(units))
+            marks = grant in used, grant in in_flight
+            found[grant] = Granted(grant, int(units), note, float(score) / 1e6, int(units), *marks)
         elif grant in found:
             found[grant] = replace(found[grant], units=found[grant].units + int(units))
     return Trail(tuple(one for one in found.values() if one.units > 0), cut)
+
+
+def _texts(texts: list[Any]) -> list[str]:
+    return [text.decode() if isinstance(text, bytes) else text for text in texts]
 
 
 def _micro(seconds: float) -> int:

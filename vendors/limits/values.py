@@ -116,13 +116,18 @@ AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One grant in the trail. given: its units; units: those that were not cancelled; at: Unix time in seconds."""
+    """One grant in the trail. given: its units; units: those that were not cancelled; at: Unix time in seconds.
+
+    is_used: a call under it has ended; is_open: one may still be under way.
+    """
 
     id: str
     units: int
     note: str
     at: float
     given: int
+    is_used: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@
 --
 -- Beside them stands the trail, in one more set: every grant of this run of the server, with its units, what it was for
 -- and when it was given, and what was cancelled of it; the last TRAIL of them. A store that has lost its last seconds
--- learns from it what it has lost. It outlives a rebuild, but not the run.
+-- learns from it what it has lost. It outlives a rebuild, but not the run. So does the set of those under which a call
+-- has ended: what they were for was committed.
 --
 -- A letter that needs several places would never find them free beside others that take each place as it comes free. So
 -- who was refused several is noted among the turns. Once those who came later, or need no turn, have got as many places
@@ -22,6 +23,7 @@
 local vendor, verb, caller = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local SKEW, CHUNK = 2000000, 1000  -- CHUNK keeps unpack below Lua's limit of some 8,000
 local trail, TRAIL = vendor:gsub('window$', 'trail'), 20000
+local used = vendor:gsub('window$', 'used')
 local turns, LATE = vendor:gsub('window$', 'turns'), 5000000  -- how late one may come back, and a quarter of his wait more
 local TURNS = 100  -- at most: all are read each time
 local SOON, LATER = 50000, 1000000  -- after which one looks again for whom places were free that are kept
@@ -64,6 +66,19 @@ local function listed(text)
   local names = {}
   for name in text:gmatch('%S+') do names[#names + 1] = name end
   return names
+end
+
+-- The grants of these places, each once.
+local function grants_of(names)
+  local found, seen = {}, {}
+  for _, name in ipairs(names) do
+    local grant = name:match('^(.*):')
+    if grant and not seen[grant] then
+      seen[grant] = true
+      found[#found + 1] = grant
+    end
+  end
+  return found
 end
 
 local function occupants(window)
@@ -220,6 +235,8 @@ local function done()
   local names, score = listed(ARGV[4]), exact(late)
   local flags = skewed and { 'XX', 'LT' } or { 'XX' }
   for _, key in ipairs(KEYS) do each(key, 'ZADD', flags, names, score) end
+  each(used, 'ZADD', {}, grants_of(names), score)
+  redis.call('ZREMRANGEBYRANK', used, 0, -TRAIL - 1)
   return { 'ok' }
 end
 
@@ -236,12 +253,18 @@ local function cancel()
   return { 'ok' }
 end
 
--- granted: the generation that the rows know. The trail with its times, in a table of its own: it is too long for unpack;
--- first 0 where nothing of this run is missing in it. Whoever claims under a generation was granted its places after the seal of that generation was made.
+-- granted: the generation that the rows know ('' = whatever is there will do), since when. The trail with its times, in a table of its own: it is too long
+-- for unpack; first 0 where nothing of this run is missing in it. Then the grants under which a call has ended, and those
+-- under which one may be under way. Whoever claims under a generation was granted its places after the seal of that
+-- generation was made.
 local function granted()
-  if not redis.call('ZSCORE', vendor, seal(ARGV[4])) then return { 'lost' } end
-  local full = redis.call('ZCARD', trail) >= TRAIL
-  return { 'trail', full and 1 or 0, redis.call('ZRANGE', trail, 0, -1, 'WITHSCORES') }
+  if ARGV[4] ~= '' and not redis.call('ZSCORE', vendor, seal(ARGV[4])) then return { 'lost' } end
+  local full, since = redis.call('ZCARD', trail) >= TRAIL, ARGV[5]
+  local in_flight = redis.call('ZRANGEBYSCORE', vendor, '(' .. exact(late), '(+inf')
+  return {
+    'trail', full and 1 or 0, redis.call('ZRANGEBYSCORE', trail, since, '+inf', 'WITHSCORES'),
+    redis.call('ZRANGEBYSCORE', used, since, '+inf'), grants_of(in_flight),
+  }
 end
 
 -- rebuild: generation, reach, credential ids (in the order of KEYS[2..]), then "n left units" with KEYS[1 + n];
@@ -253,7 +276,7 @@ local function rebuild()
     if tonumber(old:match('^gen:(%d+)')) >= tonumber(ARGV[4]) then return { 'lost' } end
     ours = ours or old:match(':(%x*)$') == mark:match(':(%x*)$')
   end
-  if not ours then redis.call('DEL', trail) end
+  if not ours then redis.call('DEL', trail, used) end
   for _, key in ipairs(KEYS) do
     redis.call('DEL', key)
     redis.call('ZADD', key, '+inf', mark)

@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what is missing before receivers trust the mails of sender identities."""
+"""`manage.py doctor`: what receivers miss in the mails of sender identities, and what a crash would take with it."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -7,24 +7,29 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.deliverability import findings, identity_checks
 from campaigns.deliverability.findings import Finding
+from campaigns.failover import durability
+from campaigns.failover.durability import Weakness
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from vendors.management.output import write_json
 
 WIDE = 14  # columns of what a line is about
+INSTALLATION = "installation"
 
 
 class Command(BaseCommand):
     help = (
         "Asks the DNS whether receivers can trust the mails of sender identities: SPF, DKIM, DMARC, and whether "
-        "answers, bounces and clicks on unsubscribe links arrive; prints each record to enter. Exit codes: 0 all is "
-        "well, 1 something is missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
+        "answers, bounces and clicks on unsubscribe links arrive; prints each record to enter. Then it asks PostgreSQL "
+        "and Redis whether a crash of theirs loses anything. Exit codes: 0 all is well, or only told, 1 something is "
+        "missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--identity", metavar="SPONSOR/NAME", help="of one identity; default: of all that are enabled")
+        add("--identity", metavar="SPONSOR/NAME", help="of this identity alone; default: of all that are enabled")
+        add("--installation", action="store_true", help="of PostgreSQL and Redis alone; asks no DNS")
         add(
             "--sends-from", action="append", default=[], metavar="ADDRESS_OR_NAME",
             help="from where the relay sends, as its operator says: an address, a network, or the name to include",
@@ -33,11 +38,28 @@ class Command(BaseCommand):
             "--relay-selector", action="append", default=[], metavar="NAME",
             help="the relay signs: its DKIM selector, or SELECTOR._domainkey.DOMAIN",
         )  # fmt: skip
-        add("--json", action="store_true", help="one object a finding: identity, about, status, sentence, enter")
+        add(
+            "--json", action="store_true",
+            help="one object a finding: identity (null: the installation), about, status, sentence, enter",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["identity"] and options["installation"]:
+            raise CommandError("--identity and --installation are two questions: ask one of them", returncode=2)
+        bad, silent = ("", "") if options["installation"] else self._of_identities(options)
+        weak = "" if options["identity"] else self._of_installation(options["json"])
+        if bad or weak:
+            raise CommandError("; ".join(filter(None, (bad, weak))))
+        if silent:
+            raise CommandError(silent, returncode=3)
+
+    def _of_identities(self, options: dict[str, Any]) -> tuple[str, str]:
+        """(what is wrong, what the DNS did not say), each as a sentence or empty."""
         found: list[Finding] = []
-        for identity in _identities(options["identity"]):
+        identities = _identities(options["identity"])
+        if not identities and not options["json"]:
+            self.stdout.write("there is no sender identity: manage.py identity add")
+        for identity in identities:
             of_it = identity_checks.check(identity, options["sends_from"], options["relay_selector"])
             found.extend(of_it)
             if options["json"]:
@@ -45,25 +67,42 @@ class Command(BaseCommand):
             else:
                 self._show(identity, of_it)
         bad = sum(one.status in findings.BAD for one in found)
-        if bad:
-            raise CommandError(f"{bad} of {len(found)} are missing or wrong")
-        if silent := sum(one.status == findings.NO_ANSWER for one in found):
-            raise CommandError(f"{silent} of {len(found)} have no answer from the DNS", returncode=3)
+        silent = sum(one.status == findings.NO_ANSWER for one in found)
+        return (
+            f"{bad} of {len(found)} are missing or wrong" if bad else "",
+            f"{silent} of {len(found)} have no answer from the DNS" if silent else "",
+        )
+
+    def _of_installation(self, as_json: bool) -> str:
+        """Shows what a crash of a server would take with it. Returns what is wrong, as a sentence or empty."""
+        weak = durability.weaknesses()
+        found = list(map(_finding, weak)) or [Finding("durability", findings.OK, "a crash loses nothing")]
+        if as_json:
+            write_json(self.stdout, ({"identity": None, **one.facts()} for one in found))
+        else:
+            self.stdout.write(f"{INSTALLATION}: PostgreSQL and Redis")
+            self._show_lines(found)
+        wrong = sum(one.refused for one in weak)
+        return f"a crash loses what is committed: {wrong} wrong" if wrong else ""
 
     def _show(self, identity: Identity, of_it: list[Finding]) -> None:
         self.stdout.write(f"{identity}: {identity.shown}")
-        for one in of_it:
+        self._show_lines(of_it)
+
+    def _show_lines(self, found: list[Finding]) -> None:
+        for one in found:
             self.stdout.write(f"{one.about:{WIDE}} {one.status:9} {one.sentence}")
             if one.enter:
                 self.stdout.write(f"{'':{WIDE}} enter     {one.enter}")
 
 
+def _finding(one: Weakness) -> Finding:
+    return Finding(one.about, findings.WRONG if one.refused else findings.PRICED, str(one))
+
+
 def _identities(name: str | None) -> list[Identity]:
     if name is None:
-        rows = list(Identity.objects.select_related("sponsor").filter(enabled=True, channel="email"))
-        if not rows:
-            raise CommandError("there is no sender identity: manage.py identity add")
-        return rows
+        return list(Identity.objects.select_related("sponsor").filter(enabled=True, channel="email"))
     sponsor, slash, identity = name.rpartition("/")
     if not slash:
         raise CommandError(f"{name!r}: write SPONSOR/NAME", returncode=2)

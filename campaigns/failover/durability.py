@@ -1,0 +1,97 @@
+"""Settings of PostgreSQL and Redis under which a crash loses commits, and which no session of ours can set.
+
+One list for all who read it: the checks at the start, /readyz, `doctor` and the audit. Sessions set what they can
+(guard.DURABLE). STORES_MAY_LOSE says that this installation may lose its data, as those of tests may: then nothing is
+refused, and everything is still told.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+
+from vendors import redis_clients
+
+SECONDS = 2.0  # for each answer of Redis
+
+
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """A setting with which a crash loses something. refused: mailhub does not start with it. remedy: what to do."""
+
+    about: str
+    sentence: str
+    remedy: str
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"{self.sentence}. {self.remedy}"
+
+
+# Each loses commits, or whole pages, in a crash of PostgreSQL or of its machine. A crash empties tables that are not
+# logged; of ours that is only right for the one by which a crash is noticed (guard.INTACT).
+LOSING = """
+SELECT s.name, format('%%s is %%s: %%s', s.name, s.setting, bad.loses), format('Set %%s = %%s', s.name, bad.wanted)
+FROM pg_settings s JOIN (VALUES
+    ('fsync', 'off', 'on', 'a crash of the machine loses commits, and may destroy the database'),
+    ('full_page_writes', 'off', 'on', 'a crash of the machine may leave pages that are half written'),
+    ('zero_damaged_pages', 'on', 'off', 'damaged pages become empty ones, and their rows are gone')
+) AS bad(name, setting, wanted, loses) ON (bad.name, bad.setting) = (s.name, s.setting)
+UNION ALL
+SELECT 'tables', format('the table %%s is unlogged: a crash of PostgreSQL empties it', c.relname),
+    format('Say ALTER TABLE %%s SET LOGGED', c.relname)
+FROM pg_class c WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND c.relname <> 'campaigns_intact'
+    AND c.relnamespace = (SELECT s.relnamespace FROM pg_class s WHERE s.oid = to_regclass('campaigns_store'))
+ORDER BY 1, 2
+"""
+# A physical standby is connected, and no commit waits for one.
+ASYNCHRONOUS = """
+SELECT current_setting('synchronous_standby_names') = '', EXISTS (
+    SELECT FROM pg_stat_replication r
+    WHERE coalesce(r.application_name, '') <> ALL(ARRAY['pg_basebackup', 'pg_receivewal'])
+        AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))
+"""
+WAIT_FOR_ONE = "Set synchronous_standby_names on the primary, for example to 'ANY 1 (*)'"
+KEEP = "Set appendonly yes in its configuration"
+
+
+def of_postgres() -> list[Weakness]:
+    """Those of the PostgreSQL of this thread's connection. Raises Django's database errors."""
+    with connection.cursor() as cursor:
+        cursor.execute(LOSING, {})
+        refused = not settings.STORES_MAY_LOSE
+        found = [Weakness(about, sentence, remedy, refused) for about, sentence, remedy in cursor.fetchall()]
+        cursor.execute(ASYNCHRONOUS, {})
+        asynchronous, followed = cursor.fetchone()
+    if asynchronous and (why := _expected(followed)):
+        sentence = (
+            f"{why}, and no commit waits for a standby: a failover loses the last ones, and recover_store puts in doubt"
+            " what may have been called"
+        )
+        found.append(Weakness("standby", sentence, WAIT_FOR_ONE, False))
+    return found
+
+
+def _expected(followed: bool) -> str:
+    """Why a failover is expected here; empty: it is not."""
+    if followed:
+        return "a standby follows"
+    ours = connection.settings_dict
+    several = "," in str(ours["OPTIONS"].get("host") or ours["HOST"] or "")
+    return "DATABASE_URL names several servers" if several else ""
+
+
+def of_redis() -> Iterator[Weakness]:
+    """That it keeps nothing over a restart. Nothing where it does not answer, or hides its settings."""
+    if redis_clients.keeps_data(settings.REDIS_URL, SECONDS) is False:
+        sentence = (
+            "Redis keeps nothing over a restart: notifications wait for the sweep then, and after a failover of"
+            " PostgreSQL all that waits is in doubt"
+        )
+        yield Weakness("redis", sentence, KEEP, False)
+
+
+def weaknesses() -> list[Weakness]:
+    """All of them, the refused ones first."""
+    return sorted([*of_postgres(), *of_redis()], key=lambda one: not one.refused)
