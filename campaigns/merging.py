@@ -15,7 +15,8 @@ WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id
 # belongs to: its claim is of the job's present sender, and the message has no end yet (`called`); or the message is in
 # doubt because of that very call (`late`). A message that the vendor puts off again waits for as long as it has waited
 # since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once. What
-# was certainly not called leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call.
+# was certainly not called leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call. What
+# leaves a claim has ended, which the ledger is told (`ended`); answers of claims that there are it need not be told.
 # Nor was one called whose recipient is suppressed, but that is an end.
 # Answers for a LOGGED job are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its
 # key; with = the planner may read all of a table.
@@ -118,6 +119,7 @@ WITH job AS (
 ), closed AS (
     DELETE FROM campaigns_claim c USING gone g
     WHERE g.last AND c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at
+    RETURNING c.ledger, g.at
 ), uncalled AS (
     UPDATE campaigns_claim c SET (messages, units) = (
         SELECT coalesce(array_agg(u.id), '{{}}'),
@@ -125,14 +127,31 @@ WITH job AS (
         FROM unnest(c.messages, c.units) AS u(id, units) WHERE u.id <> ALL(n.ids)
     )
     FROM (
-        SELECT g.claim_id, g.called_at, array_agg(a.id) AS ids
+        SELECT g.claim_id, g.called_at, array_agg(a.id) AS ids, max(g.at) AS at
         FROM gone g, unnest(g.messages, string_to_array(g.kinds, NULL)) AS a(id, kind)
         WHERE strpos(g.kinds, 'n') > 0 AND a.kind = 'n' GROUP BY 1, 2
     ) n
     WHERE c.id = ANY(ARRAY[n.claim_id]) AND c.at IS NOT DISTINCT FROM n.called_at
         AND c.id <> ALL(ARRAY(SELECT claim_id FROM gone WHERE last))
+    RETURNING c.ledger, n.at
+), ended AS (  -- in the order of their keys, as two who merge other jobs may have answers of one grant
+    UPDATE vendors_usage u SET ended_at = greatest(u.ended_at, e.at)
+    FROM (
+        SELECT ledger, max(at) AS at FROM (SELECT * FROM closed UNION ALL SELECT * FROM uncalled) known
+        WHERE ledger IS NOT NULL GROUP BY ledger ORDER BY ledger
+    ) e WHERE u.id = ANY(ARRAY[e.ledger])
 )
 SELECT FROM gone LIMIT 1
+"""
+
+# Deletes claims although calls of theirs may be open, those of a sender that was lost: the ledger keeps all calls of
+# their grants until their deadline.
+FORGET_CLAIMS = """
+WITH lost AS (
+    DELETE FROM campaigns_claim c USING campaigns_job j WHERE {which} RETURNING c.ledger
+)
+UPDATE vendors_usage u SET ended_at = 'infinity'
+FROM (SELECT DISTINCT ledger FROM lost WHERE ledger IS NOT NULL ORDER BY ledger) l WHERE u.id = ANY(ARRAY[l.ledger])
 """
 
 # Messages in flight: in a claim of the job's present sender, and without an end. Alias of the job: j. OFFSET 0 keeps

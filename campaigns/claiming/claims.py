@@ -128,7 +128,7 @@ WITH holder AS (
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v, c
 ), moment AS (
-    SELECT clock_timestamp() AS at, suppressions, destination FROM gate
+    SELECT clock_timestamp() AS at, suppressions, destination, nextval('vendors_usage_id_seq') AS ledger FROM gate
 ), allowed AS (
     SELECT h.*, moment.*, nextval('campaigns_claim_id_seq') AS claim FROM moment, holder h
     WHERE moment.at < coalesce(h.closes, 'infinity') AND coalesce(h.adapter, moment.destination) = moment.destination
@@ -148,13 +148,13 @@ WITH holder AS (
         ) m
     ) p
 ), claim AS (
-    INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units, destination)
-    SELECT claim, job, fence, at, messages, costs, destination FROM picked WHERE messages IS NOT NULL
+    INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units, destination, ledger)
+    SELECT claim, job, fence, at, messages, costs, destination, ledger FROM picked WHERE messages IS NOT NULL
 ), ledger AS (
-    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
-    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
+    INSERT INTO vendors_usage (id, vendor_id, credential_id, at, until, units, "grant")
+    SELECT ledger, %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
         sum(total), %(grant)s::text
-    FROM picked HAVING sum(total) > 0
+    FROM picked GROUP BY ledger HAVING sum(total) > 0
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
@@ -282,9 +282,15 @@ async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: in
 
 
 # All calls that the sender started are answered. What else it has claimed it does not know of: the database's answer to
-# that claim was lost.
-UNCALLED = "DELETE FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s"
-RELEASE = "DELETE FROM campaigns_claim WHERE id = %(claim)s"
+# that claim was lost. So the ledger is told that no call of these claims is open.
+_GONE = """WITH gone AS (
+    DELETE FROM campaigns_claim WHERE {which} RETURNING ledger
+)"""
+_ENDED = """UPDATE vendors_usage u SET ended_at = greatest(u.ended_at, clock_timestamp())
+    FROM (SELECT DISTINCT ledger FROM gone ORDER BY ledger) g WHERE u.id = ANY(ARRAY[g.ledger])"""
+_OF_SENDER = _GONE.format(which="job_id = %(job)s AND fence = %(fence)s")
+UNCALLED = f"{_OF_SENDER} {_ENDED}"
+RELEASE = f"{_GONE.format(which='id = %(claim)s')} {_ENDED}"
 FIRST_WAITING = """
 SELECT coalesce((
     SELECT id FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL ORDER BY id LIMIT 1
@@ -292,8 +298,7 @@ SELECT coalesce((
 """
 
 
-NEW_PASS = f"""
-WITH uncalled AS ({UNCALLED})
+NEW_PASS = f"""{_OF_SENDER}, ended AS ({_ENDED})
 UPDATE campaigns_job SET next_message = ({FIRST_WAITING}) WHERE id = %(job)s AND fence = %(fence)s
 RETURNING next_message
 """

@@ -15,11 +15,47 @@ from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.threads import locked_most
 from vendors import redis_clients
-from vendors.limits.throttle import Throttle, ThrottleUnreachable
+from vendors.limits.throttle import LedgerEntry, Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope
 from vendors.models import Minute, RateLimit, Usage, Vendor
 
 log = logging.getLogger(__name__)
+
+# Calls that were allowed, by the latest moment at which they can have ended; what it was is negative if that is over.
+#
+# A call is open until its deadline, unless something proves that it has ended: the claim is gone and its ledger row was
+# told when (ended_at), or it is in a claim that there is and its answer is stored, merged into its message or not. A
+# message in a claim of an earlier sender proves nothing: it may be in doubt because that sender was lost in the call.
+LEDGER = """
+WITH recent AS (
+    SELECT id, credential_id, until, units, ended_at FROM vendors_usage
+    WHERE vendor_id = %(vendor)s AND until > clock_timestamp() - %(reach)s * interval '1 second'
+), call AS (
+    SELECT c.ledger, coalesce(u.units, 1) AS units, CASE
+        WHEN a.at IS NOT NULL THEN a.at
+        WHEN c.fence = j.fence AND m.dequeued_at IS NOT NULL
+            THEN coalesce(greatest(m.delivered_at, m.in_doubt_at), clock_timestamp()) END AS ended_at
+    FROM campaigns_claim c JOIN recent r ON r.id = c.ledger JOIN campaigns_job j ON j.id = c.job_id
+        CROSS JOIN LATERAL unnest(c.messages, c.units) AS u(id, units)
+        LEFT JOIN campaigns_message m ON m.id = ANY(ARRAY[u.id])
+        LEFT JOIN LATERAL (
+            SELECT max(b.at) AS at FROM campaigns_answerbatch b
+            WHERE b.job_id = c.job_id AND b.fence = c.fence AND b.claim_id = c.id AND b.called_at = c.at
+                AND u.id = ANY(b.messages)
+        ) a ON true
+), of_row AS (
+    SELECT ledger, coalesce(sum(units) FILTER (WHERE ended_at IS NULL), 0) AS open, max(ended_at) AS ended_at
+    FROM call GROUP BY ledger
+), known AS (
+    SELECT r.*, least(greatest(r.ended_at, o.ended_at), r.until) AS ended, least(coalesce(o.open, 0), r.units) AS open
+    FROM recent r LEFT JOIN of_row o ON o.ledger = r.id
+), split AS (
+    SELECT credential_id, until AS ended, CASE WHEN ended < until THEN open ELSE units END AS units FROM known
+    UNION ALL SELECT credential_id, ended, units - open FROM known WHERE ended < until
+)
+SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, units FROM split
+WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
+"""
 
 PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
 
@@ -38,9 +74,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         if vendor.generation != generation:
             return False
         longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
-        recent = Usage.objects.filter(vendor=vendor, until__gt=Now() - timedelta(seconds=longest + 1))
-        rows = recent.annotate(left=F("until") - Now()).values_list("credential_id", "left", "units")
-        entries = [(credential, left.total_seconds(), units) for credential, left, units in rows]
+        entries = read_ledger(vendor_id, longest)
         vendor.generation = F("generation") + 1
         vendor.save(update_fields=["generation"])
         failpoints.here("before_rebuild")
@@ -52,6 +86,13 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")
     return True
+
+
+def read_ledger(vendor_id: int, longest: float) -> list[LedgerEntry]:
+    """The calls that a window of up to `longest` seconds may hold, as Throttle.rebuild wants them."""
+    with connection.cursor() as cursor:
+        cursor.execute(LEDGER, {"vendor": vendor_id, "reach": longest + 1})
+        return [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
 
 
 async def rebuild_lost(scope: Scope) -> None:

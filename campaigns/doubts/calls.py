@@ -8,10 +8,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
+
+from psycopg import Error as RowsError
 
 from campaigns.claiming import contexts, limits
 from campaigns.claiming.rebuild import rebuild_lost
+from campaigns.doubts import queries
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
@@ -26,7 +30,7 @@ UNANSWERED = 3  # calls in a row without a clear answer, after which no more are
 REBUILDS = 20  # each raises the generation by one; Redis may be so many ahead of a restored database
 
 SingleOutcome = Outcome | None
-Allow = Callable[[Scope], Awaitable[bool | None]]
+Allow = Callable[[Scope, str], Awaitable[bool | None]]
 
 
 class CredentialClosed(Exception):
@@ -53,13 +57,14 @@ class SingleCalls:
     async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         """Makes a call that costs so many units; NotSent also if it is not allowed. Raises CredentialClosed.
 
-        allow: the statement that allows the call; it returns None if the credential may not be used any more.
+        allow: the statement that allows the call, with the id of the grant; it returns None if the credential may not
+        be used any more.
         """
         found = await self._permit(units)
         if isinstance(found, Never):
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
         scope, grant = found
-        allowed = await allow(scope)
+        allowed = await allow(scope, grant.id)
         if not allowed:
             await self._hand_back(self._throttle.cancel, scope, grant)
             await limits.undo_full(self._rows, self._vendor_id)
@@ -69,6 +74,8 @@ class SingleCalls:
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
         await self._act_upon(answer)
+        with suppress(RowsError):  # then its place is held until its deadline, should the window be lost
+            await queries.end(self._rows, self._vendor_id, grant.id)
         return answer
 
     async def _permit(self, units: int) -> tuple[Scope, Grant] | Never:

@@ -154,8 +154,9 @@ WITH {jobs}gate AS (
         AND m.sent_at = %(sent_at)s AND coalesce(m.destination, 0) = %(destination)s AND EXISTS (SELECT FROM gate)
     RETURNING m.id
 ), ledger AS (
-    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
-    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s,
+        %(grant)s::text
     FROM ours
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
@@ -197,9 +198,14 @@ REPEAT = CALL.format(
 FOR_EVER = 1e10  # seconds
 
 
-async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> bool | None:
-    """Allows a look-up, and writes it into the ledger. False: settled meanwhile; None: the vendor may not be called."""
-    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1)
+async def look_up(
+    connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, *, grant: str | None = None
+) -> bool | None:
+    """Allows a look-up, and writes it into the ledger. False: settled meanwhile; None: the vendor may not be called.
+
+    grant: by which `end` finds the call.
+    """
+    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant)
 
 
 async def repeat(
@@ -211,14 +217,15 @@ async def repeat(
     units: int,
     young: float | None,
     closes: datetime | None,
+    grant: str | None = None,
 ) -> bool | None:
     """Allows a repeat, and writes it into the ledger. False: not any more; None: the vendor may not be called.
 
     closes: from when on its campaign may not be called. young: the first call must be younger than so many seconds;
-    None: that call was disproved.
+    None: that call was disproved. grant: as of `look_up`.
     """
     params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
-    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **params)
+    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
 
 
 async def _call(
@@ -240,6 +247,17 @@ async def _call(
     assert row is not None
     is_open, ours = row
     return ours if is_open else None
+
+
+END = """
+UPDATE vendors_usage SET ended_at = clock_timestamp()
+WHERE vendor_id = %(vendor)s AND until > clock_timestamp() AND "grant" = %(grant)s
+"""
+
+
+async def end(connection: AsyncConnection[Any], vendor_id: int, grant: str) -> None:
+    """Tells the ledger that the call under this grant has ended."""
+    await connection.execute(END, {"vendor": vendor_id, "grant": grant})
 
 
 async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:

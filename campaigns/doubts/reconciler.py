@@ -166,7 +166,7 @@ def _young(ttl: float | None) -> float:
 async def _look_up(case: Case, doubt: Doubt) -> None:
     found = await case.calls.call(
         1,
-        lambda scope: queries.look_up(case.rows, scope, doubt, case.calls.hold),
+        lambda scope, grant: queries.look_up(case.rows, scope, doubt, case.calls.hold, grant=grant),
         lambda: case.adapter.look_up(doubt.reference),
     )
     match found:
@@ -204,9 +204,9 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         failpoints.here("after_repeat")
         return outcome
 
-    async def allow(scope: Scope) -> bool | None:
+    async def allow(scope: Scope, grant: str) -> bool | None:
         hold = case.calls.hold
-        return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes)
+        return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes, grant=grant)
 
     outcome = await case.calls.call(cost, allow, start)
     failpoints.here("before_settle")

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints, ground_truth
 from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move, moving
-from campaigns.merging import IN_FLIGHT
+from campaigns.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
@@ -35,6 +35,7 @@ SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s)
 FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 """
+FORGET = FORGET_CLAIMS.format(which="j.id = %(job)s AND c.job_id = j.id")
 COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
 ENDS = "mailcaster_id = NULL, not_before = NULL, waits_for = '', heartbeat_at = NULL, next_message = NULL"
 LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
@@ -91,7 +92,7 @@ def _log(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tup
         if _changes(cursor, REQUEUE, ended):
             return False, suppressed
     if claimed:
-        Claim.objects.filter(job=job_id).delete()
+        cursor.execute(FORGET, its)
     return _changes(cursor, LOG, ended), suppressed
 
 

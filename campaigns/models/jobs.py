@@ -147,7 +147,8 @@ class Claim(models.Model):
 
     A message without an end that is in a claim under its job's fence is in flight; if the sender is lost, it is in
     doubt. fence: of the sender; at: from when on calls were allowed; units: the cost of each call, empty: one each.
-    destination: where and as whom they are called (vendors/destinations.py); empty: 0.
+    destination: where and as whom they are called (vendors/destinations.py); empty: 0. ledger: the id of its row in
+    vendors_usage, which other claims of the same grant share.
     """
 
     SPONSOR = "job__sponsor"
@@ -157,6 +158,7 @@ class Claim(models.Model):
     messages = ArrayField(models.BigIntegerField())
     units = ArrayField(models.PositiveIntegerField(), null=True)
     destination = models.PositiveBigIntegerField(null=True, editable=False)
+    ledger = models.BigIntegerField(null=True, editable=False)
 
     objects = OfSponsors.as_manager()
 

@@ -23,6 +23,7 @@ from django.db.models import F, Q
 
 from campaigns import failpoints
 from campaigns.lifecycle import LOCKED_BRIEFLY, S, hold_family, move, passes_locked, wait_at_most
+from campaigns.merging import FORGET_CLAIMS
 from campaigns.models import Job, RouteMove
 from campaigns.routes.entries import WHY, RouteState, states, why_not
 from vendors import history, ownership, shut
@@ -67,13 +68,11 @@ GROUP BY before HAVING bool_or(waits) ORDER BY count(*) DESC LIMIT %(most)s
 """
 # Nobody needs these: an answer that comes for them still counts if it is an acceptance, and any other one would only
 # settle the doubt that its own call had left.
-SETTLED = """
-DELETE FROM campaigns_claim c USING campaigns_job j
-WHERE j.id = %(job)s AND c.job_id = j.id AND c.fence < j.fence AND NOT EXISTS (
-    SELECT FROM campaigns_message m
-    WHERE m.id = ANY(c.messages) AND (m.in_doubt_at IS NOT NULL OR m.dequeued_at IS NULL)
+SETTLED = FORGET_CLAIMS.format(
+    which="""j.id = %(job)s AND c.job_id = j.id AND c.fence < j.fence AND NOT EXISTS (
+        SELECT FROM campaigns_message m
+        WHERE m.id = ANY(c.messages) AND (m.in_doubt_at IS NOT NULL OR m.dequeued_at IS NULL))"""
 )
-"""
 NO_CLAIM = "SELECT NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %s)"
 RECOUNT = """
 UPDATE campaigns_job j SET (accepted, refused, in_doubt, expired, suppressed, delivered, bounced) = (

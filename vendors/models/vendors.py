@@ -267,7 +267,10 @@ class Mailcaster(models.Model):
 class Usage(models.Model):
     """The ledger of calls that were allowed to start, from which the throttle's log is rebuilt if Redis loses it.
 
-    A row is written in the transaction that claims the messages, so no call starts without one.
+    A row is written in the transaction that claims the messages, so no call starts without one. Until `until` its calls
+    may be open, but for those that are known to have ended: by `ended_at`, and by the answers of claims that there are
+    (campaigns/claiming/rebuild.py). ended_at: NULL, nothing is known; infinity, a claim was deleted whose calls may be
+    open, so nothing is known for good.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
@@ -276,6 +279,9 @@ class Usage(models.Model):
     until = models.DateTimeField(help_text="The hard deadline: by then the last of these calls had ended.")
     units = models.PositiveIntegerField()
     grant = models.CharField(max_length=32, null=True, help_text="Under which the throttle gave these places.")
+    ended_at = models.DateTimeField(
+        null=True, help_text="When the last answer of its claims that have ended was stored."
+    )
 
     class Meta:
         indexes = [models.Index(fields=["vendor", "until"], name="usage_vendor_until")]
