@@ -282,6 +282,16 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
     inlines = [CredentialLimits]
+    actions = ["end_waits"]
+
+    @admin.action(description=_("Call a vendor again that asked to wait"), permissions=["change"])
+    def end_waits(self, request: HttpRequest, chosen: Any) -> None:
+        ended = 0
+        for login in chosen:
+            if self.has_change_permission(request, login) and configuration.end_wait(login):
+                self.log_change(request, login, "the wait that its vendor asked for was ended")
+                ended += 1
+        messages.success(request, gettext("Waits that were ended: %s") % ended)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []

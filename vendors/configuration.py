@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 
 from vendors import adapters, destinations, history
@@ -79,6 +80,16 @@ def describe_rate_limit(window: LimitSpec) -> str:
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
         "The longest window that the contract allows is the fastest."
     )
+
+
+def end_wait(login: Credential) -> bool:
+    """Have a vendor called again that asked to wait (Retry-After); False: it has asked for nothing that still holds.
+
+    Should it ask again at once, the next wait is no shorter than twice the last one, up to some minutes. A wait after a
+    recovery of the store, in which windows are not known, is kept.
+    """
+    waits = Credential.objects.filter(pk=login.pk, asked_wait__isnull=False, retry_after_until__gt=TransactionNow())
+    return bool(waits.update(retry_after_until=None))
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:

@@ -7,6 +7,7 @@ machine. Everything else is in doubt, and a doubt is never settled by a guess (p
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -16,9 +17,11 @@ from typing import Literal
 
 import orjson
 
+log = logging.getLogger(__name__)
+
 RETRY_DEFAULT = 30.0
 """Seconds to wait when a vendor throttles without a usable Retry-After."""
-RETRY_MAX = 3600.0
+RETRY_MAX = 86_400.0
 """Seconds; a longer wait is the vendor's mistake, or for an operator to decide."""
 TEXT_MAX = 255
 """Characters that an id, an error code or a sub-type may have (the width of their columns)."""
@@ -171,15 +174,36 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
-    """Seconds to wait, 0 to RETRY_MAX. value: seconds or an HTTP date; RETRY_DEFAULT if it is neither."""
+    """Return the seconds to wait that a vendor states, 0 to RETRY_MAX; RETRY_DEFAULT if it states none.
+
+    value: seconds or an HTTP date; of several, joined by commas as a proxy joins equal lines, the longest. 0 is what
+    the vendor said: whoever waits for it has a floor of its own that grows (campaigns/claiming/limits.py).
+    """
     text = (value or "").strip()
+    waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]
+    wait = max(waits, default=RETRY_DEFAULT)
+    if wait > RETRY_MAX:
+        log.warning("a vendor asks to wait for %.0f s (%r): it is called again after a day", wait, text[:80])
+    return min(wait, RETRY_MAX)
+
+
+def _stated(text: str) -> list[str]:
+    """Split what stands in a header once or several times. A date has a comma itself."""
+    parts = [part.strip() for part in text.split(",")]
+    if not parts[0].isalpha():
+        return parts
+    return [f"{day}, {rest}" for day, rest in zip(parts[::2], parts[1::2], strict=False)] if parts[1:] else parts
+
+
+def _seconds(text: str, now: float) -> float | None:
+    """Return the seconds until a moment that is not past; None: the text states none."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
-        return min(float(text), RETRY_MAX)
+        return float(text)
     try:
         wait = parsedate_to_datetime(text).timestamp() - now
     except (ValueError, TypeError, OverflowError, IndexError):
-        return RETRY_DEFAULT
-    return min(wait, RETRY_MAX) if math.isfinite(wait) and wait >= 0 else RETRY_DEFAULT
+        return None
+    return wait if math.isfinite(wait) and wait >= 0 else None
 
 
 def _id_in(body: bytes) -> str:

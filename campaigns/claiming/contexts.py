@@ -42,6 +42,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
+    l.asked_wait IS NOT NULL,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -55,7 +56,8 @@ class SendContext:
     asked, read: when it was asked and answered, in seconds of time.monotonic; now: by the database's clock, in between.
     halted: why no call at all may start; adoptions: of the store. paused: why none of the job may. left: messages of
     the job without a result, those in a call included. next_message: where a sender begins. unreached_since: no call
-    has reached the vendor since then; given_up: for longer than the patience of the campaign's route.
+    has reached the vendor since then; given_up: for longer than the patience of the campaign's route. waited: the
+    vendor has asked to wait, and no good answer of later is known.
     """
 
     asked: float
@@ -72,6 +74,7 @@ class SendContext:
     next_message: int
     unreached_since: datetime | None
     given_up: bool
+    waited: bool
     health: HealthPolicy
 
     @property
@@ -88,6 +91,10 @@ class SendContext:
     def reached_at(self, answered: float) -> bool:
         """Whether an answer that came then (time.monotonic) shows that the vendor is reached, as the rows do not."""
         return self.unreached_since is not None and answered > self.monotonic(self.unreached_since)
+
+    def served_at(self, answered: float) -> bool:
+        """Whether a good answer that came then (time.monotonic) ends the growth of waits, as the rows do not know."""
+        return self.waited and (self.retry_after_until is None or answered > self.monotonic(self.retry_after_until))
 
     def halted_since(self, adoptions: int) -> str | None:
         """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
@@ -128,6 +135,7 @@ def _context(
     store: list[Any] | None,
     unreached_since: datetime | None,
     given_up: bool | None,
+    waited: bool,
     *health: Any,
 ) -> SendContext:
     adoptions, *state = store or (0, False, False, False)
@@ -136,7 +144,7 @@ def _context(
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
-        unreached_since, bool(given_up), HealthPolicy(*health),
+        unreached_since, bool(given_up), waited, HealthPolicy(*health),
     )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from vendors.outcomes import RETRY_MAX
+
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 LEAD = 1.0  # seconds before a permit is free at which the job is taken again, so that its sender is ready
 
@@ -21,10 +23,20 @@ class Need:
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed whose vendor cannot be reached
 RECOVERED = 120.0  # seconds without such a failure after which the next one is a first one again
 
-CLOSE = """
+ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds that one waits for a vendor that states less, again and again
+
+# Many calls are answered so together: only the first of them closes it, the others can make that longer.
+_OPEN = "coalesce(retry_after_until <= clock_timestamp(), true)"
+_ASKED = f"""CASE WHEN {_OPEN}
+    THEN greatest(%(wait)s, {ASKED_LEAST}, least({ASKED_MOST}, 2 * coalesce(asked_wait, 0))) ELSE %(wait)s END"""
+CLOSE = f"""
 UPDATE vendors_credential SET unreached_since = NULL,
-    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second')
+    asked_wait = CASE WHEN {_OPEN} THEN {_ASKED} ELSE asked_wait END,
+    retry_after_until = greatest(retry_after_until, clock_timestamp() + ({_ASKED}) * interval '1 second')
 WHERE id = %(credential)s
+"""
+SERVED = f"""
+UPDATE vendors_credential SET asked_wait = NULL WHERE id = %(credential)s AND asked_wait IS NOT NULL AND {_OPEN}
 """
 _FIRST = f"unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'"
 _LONGER = f"""greatest(%(least)s, CASE WHEN {_FIRST}
@@ -54,8 +66,19 @@ PAUSE = (
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """Closes the credential for so many seconds, as its vendor asked (Retry-After)."""
-    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
+    """Close the credential for so many seconds, as its vendor asked (Retry-After), up to a day.
+
+    Where that is asked for again at once, the next wait is at least twice as long as the last, up to ASKED_MOST: a
+    vendor that states 0 or nothing is not called at full speed without end. A good answer begins it anew (`served`).
+    The length is in the row: all streams and processes follow it.
+    """
+    wait = min(max(0.0, seconds), RETRY_MAX)  # 0 of what is no number
+    await connection.execute(CLOSE, {"credential": credential_id, "wait": wait})
+
+
+async def served(connection: AsyncConnection[Any], credential_id: int) -> None:
+    """Note that the vendor has answered a call well that began after the last wait that it asked for."""
+    await connection.execute(SERVED, {"credential": credential_id})
 
 
 async def back_off(connection: AsyncConnection[Any], credential_id: int, least: float = 0.0) -> None:

@@ -129,6 +129,7 @@ class SingleCalls:
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0
             await limits.reached(self._rows, self._credential_id)
+            await limits.served(self._rows, self._credential_id)
         elif answer.pause:
             await limits.pause(self._rows, self._credential_id, answer.reason)
             self.over = answer.reason

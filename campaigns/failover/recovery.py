@@ -150,7 +150,9 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"]
     if longest:  # the windows do not have these calls either
         until = timezone.now() + timedelta(seconds=longest)
-        Credential.objects.filter(vendor=vendor).exclude(retry_after_until__gt=until).update(retry_after_until=until)
+        Credential.objects.filter(vendor=vendor).exclude(retry_after_until__gt=until).update(
+            retry_after_until=until, asked_wait=None
+        )
     return Loss(vendor.slug, False, 0, messages)
 
 

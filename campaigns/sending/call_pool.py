@@ -72,6 +72,7 @@ class CallPool:
         self._busy = 0  # connections in a call
         self.refusal: Said | None = None  # the vendor could not be called, or asked us to wait
         self.answered_at = 0.0  # in time.monotonic(): the last answer that is no refusal to be called
+        self.served_at = 0.0  # the same of the last acceptance or refusal of a message
         self.not_sent = 0  # messages that wait again and may be called at once
         self.put_off = 0  # messages that the vendor has put off
         self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
@@ -241,6 +242,8 @@ class CallPool:
             self.refusal = heavier(self.refusal, outcome)
         elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
             self.answered_at = time.monotonic()
+            if isinstance(outcome, Accepted | Refused):
+                self.served_at = self.answered_at
         self._answered.set()
 
     def _not_sent(self, outcome: NotSent, *, called: bool) -> None:

@@ -207,6 +207,8 @@ class Stream:
     async def _tell_reached(self) -> None:
         if self._context.reached_at(self._pool.answered_at):
             await limits.reached(self._claims, self._job.credential_id, self._context.now)
+        if self._context.served_at(self._pool.served_at):
+            await limits.served(self._claims, self._job.credential_id)
 
     async def _tell_health(self) -> None:
         """Reports good and bad answers for the vendor's health; if that store is away, mail goes on."""

@@ -17,9 +17,10 @@ from vendors.adapters import anymail_answers, anymail_services
 from vendors.adapters.anymail_services import SES_SECRETS, UNWRITABLE, ServiceRequest, Unwritable, Writer
 from vendors.adapters.base import InvalidSettings
 from vendors.adapters.http_client import Response
-from vendors.outcomes import RETRY_DEFAULT, RETRY_MAX, TEXT_MAX, NotSent, parse_retry_after
+from vendors.outcomes import RETRY_DEFAULT, TEXT_MAX, NotSent, parse_retry_after
 
 OUT_OF_QUOTA = "quota"
+QUOTA_WAIT = 3600.0  # seconds; the quota is of 24 hours that end at any time
 """In the text of an answer that throttles: the mails of the day are used up, not those of the second."""
 THROTTLED = ("ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded")
 NO_CONFIGURATION = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
@@ -74,7 +75,7 @@ def throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) 
         return None
     wait = parse_retry_after(headers["retry-after"], now=now) if "retry-after" in headers else RETRY_DEFAULT
     if OUT_OF_QUOTA in text.lower():
-        wait = RETRY_MAX
+        wait = QUOTA_WAIT
     return NotSent(f"http {status}: {code}: {text}"[:TEXT_MAX], retry_after=wait, scope="credential")
 
 

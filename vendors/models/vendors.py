@@ -188,6 +188,8 @@ class Credential(models.Model):
     )
     paused_at = models.DateTimeField(null=True, editable=False)  # as the vendor's, and so is resumed_at
     resumed_at = models.DateTimeField(null=True, editable=False)
+    # Seconds that it was closed last because its vendor asked to wait; NULL: it has answered well since then.
+    asked_wait = models.FloatField(null=True, editable=False)
     # Seconds that it was closed last because nobody answered.
     backoff = models.FloatField(default=0.0, db_default=0.0, editable=False)
     rate_limited_until = models.DateTimeField(

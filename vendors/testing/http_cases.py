@@ -160,8 +160,9 @@ def _statuses() -> Iterator[Trial]:
 
 
 def _waits() -> Iterator[Trial]:
-    known = {"7": 7.0, "0": 0.0, "-5": 30.0, "abc": 30.0, "": 30.0, "999999999": 3600.0}
-    known |= {"Fri, 31 Dec 2999 23:59:59 GMT": 3600.0, "Wed, 21 Oct 2015 07:28:00 GMT": 30.0}
+    known = {"7": 7.0, "0": 0.0, "-5": 30.0, "abc": 30.0, "": 30.0, "999999999": 86_400.0}
+    known |= {"86400": 86_400.0, "120, 120": 120.0, "60, 120": 120.0}
+    known |= {"Fri, 31 Dec 2999 23:59:59 GMT": 86_400.0, "Wed, 21 Oct 2015 07:28:00 GMT": 30.0}
     for value, seconds in known.items():
         lines = [f"Retry-After: {value}"] if value else []
         wait = NotSent("http 429: too fast for the vendor", retry_after=seconds, scope="credential")

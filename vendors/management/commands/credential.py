@@ -100,7 +100,9 @@ class Command(BaseCommand):
         arguments.check_secret(of, row)
         with facts.kept(row, credential_facts):
             Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
-        self._tell(row, "resumed" if row.paused else "was not paused", options)
+            tried = configuration.end_wait(row)
+        state = "resumed" if row.paused else "was not paused"
+        self._tell(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""), options)
 
     def _tell(self, row: Credential, sentence: str, options: dict[str, Any]) -> None:
         row.refresh_from_db()
