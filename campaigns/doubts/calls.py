@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from psycopg import AsyncConnection
 from psycopg import Error as RowsError
 
 from campaigns.claiming import contexts, limits
 from campaigns.claiming.rebuild import rebuild_lost
-from campaigns.doubts import queries
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
@@ -31,6 +31,17 @@ REBUILDS = 20  # each raises the generation by one; Redis may be so many ahead o
 
 SingleOutcome = Outcome | None
 Allow = Callable[[Scope, str], Awaitable[bool | None]]
+
+
+END = """
+UPDATE vendors_usage SET ended_at = clock_timestamp()
+WHERE vendor_id = %(vendor)s AND until > clock_timestamp() AND "grant" = %(grant)s
+"""
+
+
+async def tell_ended(connection: AsyncConnection[Any], vendor_id: int, grant: str) -> None:
+    """Tell the ledger that the call under this grant has ended."""
+    await connection.execute(END, {"vendor": vendor_id, "grant": grant})
 
 
 class CredentialClosed(Exception):
@@ -75,7 +86,7 @@ class SingleCalls:
         await self._hand_back(self._throttle.done, scope, grant)
         await self._act_upon(answer)
         with suppress(RowsError):  # then its place is held until its deadline, should the window be lost
-            await queries.end(self._rows, self._vendor_id, grant.id)
+            await tell_ended(self._rows, self._vendor_id, grant.id)
         return answer
 
     async def _permit(self, units: int) -> tuple[Scope, Grant] | Never:

@@ -203,7 +203,7 @@ async def look_up(
 ) -> bool | None:
     """Allows a look-up, and writes it into the ledger. False: settled meanwhile; None: the vendor may not be called.
 
-    grant: by which `end` finds the call.
+    grant: by which the ledger is told that the call has ended (calls.tell_ended).
     """
     return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant)
 
@@ -247,17 +247,6 @@ async def _call(
     assert row is not None
     is_open, ours = row
     return ours if is_open else None
-
-
-END = """
-UPDATE vendors_usage SET ended_at = clock_timestamp()
-WHERE vendor_id = %(vendor)s AND until > clock_timestamp() AND "grant" = %(grant)s
-"""
-
-
-async def end(connection: AsyncConnection[Any], vendor_id: int, grant: str) -> None:
-    """Tells the ledger that the call under this grant has ended."""
-    await connection.execute(END, {"vendor": vendor_id, "grant": grant})
 
 
 async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from campaigns import ground_truth, lifecycle
 from campaigns.claiming import claims, rebuild
 from campaigns.claiming.claims import Lease
-from campaigns.doubts import queries
+from campaigns.doubts import calls, queries
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message
 from campaigns.sending import sender
@@ -207,7 +207,7 @@ def test_a_call_for_a_doubt_may_be_open_until_it_is_told_that_it_has_ended(is_re
         assert calling.by_sender(call) is True
         units = 2 if is_repeat else 1
         assert held(job) == (0, units)
-        calling.by_sender(lambda rows: queries.end(rows, job.vendor_id, "another"))
+        calling.by_sender(lambda rows: calls.tell_ended(rows, job.vendor_id, "another"))
         assert held(job) == (0, units)
-        calling.by_sender(lambda rows: queries.end(rows, job.vendor_id, "g"))
+        calling.by_sender(lambda rows: calls.tell_ended(rows, job.vendor_id, "g"))
         assert held(job) == (units, 0)

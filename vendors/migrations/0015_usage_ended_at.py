@@ -6,7 +6,7 @@ BACKWARD = "ALTER TABLE vendors_usage SET (fillfactor = 100)"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("vendors", "0012_paused_at")]
+    dependencies = [("vendors", "0014_vendor_change")]
 
     operations = [
         migrations.AddField(
