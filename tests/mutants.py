@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "finalising does not look whose rows they are",
         "campaigns/finishing/finalizer.py",
-        (("Claim.objects.filter(job=job_id).delete()", "Claim.objects.all().delete()"),),
+        (('which="j.id = %(job)s AND c.job_id = j.id"', 'which="j.id = %(job)s"'),),
         "tests/faults/test_07_finalisers.py::test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign",
     ),
     Mutant(
