@@ -6,7 +6,7 @@ BACKWARD = "ALTER TABLE vendors_usage SET (fillfactor = 100)"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("vendors", "0014_vendor_change")]
+    dependencies = [("vendors", "0015_destinations_alone")]
 
     operations = [
         migrations.AddField(
