@@ -29,6 +29,7 @@ from mailhub.environment import celery_url
 from tests import factories, forks
 from tests.faults.checker import judge, sums
 from tests.faults.sending import calls, login
+from tests.flower import LOGIN
 from tests.ports import free_port
 from tests.postgres_pair import Server
 from tests.private_redis import PrivateRedis
@@ -192,7 +193,13 @@ def test_each_word_with_which_redis_says_not_now_stops_the_calls_and_ends_no_pro
     factories.caster(account.vendor)
     installation.sync_beat()
     stores = {"RESULT_BACKEND": celery_url(redis.url), "MAILHUB_HOME": str(tmp_path), "SWEEP_SECONDS": "1"}
-    with processes_of(**stores) as processes:
+    stores |= {"BOUNCE_RECEIVER": f"lmtp://127.0.0.1:{free_port()}", "FLOWER_BASIC_AUTH": LOGIN}
+    shown = ["-m", "celery", "-A", "mailhub", "flower", "--conf=mailhub/flowerconfig.py"]
+    with (
+        processes_of(**stores) as processes,
+        running(*shown, f"--unix_socket={tmp_path}/socket", **stores) as processes["flower"],
+        running("manage.py", "receive_bounces", **stores) as processes["bounces"],
+    ):
         for number, (word, refusal) in enumerate(REFUSALS.items()):
             job = factories.campaign_with_job(EACH, of=account, status="DISPATCHED")
             calls(sandbox, number * EACH + 5)

@@ -166,11 +166,38 @@ def test_parts_that_hang_are_named_in_bounded_time_and_hold_up_no_probe(parts: I
     parts.until(set())
 
 
-def test_a_redis_that_only_reads_is_a_fault(parts: Installation) -> None:
-    with parts.redis.client() as client:
+@pytest.mark.parametrize("part", ["redis", "broker"])
+def test_a_redis_that_only_reads_is_a_fault_told_in_its_words_with_the_time_since_when(
+    part: str, parts: Installation
+) -> None:
+    with getattr(parts, part).client() as client:
         client.config_set("min-replicas-to-write", 1)  # as a replica after a failover, it refuses to write
-        assert "redis" in parts.until({"redis"}).faults
+        first = parts.until({part}).parts[part]
+        assert "answers: NOREPLICAS Not enough good replicas to write. (since 20" in first
+        time.sleep(1.1 * endpoints.FRESH)  # an answer is kept so long
+        assert get(parts.server, "/readyz").parts[part] == first, "the time is that of the beginning"
         client.config_set("min-replicas-to-write", 0)
+    parts.until(set())
+    assert outages_of(parts) == []
+
+
+def outages_of(parts: Installation) -> list[str]:
+    """The notes in the home of its processes, which is that of this run."""
+    folder = Path(environment()["MAILHUB_HOME"]) / "outages"
+    return sorted(path.name for path in folder.glob("[a-z]*")) if folder.exists() else []
+
+
+def test_who_asks_for_a_part_that_is_away_learns_no_address(parts: Installation) -> None:
+    parts.redis.kill()
+    parts.database.gone()
+    said = parts.until({"redis", "database", "migrations", "beat"}).parts
+    assert {said[part].partition(" (since ")[0] for part in ("database", "migrations", "beat")} == {
+        "PostgreSQL cannot be reached"
+    }
+    assert said["redis"].startswith("Redis cannot be reached (since ")
+    parts.redis.start()
+    parts.database.back()
+    parts.until(set())
 
 
 def test_tables_of_another_version_and_a_beat_that_is_silent_are_faults(parts: Installation) -> None:
