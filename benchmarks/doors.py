@@ -66,7 +66,7 @@ def asked_again_and_again(port: int, request: bytes, clients: int) -> Iterator[N
             thread.join()
 
 
-def rows(running: Doors, token: str, vendor: str) -> dict[str, Row]:
+def rows(running: Doors, token: str, vendor: str, costly: int = COSTLY) -> dict[str, Row]:
     headers = {"Authorization": f"Bearer {token}", "Content_Type": "application/json", "Connection": "close"}
     recipients = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(RECIPIENTS)]
     body = json.dumps({"vendor": vendor, "subject": "s", "body": LOOPS, "recipients": recipients}).encode()
@@ -76,7 +76,7 @@ def rows(running: Doors, token: str, vendor: str) -> dict[str, Row]:
     guess = f"username=nobody&password=wrong&csrfmiddlewaretoken={csrf}".encode()
     log_in = head("POST", "/admin/login/", Content_Length=100_000, **form) + b"c"
     send = head("POST", "/api/v1/messages", Content_Length=60_000, **headers) + b"{"
-    costly = head("POST", "/api/v1/messages?dry_run=true", Content_Length=len(body), **headers) + body
+    dear = head("POST", "/api/v1/messages?dry_run=true", Content_Length=len(body), **headers) + body
     guessing = head("POST", "/admin/login/", Content_Length=len(guess), **form) + guess
     css, schema = head("GET", "/static/admin/css/base.css"), head("GET", "/api/v1/openapi.json")
     both = running.web, running.api
@@ -85,7 +85,7 @@ def rows(running: Doors, token: str, vendor: str) -> dict[str, Row]:
         f"{2 * SLOW} bodies that do not come": lambda: held([(both[0], log_in), (both[1], send)]),
         f"{2 * SLOW} heads that do not come": lambda: held([(port, b"GET / HTTP/1.1\r\nHost:") for port in both]),
         "80 that do not read": lambda: held([(both[0], 20 * css), (both[1], 20 * schema)], 40),
-        f"{COSTLY} x {RECIPIENTS} costly letters": lambda: asked_again_and_again(both[1], costly, COSTLY),
+        f"{costly} x {RECIPIENTS} costly letters": lambda: asked_again_and_again(both[1], dear, costly),
         "8 that guess passwords": lambda: asked_again_and_again(both[0], guessing, 8),
     }
 

@@ -12,9 +12,10 @@ import re
 import resource
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
@@ -31,27 +32,48 @@ from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
 from django.shortcuts import resolve_url
 
+from campaigns.content import templates
+from mailhub import shares
 from mailhub.front import receipts
+from mailhub.front.keys import keyring
 from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
 from mailhub.owners.wizard import uploads
+from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, Busy, Turns
 
 log = logging.getLogger(__name__)
 
 SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
 RATE = 65_536  # bytes a second at which a larger body must arrive
 LARGE = 1_000_000  # bytes of a file that is not read into memory
-FILES_MOST = 20  # requests for files that may wait until theirs is made
+FILES_MOST = 20  # requests for files, of one sponsor, that may wait until theirs is made
+DEAR_BODY = 262_144  # bytes of a body that takes long to read
+SWITCH = 0.0005  # seconds that a thread computes before another one has Python's lock
 HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
 HASHING_MOST = 32  # log-ins that may wait for a check
 FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # made when it is asked for (front/downloads)
+LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # that are read while they are stored
+# Pages on which letters are made, and what a program asks for that is only looked at.
+DEAR_PAGES = re.compile(r"/drafts/|/templates/.|/campaigns/new/|/campaigns/\d+/approval/")
+DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
+RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
-# A request that has arrived whole, and the future that its coroutine waits for.
-Ready = tuple[Environ, Any, "asyncio.Future[LargeAnswer | None]"]
+SESSION = re.compile(rf"(?:^|;\s*){re.escape(settings.SESSION_COOKIE_NAME)}=(\w+)")
+
+
+class Again(Enum):
+    """A request that a thread has given back, to be answered when it has a turn for what is dear."""
+
+    DEAR = 1
+
+
+AGAIN = Again.DEAR
+# A request that has arrived whole, whether it has no turn for what is dear, and the future of its coroutine.
+Ready = tuple[Environ, Any, bool, "asyncio.Future[LargeAnswer | Again | None]"]
 ALWAYS: Environ = {
     "SCRIPT_NAME": "",
     "SERVER_SOFTWARE": "granian",
@@ -78,31 +100,6 @@ class ApiHandler(WSGIHandler):
         return super().get_response(request) if short is None else _guarded(short, request.is_secure())
 
 
-class FewAtATime:
-    """Lets so many requests into threads at a time, and so many wait, so that threads are left for others.
-
-    detail: of the 503 for those beyond.
-    """
-
-    def __init__(self, at_once: int, most: int, detail: str) -> None:
-        self._gate, self._waiting, self._most, self._detail = asyncio.Semaphore(at_once), 0, most, detail
-
-    async def __aenter__(self) -> None:
-        """Raises Problem if too many wait."""
-        if self._waiting >= self._most:
-            raise Problem("busy", self._detail, retry_after=5)
-        self._waiting += 1
-        try:
-            await self._gate.acquire()
-        except BaseException:
-            self._waiting -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._waiting -= 1
-        self._gate.release()
-
-
 class Listener:
     """An RSGI application for some of the paths.
 
@@ -117,11 +114,9 @@ class Listener:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
         self._loop, self._logins = loop, {resolve_url(settings.LOGIN_URL), resolve_url("admin:login")}
-        self._hashing = FewAtATime(HASHING, HASHING_MOST, "Too many are logging in; try again in a moment.")
-        half = max(1, settings.WEB_THREADS // 2)
-        few = max(1, settings.WEB_THREADS // 4)
-        self._files = FewAtATime(few, FILES_MOST, "Too many files are being made; try again in a moment.")
-        self._public = FewAtATime(half, PUBLIC_MOST, "Too many ask at once; try again in a moment.")
+        self._gates = _gates(settings.WEB_THREADS)
+        sys.setswitchinterval(SWITCH)
+        templates.breathe = shares.give_way
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
@@ -138,30 +133,88 @@ class Listener:
                 most = uploads.most_bytes()
             body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
-            hashes = scope.method == "POST" and scope.path in self._logins
-            file = FILE.search(scope.path) is not None
-            gate = self._hashing if hashes else self._public if public else self._files if file else nullcontext()
-            async with gate:
-                await self._in_a_thread(environ, protocol)
+            who, kind = _whose(environ), self._kind(environ)
+            try:
+                if not await self._in_turn(environ, protocol, who, kind):
+                    await self._in_turn(environ, protocol, who, "dear")
+            except Busy as busy:
+                raise Problem("busy", str(busy), retry_after=5) from busy
         except Problem as problem:
             _tell(protocol, problem.response(), _environ(scope))
 
-    async def _in_a_thread(self, environ: Environ, protocol: Any) -> None:
-        done = self._loop.create_future()
-        self._ready.put((environ, protocol, done))
-        if (large := await done) is not None:
+    def _kind(self, environ: Environ) -> str:
+        """Which of the gates a request passes before it has a thread; '': none."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if method == "POST" and path in self._logins:
+            return "hashing"
+        if path.startswith(PUBLIC):
+            return "public"
+        if FILE.search(path) or (method == "POST" and LISTS.search(path)):
+            return "file"
+        return "dear" if _is_dear(path, method, environ) else ""
+
+    async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
+        """Has it answered when its turn has come. False: it turned out dear, and is to begin anew. Raises Busy."""
+        async with AsyncExitStack() as turns:
+            if kind:
+                await turns.enter_async_context(self._gates[kind].turn(who))
+            else:
+                turns.enter_context(shares.cheap())
+            await turns.enter_async_context(self._gates[""].turn(who))
+            done = self._loop.create_future()
+            self._ready.put((environ, protocol, kind == "", done))
+            large = await done
+        if isinstance(large, LargeAnswer):
             await _send(protocol, large)
+        return large is not AGAIN
 
     def _work(self) -> None:
         while True:
-            environ, protocol, done = self._ready.get()
-            large = None
+            environ, protocol, cheap, done = self._ready.get()
+            answer: LargeAnswer | Again | None = None
             try:
-                large = _answer(self._django, environ, protocol)
+                shares.begin(cheap)
+                answer = _answer(self._django, environ, protocol)
+            except shares.TurnsOutDear:
+                environ["wsgi.input"].seek(0)
+                answer = AGAIN
             except Exception:
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
-            self._loop.call_soon_threadsafe(done.set_result, large)
+            self._loop.call_soon_threadsafe(done.set_result, answer)
+
+
+def _gates(threads: int) -> dict[str, Turns]:
+    """By kind. The threads themselves are the last gate: no sponsor has all of them."""
+    few, half = max(1, threads // 4), max(1, threads // 2)
+    again = "try again in a moment."
+    return {
+        "": Turns(threads, max(1, threads - few), WAITING_MOST, f"Too many of yours wait; {again}"),
+        "dear": Turns(min(DEAR_AT_ONCE, half), DEAR_EACH, DEAR_MOST, f"Too many of yours take long; {again}"),
+        "file": Turns(few, 1, FILES_MOST, f"Too many files are being made; {again}"),
+        "hashing": Turns(HASHING, HASHING, HASHING_MOST, f"Too many are logging in; {again}"),
+        "public": Turns(half, half, PUBLIC_MOST, f"Too many ask at once; {again}"),
+    }
+
+
+def _whose(environ: Environ) -> Hashable:
+    """The sponsor that asks, as far as this process has seen its key or its session."""
+    path = environ["PATH_INFO"]
+    if path.startswith(RECEIPTS):
+        return RECEIPTS
+    if path.startswith(API):
+        return keyring.owner(environ.get("HTTP_AUTHORIZATION", "").rpartition(" ")[2]) or shares.STRANGER
+    found = SESSION.search(environ.get("HTTP_COOKIE", ""))
+    return shares.sessions.find(found[1]) if found else shares.STRANGER
+
+
+def _is_dear(path: str, method: str, environ: Environ) -> bool:
+    """Whether it takes a processor for long, as far as can be said before it is read."""
+    if not path.startswith(API):
+        return DEAR_PAGES.match(path) is not None
+    if method != "POST" or path.startswith(RECEIPTS):
+        return False
+    return int(environ["CONTENT_LENGTH"] or 0) > DEAR_BODY or DRY_RUN.search(environ["QUERY_STRING"]) is not None
 
 
 def _environ(scope: Any) -> Environ:

@@ -1,25 +1,31 @@
 """The cost of rendering a template that does more than show fields: puts nodes that count steps into its tree.
 
 A step is about a quarter of a microsecond: one for each part of the template, each time that a loop runs it, and more
-for reading a large value. The same letter takes the same steps on every machine, so what was accepted can be sent.
+for every large value that something reads, makes or is given as an argument. The same letter takes the same steps on
+every machine, so what was accepted can be sent.
+
+Nothing that a template makes can be larger than the steps of a message pay for: a list is read, and paid for, when it
+is made, so lists within lists cannot grow unseen (decision 44).
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Undefined, nodes, pass_context
 from jinja2.runtime import Context
+from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of all fields together
+TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of a list's or an object's members
 WALKED = 10_000  # characters of a list that are looked at before they are paid for
+SCALAR, REAL = 4, 20  # characters of null, true and false; of a number with a point
 # Templates cannot contain these names, because they have spaces in them.
 COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
-# Filters that read only the beginning of a value; nodes that may read values; filters that read all of it in Python.
+# Filters that read only the beginning of a value; and those that read each character in Python, or keep each apart.
 CHEAP = {"count", "d", "default", "first", "last", "length"}
-LOOKING = nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Concat, nodes.Output, nodes.Getitem
-LISTS = nodes.List, nodes.Tuple
-DEAR = {"dictsort", "sort", "title", "unique", "urlencode"}
+DEAR = {"dictsort", "list", "sort", "title", "unique", "urlencode"}
+
+Given = TypeVar("Given", bound="nodes.Expr | None")
 
 
 def weight(node: nodes.Node) -> int:
@@ -28,35 +34,96 @@ def weight(node: nodes.Node) -> int:
     return 1 + sum(map(weight, inside))
 
 
-def count(tree: nodes.Template) -> None:  # noqa: C901
+def count(tree: nodes.Template) -> None:
     """Puts counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
-    rounds = [
-        (loop, 1 + sum(map(weight, loop.iter_child_nodes(("iter", "target"))))) for loop in tree.find_all(nodes.For)
-    ]
-    members = (one for made in tree.find_all(LISTS) for one in made.iter_child_nodes())
-    makes_lists = any(not isinstance(one, nodes.Const) for one in members)
+    _Counters().visit(tree)
 
-    def charging(value: Any, dear: bool = False, shown: bool = False) -> Any:
-        if isinstance(value, nodes.Const | nodes.TemplateData):
-            return value
-        how = [nodes.Const(dear), nodes.Const(shown), nodes.Const(makes_lists)]
-        return nodes.Filter(value, CHARGED, how, [], None, None, lineno=value.lineno)
 
-    for node in list(tree.find_all(LOOKING)):
-        if isinstance(node, nodes.Filter):
-            if node.name not in CHEAP:
-                node.node = charging(node.node, node.name in DEAR)
-        elif isinstance(node, nodes.Test):
-            node.node, node.args = charging(node.node), [charging(one) for one in node.args]
-        elif isinstance(node, nodes.Compare | nodes.Operand):
-            node.expr = charging(node.expr)
-        elif isinstance(node, nodes.Getitem):
-            if isinstance(node.arg, nodes.Slice):
-                node.node = charging(node.node)
-        elif isinstance(node, nodes.Concat | nodes.Output):
-            node.nodes = [charging(one, shown=True) for one in node.nodes]
-    for loop, each in rounds:
-        loop.iter = nodes.Filter(loop.iter, COUNTED, [nodes.Const(each)], [], None, None, lineno=loop.lineno)
+class _Counters(NodeTransformer):
+    """Wraps whatever may be large: each kind of node that reads or makes values has its method."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:
+        each = 1 + sum(map(weight, node.iter_child_nodes(("iter", "target"))))
+        self.generic_visit(node)
+        node.iter = nodes.Filter(node.iter, COUNTED, [nodes.Const(each)], [], None, None, lineno=node.lineno)
+        return node
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Filter:
+        self.generic_visit(node)
+        if node.name not in CHEAP:
+            node.node = _charged_node(node.node, dear=node.name in DEAR)
+            _charge_arguments(node)
+        return node
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Test:
+        self.generic_visit(node)
+        node.node = _charged_node(node.node)
+        _charge_arguments(node)
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:
+        self.generic_visit(node)
+        node.expr = _charged_node(node.expr)
+        for operand in node.ops:
+            operand.expr = _charged_node(operand.expr)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Getitem:
+        self.generic_visit(node)
+        if isinstance(node.arg, nodes.Slice):
+            node.node = _charged_node(node.node)
+        else:
+            node.arg = _charged_node(node.arg)
+        return node
+
+    def visit_Slice(self, node: nodes.Slice) -> nodes.Slice:
+        self.generic_visit(node)
+        node.start, node.stop, node.step = map(_charged_node, (node.start, node.stop, node.step))
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:
+        return self._shown(node)
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:
+        return self._shown(node)
+
+    def _shown(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.nodes = [_charged_node(one, shown=True) for one in node.nodes]
+        return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:
+        return self._made(node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
+        return node if node.ctx == "store" else self._made(node)
+
+    def _made(self, node: "nodes.List | nodes.Tuple") -> nodes.Expr:
+        """A list is paid for when it is made; one of short constants alone cannot grow."""
+        self.generic_visit(node)
+        constant = all(isinstance(one, nodes.Const) and _is_short(one) for one in node.items)
+        return node if constant else _charged_node(node)
+
+
+def _charge_arguments(node: "nodes.Filter | nodes.Test") -> None:
+    node.args = [_charged_node(one) for one in node.args]
+    for named in node.kwargs:
+        named.value = _charged_node(named.value)
+
+
+def _is_short(node: nodes.Const) -> bool:
+    return not isinstance(node.value, str) or len(node.value) < TEXT
+
+
+def _charged_node(value: Given, dear: bool = False, shown: bool = False) -> Given:
+    """The node, which is paid for when it has a value; a short constant and text between tags cost nothing more."""
+    if value is None or isinstance(value, nodes.TemplateData) or (isinstance(value, nodes.Const) and _is_short(value)):
+        return value
+    how = [nodes.Const(dear), nodes.Const(shown)]
+    if isinstance(value, nodes.Filter) and value.name == CHARGED:  # a list that is read where it is made
+        value.args = [*how]
+        return value
+    return nodes.Filter(value, CHARGED, how, [], None, None, lineno=value.lineno)  # type: ignore[return-value]
 
 
 @pass_context
@@ -68,16 +135,14 @@ def _counted(context: Context, values: Iterable[Any], each: int) -> Iterator[Any
 
 
 @pass_context
-def _charged(context: Context, value: Any, dear: bool, shown: bool, makes_lists: bool) -> Any:
+def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
     """The value itself, if it is one that a letter can have. Raises ValueError."""
     kind = type(value)
     if kind is str or kind is Markup:
         if dear or len(value) >= TEXT:
             context[METER].spend(len(value) if dear else len(value) // TEXT)
     elif kind is list or kind is dict or kind is tuple:
-        meter = context[METER]
-        volume = _volume(value, meter) if makes_lists else meter.volume
-        meter.spend(volume // (1 if dear else LISTED))
+        _read(value, context[METER], 1 if dear else LISTED)
     elif value is None:
         if shown:
             raise ValueError("a field is null and would be shown; default(..., true) says what is shown instead")
@@ -94,23 +159,40 @@ def _judge(value: Any) -> None:
         raise ValueError(f"what would be shown is no text, number or list, but {type(value).__name__}")
 
 
-def _volume(value: Any, meter: Any) -> int:
-    """Characters, as text, of a list that the template may have made of other lists."""
-    volume = paid = 0
+def _read(value: Any, meter: Any, rate: int) -> None:
+    """Pays for a list by its characters as text, about; members that it has twice count twice. Raises TooManySteps.
+
+    rate: characters in a step.
+    """
+    volume = 0
     waiting: list[Any] = [value]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, dict):
-            waiting.extend((*one.keys(), *one.values()))
-        elif isinstance(one, list | tuple):
+        kind = type(one)
+        if kind is str:
+            volume += len(one)
+        elif kind is dict:
+            waiting.extend(one.keys())
+            waiting.extend(one.values())
+        elif kind is list or kind is tuple:
             waiting.extend(one)
         else:
             _judge(one)
-        volume += len(one) + 2 if isinstance(one, str) else 2
-        if volume - paid > WALKED:  # looking takes steps, too
-            meter.spend(WALKED // LISTED)
-            paid += WALKED
-    return volume - paid
+            volume += _length(one)
+        volume += 2
+        if volume > WALKED:  # looking takes steps, too
+            meter.spend(volume // rate)
+            volume = 0
+    meter.spend(volume // rate)
+
+
+def _length(value: Any) -> int:
+    """Of one value as text, about."""
+    if type(value) is int:
+        return value.bit_length() // 3 + 1
+    if type(value) is float:
+        return REAL
+    return len(value) if isinstance(value, str) else SCALAR
 
 
 FILTERS = {COUNTED: _counted, CHARGED: _charged}

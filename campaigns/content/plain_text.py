@@ -4,8 +4,10 @@ What templates do in the HTML they do in the text: its expressions and statement
 """
 
 import re
+from functools import lru_cache
+from pathlib import Path
 
-from campaigns.content import templates
+from campaigns.content import apart, html_reader, templates
 from campaigns.content.templates import TemplateError
 
 # One that is not closed takes the rest: to look for its end at every opening takes quadratic time.
@@ -17,6 +19,16 @@ SIGN = re.compile("[\U000f0000-\U000ffffd]")
 ROW = re.compile(r"(</?)(?:table|tbody|thead|tfoot|tr|caption)\b", re.IGNORECASE)
 CELL = re.compile(r"(<)t[dh]\b", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
+SHORT = 20_000  # characters of HTML that are read here: whatever is in them takes little time
+CODE = f"""
+{Path(html_reader.__file__).read_text()}
+import sys
+try:
+    text = read(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
+except (RecursionError, ValueError) as error:
+    sys.exit(str(error))
+sys.stdout.buffer.write(text[:{2 * templates.MAX_SIZE}].encode("utf-8", "surrogatepass"))
+"""
 BLANKS = re.compile(r"[ \t]+")
 EMPTY_LINES = re.compile(r"\n{3,}")
 OUTER_BLANKS = re.compile(r"(?<![ \t])[ \t]++$|^ (?=\S)", re.MULTILINE)
@@ -61,24 +73,24 @@ def _without_their_lines(text: str, statements: str) -> str:
 
 
 def _read(html: str) -> str:
-    from inscriptis import get_text  # not at the top: few processes need it
-    from inscriptis.css_profiles import STRICT_CSS_PROFILE
-    from inscriptis.model.config import ParserConfig
-
-    reader = ParserConfig(STRICT_CSS_PROFILE, display_images=True, display_links=True)
-    reader.attribute_handler.attribute_mapping = {"style": _hide}
     try:
-        return str(get_text(html, reader))
+        return html_reader.read(html) if len(html) <= SHORT else _read_apart(html)
     except (RecursionError, ValueError) as error:
         raise TemplateError(f"no text can be made from the HTML ({error}); give one") from error
 
 
-def _hide(style: str, element: object) -> None:
-    """Of an element's style nothing counts but whether it is shown: as characters, paddings would be large."""
-    from inscriptis.model.css import CssParse
-
-    if "display:none" in style.replace(" ", "").lower():
-        CssParse.attr_display("none", element)
+@lru_cache(maxsize=32)  # pages show the same template again and again
+def _read_apart(html: str) -> str:
+    """Raises ValueError. A tag with thousands of attributes takes half a minute; deep lists make a text of any size."""
+    try:
+        done = apart.run(CODE, html)
+    except apart.TookTooLong:
+        raise ValueError(f"it takes more than {apart.SECONDS} seconds") from None
+    if done.returncode == 1:
+        raise ValueError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
+    if done.returncode:
+        raise ValueError("it is nested too deeply, or makes too much text")
+    return done.stdout.decode("utf-8", "surrogatepass")
 
 
 def _check(text: str, html: str) -> None:

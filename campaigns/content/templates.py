@@ -5,6 +5,7 @@ in it grows without bound or reaches outside. Values are never rendered again. E
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, Undefined, meta, nodes
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, Undefined, nodes
+from jinja2.lexer import TOKEN_FLOAT, TOKEN_INTEGER
+from jinja2.meta import TrackingCodeGenerator
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
@@ -21,10 +24,15 @@ from campaigns.content import cost, filters
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
 ESCAPED = 5  # characters into which HTML escapes one, at most: &#34;
+SLICE = 1_000  # steps after which other threads may go on
 MAX_STEPS = 50_000  # of one message (campaigns/content/cost.py)
-TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text
+TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text; times the loops that it is in
+DEEPEST, LOOPS_DEEPEST = 100, 5  # levels of parts within parts, and of loops within loops
+FAILED = 400  # steps that it takes to say why a letter cannot be rendered
 OUTPUT = 1_000  # characters joined in a step
 MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
+LONGEST_NAME, LONGEST_NUMBER = 200, 40  # characters of a name, and of a number, in a template
+LONGEST_FAULT = 300  # characters of a sentence that says what is wrong
 RECIPIENT = "recipient"
 UNSUBSCRIBE_URL = "unsubscribe_url"  # what mailhub gives a bulk campaign's templates, unless the list has it as a field
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -43,6 +51,10 @@ Values = Mapping[str, Any]
 NOTHING_GIVEN: Values = MappingProxyType({})
 
 
+def breathe() -> None:
+    """Called after each SLICE of steps, and between the stages of compiling. A web server puts its own in its place."""
+
+
 class TooManySteps(Exception):
     """One message takes too long to render."""
 
@@ -58,7 +70,8 @@ class Budget:
 
     def draw(self) -> int:
         """Grants so many more steps. Raises OverBudget."""
-        return MAX_STEPS
+        breathe()
+        return SLICE
 
     def spend(self, steps: int) -> None:
         """Takes steps. Raises OverBudget."""
@@ -70,11 +83,10 @@ class Budget:
 class StepMeter:
     """Counts the steps of one message, and takes them from its budget."""
 
-    __slots__ = ("_budget", "_left", "_values", "_volume")
+    __slots__ = ("_budget", "_left")
 
-    def __init__(self, values: Mapping[str, Any], budget: Budget) -> None:
-        self._values, self._budget = values, budget
-        self._left, self._volume = MAX_STEPS, -1
+    def __init__(self, budget: Budget) -> None:
+        self._budget, self._left = budget, MAX_STEPS
 
     def spend(self, steps: int) -> None:
         """Takes steps. Raises TooManySteps, OverBudget."""
@@ -85,12 +97,9 @@ class StepMeter:
         if self._budget.left < 0:
             self._budget.spend(0)
 
-    @property
-    def volume(self) -> int:
-        """Characters of all fields together, as text."""
-        if self._volume < 0:
-            self._volume = len(str(self._values))
-        return self._volume
+    def fail(self) -> None:
+        """Takes what it costs to fail from the budget. Raises OverBudget."""
+        self._budget.spend(FAILED)
 
 
 ENDLESS = Budget()
@@ -98,7 +107,15 @@ Render = Callable[[Values, StepMeter], str]
 
 
 class TemplateError(ValueError):
-    """The template is wrong, or cannot be rendered for a recipient. The text says why, for users."""
+    """The template is wrong, or cannot be rendered for a recipient. The text says why, for users, and is short."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(shorten(why))
+
+
+def shorten(fault: str) -> str:
+    """A sentence of at most LONGEST_FAULT characters: a field or a template that it quotes may be large."""
+    return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +151,18 @@ class Content:
     ) -> tuple[str, str, str]:
         """Subject, body and text for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**(self.given if given is None else given), **params, RECIPIENT: recipient}
-        meter = StepMeter(values, budget or ENDLESS)
+        meter = StepMeter(budget or ENDLESS)
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
             text = self._text(values, meter) if self._text else ""
         except KeyError as error:
+            meter.fail()
             raise TemplateError(f"the field {error.args[0]!r} is missing") from error
         except TooManySteps as error:
             raise TemplateError(str(error)) from error
+        except TemplateError:
+            meter.fail()
+            raise
         if not subject.isprintable() and LINE_BREAK.search(subject):
             raise TemplateError("the subject has a line break in it")
         return subject, body, text
@@ -160,7 +181,7 @@ def compile(
     if text:
         parts.append(_Part("text", text, autoescape=False))
     if budget:
-        budget.spend(TOKEN * sum(part.tokens for part in parts))
+        budget.spend(sum(part.steps for part in parts))
     known, ours = frozenset().union(*(part.fields for part in parts)), {RECIPIENT, *given}
     fields, optional = known - ours, frozenset().union(*(part.optional for part in parts))
     return Content(
@@ -186,10 +207,12 @@ class _Part:
         self.environment = _environment(autoescape)
         with _naming(what):
             self.tokens = _count_tokens(self.environment, source)
+            breathe()
             self.tree = self.environment.parse(source)
-            for node in self.tree.find_all(nodes.Node):
-                _permit(node)
-            found = frozenset(meta.find_undeclared_variables(self.tree))
+            breathe()
+            loops = _permit_all(self.tree)
+            found = _undeclared(self.tree, self.environment)
+        self.steps = TOKEN * self.tokens * max(1, loops)
         self.optional = found & set(_guarded(self.tree))
         self.fields = found - self.optional
         outputs = [node for node in self.tree.body if isinstance(node, nodes.Output)]
@@ -213,22 +236,27 @@ class _Part:
 
     def _splice(self) -> Render:
         """Puts fields between the literals as Jinja would, without Jinja."""
-        names = [piece.name for piece in self.pieces if isinstance(piece, nodes.Name)]
+        shown = Counter(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
         texts = (f"%({n.name})s" if isinstance(n, nodes.Name) else n.data.replace("%", "%%") for n in self.pieces)
         form, escaped = "".join(texts), self.environment.autoescape
+        literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
 
         def render(values: Values, meter: StepMeter) -> str:
-            text = form % ({name: escape(values[name]) for name in names} if escaped else values)
-            if len(text) >= OUTPUT:
-                texts = all(isinstance(values[name], str) for name in names)
-                meter.spend(len(text) // (OUTPUT if texts else cost.LISTED))
-            return text if len(text) <= MAX_SIZE else _too_long()
+            given = {name: escape(values[name]) if escaped else str(values[name]) for name in shown}
+            size = literals + sum(len(given[name]) * times for name, times in shown.items())
+            if size >= OUTPUT:  # before the text is made
+                texts = all(isinstance(values[name], str) for name in shown)
+                meter.spend(size // (OUTPUT if texts else cost.LISTED))
+                if size > MAX_SIZE:
+                    _too_long()
+            return form % given
 
         return render
 
     def _jinja(self) -> Render:
         once = sum(map(cost.weight, self.tree.body))
         cost.count(self.tree)
+        breathe()
         code = self.environment.compile(self.tree, filename=f"<{self.what}>")
         template = Template.from_code(self.environment, code, {})
 
@@ -259,21 +287,28 @@ class _Environment(SandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, dict):
-            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+            return obj[attribute] if attribute in obj else self._missing(obj, attribute)
         if isinstance(obj, Undefined) or (isinstance(obj, LoopContext) and attribute in LOOP):
             return getattr(obj, attribute)
-        return self.undefined(obj=obj, name=attribute)
+        return self._missing(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         try:
             return obj[argument]
         except (TypeError, LookupError):
-            return self.undefined(obj=obj, name=argument)
+            return self._missing(obj, argument)
+
+    def _missing(self, obj: Any, name: Any) -> Undefined:
+        """Its sentence is made when it is shown: of the beginning of what was asked for, which may be large."""
+        if isinstance(name, str):
+            return self.undefined(obj=obj, name=name[:LONGEST_NAME])
+        return self.undefined(f"{type(obj).__name__} object has no element {filters.shorten(name)}")
 
 
 @cache
 def _environment(autoescape: bool) -> Environment:
-    made = _Environment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True)
+    # Not optimized: to look for constants takes cubic time in filters of filters, and computes while it compiles.
+    made = _Environment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, optimized=False)
     made.globals.clear()
     made.filters = {name: made.filters[name] for name in FILTERS} | filters.FILTERS | cost.FILTERS
     return made
@@ -286,6 +321,29 @@ def _guarded(tree: nodes.Template) -> Iterator[str]:
             yield node.node.name
 
 
+def _undeclared(tree: nodes.Template, environment: Environment) -> frozenset[str]:
+    """Names that come from the fields, as jinja2.meta finds them, without its search for constants."""
+    finder = TrackingCodeGenerator(environment)
+    finder.optimizer = None
+    finder.visit(tree)
+    return frozenset(finder.undeclared_identifiers)
+
+
+def _permit_all(tree: nodes.Template) -> int:
+    """How many loops are within each other. Raises TemplateError, RecursionError."""
+    most = 0
+    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
+    while waiting:
+        node, depth, loops = waiting.pop()
+        _permit(node)
+        loops += isinstance(node, nodes.For)
+        if depth > DEEPEST or loops > LOOPS_DEEPEST:
+            raise RecursionError
+        most = max(most, loops)
+        waiting.extend((one, depth + 1, loops) for one in node.iter_child_nodes())
+    return most
+
+
 def _permit(node: nodes.Node) -> None:
     """Raises TemplateError for what templates may not use."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
@@ -293,14 +351,18 @@ def _permit(node: nodes.Node) -> None:
         raise TemplateError(f"{type(node).__name__.lower()!r} is not for templates (line {node.lineno})")
     if isinstance(name, str) and (name.startswith("_") or name in ("self", "super")):
         raise TemplateError(f"the name {name!r} is not for templates (line {node.lineno})")
+    if isinstance(name, str) and len(name) > LONGEST_NAME:
+        raise TemplateError(f"a name is longer than {LONGEST_NAME} characters (line {node.lineno})")
 
 
 def _count_tokens(environment: Environment, source: str) -> int:
     """Counts tokens; raises TemplateError at MAX_TOKENS, because the parser takes far longer for each."""
     count = 0
-    for count, _ in enumerate(environment.lexer.tokeniter(source, None), start=1):
+    for count, (line, kind, text) in enumerate(environment.lexer.tokeniter(source, None), start=1):
         if count > MAX_TOKENS:
             raise TemplateError(f"it has more than {MAX_TOKENS:,} parts")
+        if kind in (TOKEN_INTEGER, TOKEN_FLOAT) and len(text) > LONGEST_NUMBER:
+            raise TemplateError(f"a number is longer than {LONGEST_NUMBER} characters (line {line})")
     return count
 
 

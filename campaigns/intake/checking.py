@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from email_validator import EmailNotValidError, validate_email
 
-from campaigns.content.templates import Budget, Content
+from campaigns.content.templates import Budget, Content, shorten
 from campaigns.intake.fields import MAX_CELL, looked_closely
 from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
@@ -277,11 +277,11 @@ def _keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
 
 
 def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
-    """What is wrong with one recipient's fields, as sentences. May raise OverBudget if a budget is given."""
+    """What is wrong with one recipient's fields, as short sentences. May raise OverBudget if a budget is given."""
     if not _sound(recipient, fields, content):
-        yield from looked_closely(recipient, fields, content, budget)
+        yield from map(shorten, looked_closely(recipient, fields, content, budget))
     if content.further:
-        yield from content.further(recipient, fields, budget)
+        yield from map(shorten, content.further(recipient, fields, budget))
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:

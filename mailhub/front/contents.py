@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from campaigns.content import apart, plain_text
 from campaigns.content.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
 from campaigns.content.templates import Budget, TemplateError
 from campaigns.intake import BadInput, uploads
@@ -144,4 +145,6 @@ def text_of(asked: SendRequest, carried: frozenset[str], budget: Budget) -> str:
     """The text beside the body. Raises TemplateError, OverBudget."""
     if asked.html and not asked.text.strip() and "text" in carried:
         budget.spend(len(asked.body) // READ)
+        if len(asked.body) > plain_text.SHORT:
+            budget.spend(apart.STEPS)
     return text_beside(asked.body, asked.html, asked.text, carried)

@@ -131,6 +131,11 @@ class Keyring:
             return None
         return caller
 
+    def owner(self, token: str) -> int | None:
+        """The sponsor of a key that this process has read, valid or not any more. It asks nobody."""
+        _, caller = self._known.get(token, (0.0, None))
+        return caller.sponsor_id if caller else None
+
     def forget(self) -> None:
         """Empty the cache."""
         self._known.clear()

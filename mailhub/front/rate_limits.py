@@ -16,6 +16,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 
 from campaigns.content.templates import Budget, OverBudget
 from mailhub.front.problems import Problem, error, invalid, unavailable
+from mailhub.shares import give_way, turn_dear
 from vendors import redis_clients
 
 MOMENT = 0.5  # seconds
@@ -102,6 +103,8 @@ def refusal(key_id: int, per_minute: int) -> Problem:
 
 REQUEST_STEPS = 1_000_000  # about a quarter of a second
 FREE = 4_000  # about a millisecond, not counted: the limit of requests bounds it
+LIGHT = 12_000  # after so many a request has to have a turn for what is dear
+GRANTED = 1_000  # steps after which a request lets others go on
 LARGEST = 16_000  # steps counted at a time, so that one request does not use up the minute at once
 
 
@@ -110,12 +113,22 @@ class RenderBudget(Budget):
 
     def __init__(self, sponsor_id: int) -> None:
         self._sponsor_id = sponsor_id
-        self._portion, self._drawn = FREE, 0
+        self._portion, self._drawn, self._counted = FREE, 0, 0
 
     def draw(self) -> int:
+        give_way()
+        if not self._counted:
+            self._counted = self._next()
+        granted = min(self._counted, GRANTED)
+        self._counted -= granted
+        return granted
+
+    def _next(self) -> int:
         if self._drawn >= REQUEST_STEPS:
             detail = f"up to here the request takes more than {REQUEST_STEPS:,} steps to render: send fewer at a time"
             raise OverBudget(f"{detail}, or say it with fewer rounds and smaller fields")
+        if self._drawn >= LIGHT:
+            turn_dear()
         portion = min(self._portion, REQUEST_STEPS - self._drawn)
         if self._drawn:
             self._count(portion)

@@ -13,6 +13,7 @@ from mailhub.front.problems import error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest
 from mailhub.front.vendor_cache import vendor_cache
+from mailhub.shares import give_way
 from vendors.models import Vendor
 
 DEEPEST = 4  # levels of lists and objects in a field
@@ -58,6 +59,7 @@ def check(
     errors: list[dict[str, str]] = []
     seen: dict[tuple[str, str | None], int] = {}
     for number, one in enumerate(asked):
+        give_way()
         try:
             address = normal(one.to)
         except ValueError as why:

@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from mailhub.shares import sessions
 from vendors.history import Actor
 
 View = Callable[..., HttpResponse]
@@ -31,6 +32,7 @@ def page(*permissions: str) -> Callable[[View], View]:
                 return redirect_to_login(_back(request), reverse("login"))
             if not user.has_perms(permissions or (LOOK,)):
                 raise PermissionDenied
+            sessions.remember(request.session.session_key, user)
             answer = view(request, *args, **kwargs)
             answer.headers.setdefault("Cache-Control", "private, no-store")
             return answer

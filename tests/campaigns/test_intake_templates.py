@@ -13,8 +13,8 @@ text = st.text(max_size=30)
 literal = text.filter(lambda t: "{" not in t and "}" not in t)
 
 
-def meter(values):
-    return StepMeter(values, Budget())
+def meter():
+    return StepMeter(Budget())
 
 
 @st.composite
@@ -30,7 +30,7 @@ def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, h
     spliced = templates._Part("body", source, autoescape=html)
     assert spliced.plain
     slowly = templates._Part("body", source, autoescape=html)._jinja()
-    assert spliced.renderer()(values, meter(values)) == slowly(values, meter(values))
+    assert spliced.renderer()(values, meter()) == slowly(values, meter())
 
 
 @given(

@@ -1,0 +1,48 @@
+"""How long a sponsor waits for a cheap answer while another one has forty dry runs of a million steps each.
+
+`python -m benchmarks.shares [rounds]`. In turns: nothing else, and the forty clients, who ask again as soon as they are
+answered; the sponsor's minute of steps is without an end. The other sponsor asks for the vendors.
+"""
+
+import statistics
+
+from benchmarks.doors import rows, times
+from benchmarks.results import keep
+from benchmarks.stage import console, numbers, stage
+from tests.front.doors import doors, get
+
+ROUNDS, FIRST, TIMES = 5, 20, 200
+COSTLY = "costly letters"
+
+
+def main() -> None:
+    (rounds,) = numbers(ROUNDS)
+    with stage():
+        from mailhub.front import keys
+        from tests import factories
+
+        vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
+        factories.credential(vendor, "default")
+        _, one = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        _, other = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
+        with doors(RENDER_STEPS="1000000000000") as running:
+            asked = {"GET /services": lambda: get(running.api, "/api/v1/services", Authorization=f"Bearer {other}")[0]}
+            times(asked, FIRST)
+            took: dict[str, list[float]] = {}
+            for _ in range(rounds):
+                for row, begin in rows(running, one, vendor.slug, costly=40).items():
+                    if row == "nothing else" or COSTLY in row:
+                        with begin():
+                            times(asked, FIRST)  # what comes at once is over then
+                            took.setdefault(row, []).extend(times(asked, TIMES)["GET /services"])
+        halves = {row: [statistics.median(waits)] for row, waits in took.items()}
+        keep("GET /services of another sponsor: half within, while there are", "ms", halves)
+        for row, waits in took.items():
+            most = statistics.quantiles(waits, n=100)[98]
+            console.print(f"{row}: half within {halves[row][0]:.1f} ms, 99 % within {most:.1f} ms")
+        idle, busy = (half for [half] in halves.values())
+        console.print(f"{busy / idle:.2f} times the idle latency")
+
+
+if __name__ == "__main__":
+    main()
