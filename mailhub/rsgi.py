@@ -39,7 +39,7 @@ from mailhub.front.keys import keyring
 from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
 from mailhub.owners.wizard import uploads
-from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, Busy, Turns
+from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Listener:
             try:
                 if not await self._in_turn(environ, protocol, who, kind):
                     await self._in_turn(environ, protocol, who, "dear")
-            except Busy as busy:
+            except TooManyWait as busy:
                 raise Problem("busy", str(busy), retry_after=5) from busy
         except Problem as problem:
             _tell(protocol, problem.response(), _environ(scope))
@@ -154,7 +154,7 @@ class Listener:
         return "dear" if _is_dear(path, method, environ) else ""
 
     async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
-        """Has it answered when its turn has come. False: it turned out dear, and is to begin anew. Raises Busy."""
+        """Has it answered when its turn has come. False: it turned out dear, and is to begin anew. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
                 await turns.enter_async_context(self._gates[kind].turn(who))

@@ -20,7 +20,7 @@ MOST_SESSIONS = 10_000  # that are remembered
 STRANGER: Hashable = "stranger"  # whose key or session this process has not seen
 
 
-class Busy(Exception):
+class TooManyWait(Exception):
     """Too many of one sponsor wait. The text says so."""
 
 
@@ -37,7 +37,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, who: Hashable) -> AsyncIterator[None]:
-        """Raises Busy."""
+        """Raises TooManyWait."""
         await self._take(who)
         try:
             yield
@@ -54,7 +54,7 @@ class Turns:
             return
         line = self._lines.setdefault(who, deque())
         if len(line) >= self._most:
-            raise Busy(self._detail)
+            raise TooManyWait(self._detail)
         waiting = asyncio.get_running_loop().create_future()
         line.append(waiting)
         try:

@@ -146,13 +146,13 @@ def test_the_command_refuses_a_bomb_in_sentences(levels, tmp_path):
     factories.credential(vendor, "default")
     (tmp_path / "people.csv").write_text("email,x,y\nann@sandbox.example,short,b\n")
     (tmp_path / "body.txt").write_text(nested(levels))
-    told = io.StringIO()
+    printed = io.StringIO()
     with pytest.raises(CommandError) as found:
         call_command(
             "send_campaign", str(tmp_path / "people.csv"), "--sponsor", "Velma", "--vendor", "amazing-mail",
-            "--subject", "Hi", "--body", str(tmp_path / "body.txt"), stdout=told, stderr=told,
+            "--subject", "Hi", "--body", str(tmp_path / "body.txt"), stdout=printed, stderr=printed,
         )  # fmt: skip
-    assert "steps" in f"{found.value}" and len(f"{found.value}{told.getvalue()}") < 2_000
+    assert "steps" in f"{found.value}" and len(f"{found.value}{printed.getvalue()}") < 2_000
     assert not Campaign.objects.exists()
 
 
@@ -174,8 +174,8 @@ def test_a_campaign_whose_fields_became_bombs_is_refused_recipient_by_recipient(
     finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.refused) == ("LOGGED", 1, 2)
-    told = Message.objects.filter(error_code="template").values_list("error_sub_type", flat=True)
-    assert len(told) == 2 and all("steps" in one and len(one) <= LONGEST_FAULT for one in told)
+    sentences = Message.objects.filter(error_code="template").values_list("error_sub_type", flat=True)
+    assert len(sentences) == 2 and all("steps" in one and len(one) <= LONGEST_FAULT for one in sentences)
 
 
 def test_the_search_for_bombs_finds_none():

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from campaigns.models import Message, Session
-from mailhub.shares import DEAR_MOST, Busy, Sessions, Turns
+from mailhub.shares import DEAR_MOST, TooManyWait, Sessions, Turns
 from tests import factories
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter
@@ -176,7 +176,7 @@ def test_a_client_that_goes_away_leaves_its_place_and_a_line_has_an_end():
         await asyncio.sleep(0)
         gone, stays = asyncio.create_task(ask("a")), asyncio.create_task(ask("a"))
         await asyncio.sleep(0)
-        with pytest.raises(Busy):
+        with pytest.raises(TooManyWait):
             await ask("a")
         gone.cancel()
         await asyncio.sleep(0)

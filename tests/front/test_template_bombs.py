@@ -22,9 +22,9 @@ def test_a_bomb_is_refused_in_a_sentence(levels, used, path):
         {"html": True, "body": nested(levels, used)},
     ):
         answer = Program().send(letter(api_vendor(), recipients=recipients, **part), path=path)
-        told = problem(answer, "validation", 422)
+        found = problem(answer, "validation", 422)
         assert len(answer.content) < 2_000
-        assert all(len(one["detail"]) <= LONGEST_FAULT for one in told["errors"])
+        assert all(len(one["detail"]) <= LONGEST_FAULT for one in found["errors"])
 
 
 def test_fields_that_many_recipients_lack_are_named_in_short():
