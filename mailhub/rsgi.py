@@ -154,7 +154,7 @@ class Listener:
         return "dear" if _is_dear(path, method, environ) else ""
 
     async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
-        """Has it answered when its turn has come. False: it turned out dear, and is to begin anew. Raises TooManyWait."""
+        """Has it answered in its turn. False: it turned out dear, and is to begin anew. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
                 await turns.enter_async_context(self._gates[kind].turn(who))

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from campaigns.models import Message, Session
-from mailhub.shares import DEAR_MOST, TooManyWait, Sessions, Turns
+from mailhub.shares import DEAR_MOST, Sessions, TooManyWait, Turns
 from tests import factories
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter
