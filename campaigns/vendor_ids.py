@@ -6,7 +6,8 @@ time when it is about twice as old, and once an hour in the end: reports of lett
 
 An id belongs to the account that has reported it, which are some of the vendor's credentials or all: where it names
 several letters of these, it names none. And it names letters alone that were called where and as whom the account was
-called when it was reported (vendors/destinations.py): another server may give the same ids to other letters.
+called when it was reported (vendors/destinations.py): another server may give the same ids to other letters. Of ids
+that a version before has stored nobody knows where; they count.
 """
 
 import json
@@ -38,7 +39,7 @@ BY_ONE_OF = f"""EXISTS (
     SELECT FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
         JOIN vendors_credential l ON l.id = {whose.CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
     WHERE m.id = known.message AND ({{credentials}} = '{{{{}}}}' OR l.id = ANY({{credentials}}))
-        AND coalesce(known.destination, 0) = {{then}})"""
+        AND coalesce(known.destination, {{then}}) = {{then}})"""
 NAMED = f"""
 SELECT name, min(uuid::text), max(resend_no) FROM campaigns_vendormessageid known
 WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s)

@@ -128,7 +128,7 @@ class VendorMessageId(models.Model):
 
     Only of vendors whose reports name nothing else (`Vendor.reports_by_id`): an index on the messages themselves would
     cost every message of every vendor another write. message, uuid, resend_no: of the message's reference.
-    destination: where it was called (vendors/destinations.py); empty: 0.
+    destination: where it was called (vendors/destinations.py); empty: unknown.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)

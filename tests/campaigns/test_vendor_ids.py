@@ -30,6 +30,7 @@ def sending(recipients: int = 2, **settings: Any) -> Job:
     vendor = factories.vendor(settings=BY_ID | settings)
     job = factories.campaign_with_job(recipients, of=factories.credential(vendor), status="SENDING")
     factories.claim(job, at=called())
+    Claim.objects.filter(job=job).update(destination=0)
     return job
 
 
