@@ -171,6 +171,7 @@ FIXED = (
     gettext_noop("each answer is merged into its message"),
     gettext_noop("no job ends without some of its messages"),
     gettext_noop("what went to another vendor is in jobs of that vendor"),
+    gettext_noop("no constraint of a cut that was broken off refuses messages"),
     gettext_noop("no setting of PostgreSQL lets a crash take back what was committed (else: doctor)"),
     gettext_noop("what is accepted has evidence"),
     gettext_noop("what was recorded as accepted still is"),

@@ -157,6 +157,12 @@ P2 = [
     ),
     Question(
         "P2",
+        "no constraint of a cut that was broken off refuses messages",
+        """SELECT format('%%s: %%s', c.conrelid::regclass, pg_get_constraintdef(c.oid)) FROM pg_constraint c
+        WHERE c.conname = 'message_until'""",
+    ),
+    Question(
+        "P2",
         "no setting of PostgreSQL lets a crash take back what was committed (else: doctor)",
         f"SELECT l.sentence FROM ({durability.LOSING}) AS l(about, sentence, remedy) WHERE NOT %(may_lose)s",
     ),

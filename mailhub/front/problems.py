@@ -141,8 +141,17 @@ def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
     if isinstance(why, STORES):
         log.warning("%s: %s", request.path, why)
         return unavailable("A database cannot be reached").response()
+    if _takes_no_messages(why):
+        log.error("no message can be stored: %s: an operator has to look at the audit", request.path)
+        return unavailable("The database takes no messages until an operator has looked at it").response()
     log.error("%s %s", request.method, request.path, exc_info=why)
     return Problem("internal", "It is in the log.").response()
+
+
+def _takes_no_messages(why: Exception) -> bool:
+    """Whether no partition takes a new message, or a constraint that a cut has left behind (docs/partitioning.md)."""
+    error = why if isinstance(why, psycopg.Error) else why.__cause__
+    return isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name in (None, "message_until")
 
 
 def _http_error(request: HttpRequest, why: Any) -> HttpResponse:

@@ -344,6 +344,14 @@ def take_the_store_over() -> str:
     return "the store was taken over"
 
 
+def break_off_a_cut() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE campaigns_message ADD CONSTRAINT message_until CHECK (id < 1000000000000) NOT VALID"
+        )
+    return "campaigns_message: CHECK ("
+
+
 def lose_commits() -> str:
     """The server of the tests has it so; test_a_planted_breach... says that it may not."""
     return "fsync is off: a crash of the machine loses commits"
@@ -367,6 +375,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "each answer is merged into its message": leave_an_answer,
     "no job ends without some of its messages": end_without_a_message,
     "what went to another vendor is in jobs of that vendor": lose_the_way,
+    "no constraint of a cut that was broken off refuses messages": break_off_a_cut,
     "no setting of PostgreSQL lets a crash take back what was committed (else: doctor)": lose_commits,
     "what is accepted has evidence": claim_a_person_said_so,
     "what was recorded as accepted still is": forget_an_acceptance,

@@ -3,16 +3,23 @@
 import io
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import IntegrityError, OperationalError, connection
+from django.test import RequestFactory
 
+from campaigns import audit
+from campaigns.intake.storage import allocate
 from campaigns.models import Message
+from mailhub.front import problems
+from mailhub.monitoring import probes
 from tests import factories
 from tests.copies import backup, blocks, psql, restore
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken
 from tests.sandbox import Sandbox
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FIRST, MONTH, QUESTION, LEAVE = blocks("partitioning.md")
@@ -39,6 +46,104 @@ def skip_ids(count: int) -> None:
     """As if so many messages had been imported and sent."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT setval('campaigns_message_block', nextval('campaigns_message_block') + %s)", [count])
+
+
+def asked(block: str) -> str:
+    return str(psql(block)[0][0])
+
+
+def tables() -> dict[str, str]:
+    """Whatever is there of messages: tables, indexes and constraints."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname, coalesce(pg_get_expr(relpartbound, oid), relkind::text) FROM pg_class"
+            " WHERE relname LIKE 'campaigns_message%%' OR relname LIKE 'message_%%'"
+            " UNION ALL SELECT conname || conrelid, pg_get_constraintdef(oid) FROM pg_constraint"
+            " WHERE conname = 'message_until'"
+        )
+        return dict(cursor.fetchall())
+
+
+def test_without_any_message_the_table_becomes_partitions_and_no_month_is_cut(sandbox: Sandbox) -> None:
+    assert asked(MONTH) == "nothing to cut: messages have no partitions"
+    assert asked(FIRST).startswith("campaigns_message_first has the messages below ")
+    before = tables()
+    assert asked(FIRST) == "nothing to do: messages have partitions"
+    assert asked(MONTH).startswith("nothing to cut: the open partition begins at ")
+    assert asked(LEAVE) == "campaigns_message_first stays: new messages still go into it"
+    assert tables() == before
+    sent(taken(3, login(sandbox.url)))
+    skip_ids(2 * SPARE_IDS)
+    assert asked(LEAVE) == "campaigns_message_first has left: dump it, then drop it"
+    assert asked(LEAVE).startswith("nothing to do: ")
+    sent(taken(3, login(sandbox.url)))
+    assert probes.storing() == {"storing": ""}
+
+
+def test_a_month_with_few_messages_or_a_second_cut_changes_nothing(sandbox: Sandbox) -> None:
+    account = login(sandbox.url)
+    sent(taken(5, account))
+    psql(FIRST)
+    skip_ids(2 * SPARE_IDS)
+    sent(taken(5, account))
+    assert asked(MONTH).startswith("campaigns_message_2026_12 has the messages from ")
+    before = tables()
+    skip_ids(1000)
+    sent(taken(5, account))
+    assert asked(MONTH).startswith("nothing to cut: ") and tables() == before
+    skip_ids(5 * SPARE_IDS)  # a hole: ids that were never used
+    sent(taken(5, account))
+    assert asked(MONTH).startswith("campaigns_message_2026_12_2 has the messages from ")
+    sent(taken(5, account))
+    assert sum(partitions().values()) == 25 and judge(sandbox.books()) == []
+
+
+@pytest.mark.parametrize("block", [FIRST, MONTH, LEAVE])
+def test_a_lock_that_does_not_come_and_a_session_that_is_killed_leave_nothing_behind(block: str) -> None:
+    if block != FIRST:
+        psql(FIRST)
+        skip_ids(2 * SPARE_IDS)
+    before = tables()
+    options = connection.get_connection_params()
+    for ours in ("cursor_factory", "context", "prepare_threshold"):
+        options.pop(ours, None)
+    with psycopg.connect(**options) as other:
+        other.execute("LOCK TABLE campaigns_message IN ROW EXCLUSIVE MODE")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            psql(block)
+    assert tables() == before
+    cut = psycopg.connect(**options)
+    cut.execute(block)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [cut.info.backend_pid])
+    cut.close()
+    wait_until(lambda: tables() == before, "all of it is undone")
+
+
+def leave_a_bound() -> None:
+    """As the page of old did where it was broken off."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE campaigns_message ADD CONSTRAINT message_until CHECK (id < 4 AND id > 4) NOT VALID")
+
+
+def test_a_bound_that_an_old_cut_left_behind_is_told_and_taken_away(sandbox: Sandbox) -> None:
+    leave_a_bound()
+    assert "message_until" in probes.storing()["storing"]
+    [check] = [one for one in audit.run() if not one.ok]
+    assert check.question == "no constraint of a cut that was broken off refuses messages"
+    with pytest.raises(IntegrityError) as caught:
+        factories.campaign_with_job(1, of=login(sandbox.url))
+    answer = problems.answer(RequestFactory().post("/api/v1/messages"), caught.value)
+    assert answer.status_code == 503 and "takes no messages until an operator" in answer.content.decode()
+    psql(FIRST)
+    assert probes.storing() == {"storing": ""} and all(one.ok for one in audit.run())
+    sent(taken(2, login(sandbox.url)))
+
+
+def test_to_try_a_store_uses_up_no_number_and_leaves_no_message() -> None:
+    first = allocate(1)
+    assert probes.storing() == {"storing": ""}
+    assert allocate(1) == first + 1 and not Message.objects.exists()
 
 
 def test_messages_move_into_partitions_and_an_old_month_leaves(sandbox: Sandbox) -> None:
