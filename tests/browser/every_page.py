@@ -55,7 +55,7 @@ from tests.front.everything import everything
 from tests.front.program import Program, api_vendor
 from vendors import prices
 from vendors.history import Actor
-from vendors.models import Minute, Price, Usage, Vendor
+from vendors.models import Minute, Price, Usage, Vendor, VendorChange
 from waiter.models import ParkedTask
 
 HTML = "<h1>Hello {{ first_name }}</h1><p>The library opens at <b>nine</b>.</p>"
@@ -65,6 +65,7 @@ LIST = (
 # What a GET of a browser's window never shows by itself.
 NO_PAGES = {
     *("logout", "language", "jsi18n", "autocomplete", "view_on_site", "look-save", "look-forget"),
+    "vendors_vendorchange_decide",
     # parts that a page loads or polls
     *("home-live", "campaign-live", "approval-cost", "draft_progress", "draft_letter", "campaigns_job_live"),
     *("campaigns_job_parts", "operations-pulse", "operations-throughput", "operations-workers", "operations-audit"),
@@ -392,6 +393,9 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
     today, now = timezone.now().date(), timezone.now()
     Price.objects.create(vendor=vendor, currency="EUR", per_unit="0.07", since=prices.today(), entered_by="ann")
     Usage.objects.create(vendor=vendor, credential=job.credential, at=now, until=now, units=3)
+    VendorChange.objects.create(
+        vendor=vendor, fields={"settings": {"url": "http://127.0.0.1:8/"}}, basis="0", asked_name="ann"
+    )
     route = Route.objects.create(name="news", channel="email")
     RouteEntry.objects.create(route=route, position=1, credential=job.credential)
     DispatchRun.objects.create(

@@ -5,9 +5,23 @@ import re
 
 import pytest
 
-from campaigns.models import Job, Message, Session, Template, TemplateVersion, Topic, Webhook, WebhookCall
+from campaigns.models import (
+    Draft,
+    Entitlement,
+    Identity,
+    Job,
+    Message,
+    Session,
+    Suppression,
+    Template,
+    TemplateVersion,
+    Topic,
+    Webhook,
+    WebhookCall,
+)
 from tests.front.everything import OF_VENDORS, everything, operations
 from tests.front.program import Program, api_vendor, fresh, letter, problem
+from vendors.models import Mailcaster, RateLimit
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -55,6 +69,12 @@ def rows(sponsor):
         Template.objects.filter(sponsor=sponsor),
         Topic.objects.filter(sponsor=sponsor),
         TemplateVersion.objects.filter(template__sponsor=sponsor),
+        Suppression.objects.filter(sponsor=sponsor),
+        Entitlement.objects.filter(sponsor=sponsor),
+        Identity.objects.filter(sponsor=sponsor).defer("secret"),
+        Draft.objects.filter(sponsor=sponsor),
+        Mailcaster.objects.all(),
+        RateLimit.objects.all(),
     ]
     return [sorted(map(str, query.values())) for query in found]
 
