@@ -179,7 +179,7 @@ def test_a_campaign_whose_fields_became_bombs_is_refused_recipient_by_recipient(
 
 
 def test_the_search_for_bombs_finds_none():
-    """It searches for hours where MAILHUB_NIGHTLY is set; it runs in a process that a bomb ends alone."""
+    """It searches for longer where MAILHUB_NIGHTLY is set; it runs in a process that a bomb ends alone."""
     examples = "2000" if os.environ.get("MAILHUB_NIGHTLY") else "40"
     searched = subprocess.run(
         [sys.executable, "-m", "tests.properties.template_bombs", examples], cwd=ROOT, capture_output=True, text=True
