@@ -263,7 +263,8 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
     taken = _taken(queue, login)
     if taken is None:
         return Eta(obstacle=Obstacle(_("Redis does not tell what is in the windows")))
-    start = max(now, login.retry_after_until or now)
+    # No sender asks before a window that was full has a place: after a loss of Redis calls may be held in it for long.
+    start = max(now, login.retry_after_until or now, login.full_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
         found = forecast(queue.units(count), limits, window, start.timestamp())

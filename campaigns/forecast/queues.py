@@ -39,7 +39,8 @@ class LoginQueue:
     """A credential with its own limits and its messages: all that wait, and those that are queued.
 
     shut: why nothing is called over it until somebody acts, besides what its vendor is shut for; empty: it is open.
-    disclosed: as of its vendor's queue. jobs: those that wait or are sent.
+    disclosed: as of its vendor's queue. jobs: those that wait or are sent. full_until: when its windows have a place
+    again, as a sender was told who would have had to wait.
     """
 
     id: int
@@ -50,6 +51,7 @@ class LoginQueue:
     waiting: int = 0
     queued: int = 0
     disclosed: bool = True
+    full_until: datetime | None = None
 
     @property
     def stopped(self) -> str:
@@ -227,8 +229,10 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         limits.setdefault(login, []).append(Limit(units, seconds))
     disclosed = ownership.is_disclosed(vendor)
     logins = {
-        pk: LoginQueue(pk, why or "", _moment(closed), tuple(limits.get(pk, ())), disclosed=disclosed)
-        for pk, why, closed in facts["logins"] or ()
+        pk: LoginQueue(
+            pk, why or "", _moment(closed), tuple(limits.get(pk, ())), disclosed=disclosed, full_until=_moment(full)
+        )
+        for pk, why, closed, full in facts["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()

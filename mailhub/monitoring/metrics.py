@@ -176,6 +176,17 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
         "Jobs that nobody calls until somebody resumes their vendor or credential, or raises a limit of 0.",
         ((vendor, queue.held) for vendor, queue in there.items()),
     )
+    now = timezone.now()
+    yield by.gauge(
+        "mailhub_windows_full_seconds",
+        "Until the windows of the vendor's credentials have a place, as senders were told; 0: they have.",
+        (
+            (vendor, max(0.0, (login.full_until - now).total_seconds()) if login.full_until else 0.0)
+            for vendor, queue in there.items()
+            for login in queue.logins.values()
+        ),
+        largest=True,
+    )
     yield by.gauge(
         "mailhub_vendor_blocked",
         "Whether nothing is called there until something changes: a pause, no worker, no mailcaster (status says why).",

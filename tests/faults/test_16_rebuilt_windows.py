@@ -7,21 +7,25 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
+from django.utils import timezone
 
 from campaigns import sending
+from campaigns.claiming.claims import Lease
+from campaigns.forecast import queues
 from campaigns.models import Job, Message
-from tests import factories
+from tests import calling, factories
 from tests.faults.sending import being_sent, taken
 from tests.faults.test_16_redis import flushed, redis
 from tests.ports import free_port
 from tests.private_redis import PrivateRedis
 from tests.waiting import wait_until
 from tests.windows import worst_window
-from vendors.models import Credential
+from vendors.models import Credential, Usage
 
 __all__ = ["redis"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -107,3 +111,20 @@ def test_16_a_call_that_is_open_holds_its_own_place_alone(
     calls = [at for to, at in seen.arrivals.items() if to.startswith("b")]
     assert worst_window(seen.arrivals.values(), LIMIT[1]) <= LIMIT[0]
     assert worst_window(calls, LIMIT[1]) <= LIMIT[0] - 1, "the open call has its place"
+
+
+def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateRedis, relay: tuple[Relay, int]) -> None:
+    account = login(relay[1])
+    lost = factories.campaign_with_job(4, of=account, status="SENDING", fence=2)
+    calling.by_sender(lambda rows: calling.claim(rows, lost, Lease(lost.pk, 2), most=4))
+    Usage.objects.update(until=timezone.now() + timedelta(seconds=600))
+    flushed(redis)
+    job = taken(["b@example.org"], account)
+    left = sending.send(job.pk, job.fence)
+    least = timezone.now() + timedelta(seconds=500)
+    assert left.left and left.until and left.until > least and relay[0].arrivals == {}
+    account.refresh_from_db()
+    job.refresh_from_db()
+    assert account.rate_limited_until and account.rate_limited_until > least and "rate limit" in job.waits_for
+    queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
+    assert queue.logins[account.pk].full_until == account.rate_limited_until, "forecasts begin there"

@@ -194,3 +194,26 @@ def test_what_a_credential_left_behind_under_an_older_generation_does_not_count(
     scope = vendor.scope(credential=[LIMIT])
     vendor.get(scope, 3)
     vendor.get(scope, 2)
+
+
+def test_a_rebuilt_window_says_when_calls_that_nobody_hands_back_have_ended(vendor: VirtualVendor) -> None:
+    """Else whoever waits asks again and again, and nobody knows until when."""
+    vendor.generation = 2
+    vendor.throttle.rebuild(vendor.vendor_id, 2, 60, [(1, 600, 3), (1, 300, 1), (1, -30, 1)])
+    scope = vendor.scope(LIMIT)
+    assert vendor.ask(scope) == Wait(30)
+    assert vendor.ask(scope, want=2, least=2) == Wait(360)
+    assert vendor.ask(scope, want=3, least=3) == Wait(660)
+    vendor.clock.advance(30)
+    vendor.get(scope, 1)
+    assert vendor.ask(scope) == Wait(60), "a call in flight may end at once"
+    assert vendor.ask(scope, want=2, least=2) == Wait(330)
+    vendor.clock.advance(570)
+    assert vendor.ask(scope, want=3, least=3) == Wait(60)
+
+
+def test_the_windows_of_other_credentials_say_so_too(vendor: VirtualVendor) -> None:
+    vendor.generation = 2
+    vendor.throttle.rebuild(vendor.vendor_id, 2, 60, [(1, 600, 2), (2, -10, 1)])
+    assert vendor.ask(vendor.scope(credential=[(2, 60)], credential_id=1)) == Wait(660)
+    assert isinstance(vendor.ask(vendor.scope(credential=[(2, 60)], credential_id=2)), Grant)

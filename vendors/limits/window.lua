@@ -85,6 +85,18 @@ local function occupants(window)
   return '(' .. exact(math.max(early - window, 0)), '(+inf'
 end
 
+-- When so many of the places end that have not ended yet: at once, as calls in flight may. But nobody hands back those that
+-- a rebuild has written, under names of its own: they end when their calls can have ended at the latest.
+local function kept_open(key, places)
+  local held = redis.call('ZSCORE', key, 'held')
+  if not held or -tonumber(held) <= early then return early end
+  local rows, ends, others = redis.call('ZRANGEBYSCORE', key, '(' .. exact(early), '(+inf', 'WITHSCORES'), {}, 0
+  for i = 1, #rows, 2 do
+    if rows[i]:match('^r%d+:') then ends[#ends + 1] = tonumber(rows[i + 1]) else others = others + 1 end
+  end
+  return ends[places - others] or early
+end
+
 -- How many places of a window are taken, and how long it is until there is room for so many more.
 local function used_and_wait(key, units, window, more)
   local from, to = occupants(window)
@@ -92,8 +104,10 @@ local function used_and_wait(key, units, window, more)
   local over = used + more - units
   if over <= 0 then return used, 0 end
   local leaver = redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', over - 1, 1)
+  local ends = tonumber(leaver[2])
   -- what is in flight may complete at once: this is the earliest moment, never later than the true one
-  return used, math.min(tonumber(leaver[2]), early) + window - early
+  if ends > early then ends = kept_open(key, over - redis.call('ZCOUNT', key, from, exact(early))) end
+  return used, ends + window - early
 end
 
 -- The smallest of the limits from here to there, in the arguments.
@@ -283,14 +297,16 @@ local function rebuild()
   end
   redis.call('ZADD', vendor, '-' .. ARGV[5], 'reach')
   for _, id in ipairs(listed(ARGV[6])) do redis.call('ZADD', vendor, '-1', 'c' .. id) end
-  local row = 0
+  local row, held = 0, {}
   for n, left, units in ARGV[7]:gmatch('(%d+) (-?%d+) (%d+)') do
     local names, score = {}, exact(late + left)
+    for _, key in ipairs({ vendor, KEYS[1 + n] }) do held[key] = math.max(held[key] or 0, late + left) end
     row = row + 1
     for k = 1, tonumber(units) do names[k] = 'r' .. row .. ':' .. k end
     each(vendor, 'ZADD', {}, names, score)
     each(KEYS[1 + n], 'ZADD', {}, names, score)
   end
+  for key, till in pairs(held) do redis.call('ZADD', key, '-' .. exact(till), 'held') end
   return { 'ok' }
 end
 
