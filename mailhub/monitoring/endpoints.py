@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 FRESH = 1.0  # seconds for which an answer serves others
-SOMETIMES = 5.0  # seconds, of what leaves a dead row behind or changes with the servers' settings
 SELDOM = 60.0  # seconds, of what changes with the servers' settings alone
 PATIENCE = 3.0  # seconds for each part of /readyz; more than its own client waits
 ABANDONED = 60.0  # seconds
@@ -78,10 +77,7 @@ class BoundedQuestion(Generic[AnswerT]):
 
 
 _scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
-_parts = {
-    parts: BoundedQuestion(check, PATIENCE, SOMETIMES if parts in probes.SELDOM else FRESH)
-    for parts, check in probes.CHECKS.items()
-}
+_parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
 _prices = BoundedQuestion(probes.price_list, PATIENCE, SELDOM)
 
 

@@ -164,5 +164,4 @@ _SERVERS: dict[tuple[str, ...], Probe] = {
 CHECKS: dict[tuple[str, ...], Probe] = {parts: partial(ask, parts, check) for parts, check in _SERVERS.items()}
 CHECKS[("durability",)] = commits
 CHECKS[("storing",)] = storing
-SELDOM = {("durability",), ("storing",)}  # an answer is kept for longer than of others
 PARTS = tuple(part for parts in CHECKS for part in parts)
