@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
+READING = 30.0  # the same for reading the files that letters carry
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Stream:
         self._joint, self._served = joint, time.monotonic()
         counts = job.adapter.capabilities.cost is one_unit
         self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
-        self._hold = job.adapter.deadline + SLACK
+        self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments, recorder.together)
         self._closes: datetime | None = None

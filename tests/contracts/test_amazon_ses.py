@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from tests.contracts.services import KEY, AmazonSes
-from tests.contracts.test_anymail import HEADERS, LETTER, ORIGIN, Server, adapter_at, answering, called
+from tests.contracts.test_anymail import (
+    HEADERS,
+    LETTER,
+    ORIGIN,
+    Server,
+    adapter_at,
+    answering,
+    called,
+    until_it_arrives,
+)
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.base import Attachment, InvalidSettings, Letter
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -158,8 +167,7 @@ DOUBTS = [
 def test_what_may_have_been_taken_is_a_doubt_and_is_called_once(behaviour: http_server.Behaviour) -> None:
     async def story() -> tuple[Outcome, int]:
         async with Server(SES, behaviour) as server, adapter_at(SES, server.port, timeout="0.5") as adapter:
-            (outcome,) = await adapter.send([LETTER])
-            return outcome, len(server.got)
+            return await until_it_arrives(adapter, server), len(server.got)
 
     outcome, calls = asyncio.run(story())
     assert isinstance(outcome, InDoubt) and calls == 1

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -10,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
-from vendors.adapters import anymail
+from tests.waiting import eventually
+from vendors.adapters import anymail, building
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.anymail_services import RequestsWriter
@@ -103,6 +105,17 @@ def test_a_failure_after_the_mail_was_taken_is_a_doubt(service: Service, status:
 GARBAGE = [cut, http_server.reset_at_once, answering(200, b"<html>Hi</html>"), answering(200, [])]
 
 
+async def until_it_arrives(adapter: Anymail, server: Server) -> Outcome:
+    """The outcome of the call that has reached the service; a slow machine may have no connection in time."""
+
+    async def called() -> list[Outcome]:
+        found = await adapter.send([LETTER])
+        return found if server.got else []
+
+    (outcome,) = await eventually(called, "the service has the request")
+    return outcome
+
+
 @each
 @pytest.mark.parametrize("behaviour", GARBAGE)
 def test_what_is_cut_off_or_makes_no_sense_is_a_doubt(service: Service, behaviour: http_server.Behaviour) -> None:
@@ -117,8 +130,7 @@ def test_a_service_that_takes_the_mail_and_says_nothing_in_time_is_a_doubt(servi
             Server(service, http_server.hang) as server,
             adapter_at(service, server.port, timeout="0.5") as adapter,
         ):
-            (outcome,) = await adapter.send([LETTER])
-            return outcome, len(server.got)
+            return await until_it_arrives(adapter, server), len(server.got)
 
     outcome, calls = asyncio.run(story())
     assert isinstance(outcome, InDoubt) and calls == 1
@@ -347,6 +359,87 @@ def test_a_request_that_waits_too_long_to_be_made_is_called_again_and_is_nothing
         async with adapter_at(Postmark(), closed_port()) as adapter:
             (outcome,) = await adapter.send([LETTER])
             assert isinstance(outcome, NotSent) and not outcome.pause and adapter.is_good(outcome) is None
+            assert outcome.puts_off, "it would close the credential for the others, too"
+
+    asyncio.run(story())
+
+
+def test_a_mail_that_takes_longer_to_be_written_than_there_is_time_goes_out_with_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine so busy that no try has enough time: what one has begun the next one finds."""
+    written, busy = [], threading.Event()
+    build = Anymail._build
+
+    def slow(self: Anymail, letter: Letter) -> Any:
+        written.append(letter.reference)
+        busy.wait()
+        return build(self, letter)
+
+    monkeypatch.setattr(Anymail, "_build", slow)
+
+    async def story() -> None:
+        accepting = answering(200, {"id": "evidence"})
+        resend = next(service for service in SERVICES if service.name == "resend")
+        async with http_server.MisbehavingHttp(accepting) as server, adapter_at(resend, server.port) as adapter:
+            monkeypatch.setattr(anymail, "BUILD_SECONDS", 0.2)
+            for _ in range(3):
+                [late] = await adapter.send([LETTER])
+                assert isinstance(late, NotSent) and late.puts_off
+            while not written:
+                await adapter.send([LETTER])  # no thread was free so far
+            monkeypatch.setattr(anymail, "BUILD_SECONDS", 60.0)
+            busy.set()
+            assert await adapter.send([LETTER]) == [Accepted("evidence")]
+
+    try:
+        asyncio.run(story())
+    finally:
+        busy.set()
+    assert written == [LETTER.reference], "it was begun anew, and would never have come to its end"
+
+
+def test_a_mail_that_has_been_changed_since_it_was_written_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = (Attachment("a.txt", "text/plain", b"old"),)
+    for changed in ({"body": "<p>new</p>"}, {"attachments": (Attachment("a.txt", "text/plain", b"new"),)}):
+        made, busy = list[Letter](), threading.Event()
+
+        def slow(letter: Letter, made: list[Letter] = made, busy: threading.Event = busy) -> Letter:
+            made.append(letter)
+            busy.wait()
+            return letter
+
+        async def story(changed: Any = changed, made: list[Letter] = made, busy: threading.Event = busy) -> None:
+            builds, first = building.Builds(slow), LETTER._replace(attachments=files)
+            while not made:
+                with pytest.raises(TimeoutError):
+                    await builds.built(first, 0.2)
+            busy.set()
+            other = first._replace(**changed)
+            assert await builds.built(other, 60) is other
+
+        asyncio.run(story())
+
+
+def test_what_was_written_long_ago_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that has the request signed refuses an old one."""
+    monkeypatch.setattr(building, "KEPT_SECONDS", -1.0)
+    made, busy = list[Letter](), threading.Event()
+
+    def slow(letter: Letter) -> int:
+        made.append(letter)
+        busy.wait()
+        return len(made)
+
+    async def story() -> None:
+        builds = building.Builds(slow)
+        while not made:
+            with pytest.raises(TimeoutError):
+                await builds.built(LETTER, 0.2)
+        busy.set()
+        while builds._kept and not next(iter(builds._kept.values())).made.done():
+            await asyncio.sleep(0.01)
+        assert await builds.built(LETTER, 60) == 2
 
     asyncio.run(story())
 

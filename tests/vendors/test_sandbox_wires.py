@@ -127,7 +127,7 @@ def test_who_is_too_fast_waits_and_faults_are_those_of_any_sandbox(of: Likeness)
         first, second = sent(of, vendor, of.letter, of.letter._replace(reference="0190-3"))
         assert isinstance(first, Accepted)
         assert isinstance(second, NotSent) and second.retry_after and not second.pause
-        for fault, more in (("reset_rate", {}), ("error_after_rate", {}), ("lost_rate", {"timeout": 0.5})):
+        for fault, more in (("reset_rate", {}), ("error_after_rate", {}), ("lost_rate", {"timeout": 3.0})):
             vendor.settings(throttle="", **dict.fromkeys(("reset_rate", "error_after_rate"), 0.0) | {fault: 1.0})
             [doubt] = sent(of, vendor, of.letter._replace(reference=f"0190-{fault}"), **more)
             assert isinstance(doubt, InDoubt), fault

@@ -6,15 +6,13 @@ answered is known as exactly as of any other vendor (docs/decisions/0024-anymail
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from vendors.adapters import anymail_answers, anymail_mails, anymail_reports
+from vendors.adapters import anymail_answers, anymail_mails, anymail_reports, building
 from vendors.adapters import base as options
 from vendors.adapters.anymail_services import (
     NO_IMAGES,
@@ -48,11 +46,10 @@ from vendors.outcomes import (
     sane,
 )
 
-BUILD_SECONDS = 10.0  # until a request is made; before that nothing has left. One with 20 MB of files takes a second
+BUILD_SECONDS = 60.0  # until a request is made, with the wait for its turn; before that nothing has left
 WRITERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], Writer]] = {"amazon_ses": SesWriter}
-_LATE = "the request was not made in time"
-# Threads that make requests: few, as they share the processor, in turn. Mails with files do not keep others waiting.
-_builders, _builders_of_files = ThreadPoolExecutor(2, "mails"), ThreadPoolExecutor(2, "mails-with-files")
+_LATE = NotSent("the request was not made in time", retry_after=5.0)
+"""It puts off this mail alone: a busy machine says nothing of the service. The next call finds the request made."""
 _ELSEWHERE = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
 
 
@@ -98,6 +95,7 @@ class Anymail(Adapter):
         parts = urlsplit(self._url)
         if parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
             raise InvalidSettings([f"a secret goes over https alone: http is for this machine, not {self._url}"])
+        self._builds = building.Builds(self._build)
         self._service: str = known["service"]
         self._reference: str = known["reference"]
         self._ca_file: str = known["ca_file"]
@@ -152,18 +150,13 @@ class Anymail(Adapter):
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         return [await self._post(letter) for letter in letters]
 
-    def is_good(self, outcome: Outcome) -> bool | None:
-        return None if outcome == NotSent(_LATE) else super().is_good(outcome)
-
     async def _post(self, letter: Letter) -> Outcome:
-        builders = _builders_of_files if letter.attachments else _builders
         try:
-            async with asyncio.timeout(BUILD_SECONDS):  # after which it leaves the queue: those before it go out
-                built = await asyncio.get_running_loop().run_in_executor(builders, self._build, letter)
+            built = await self._builds.built(letter, BUILD_SECONDS)
         except _Unsendable as error:
             return error.outcome
         except TimeoutError:
-            return NotSent(_LATE)
+            return _LATE
         message, written, *request = built
         try:
             answer = await self._client.call(*request)

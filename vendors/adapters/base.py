@@ -31,6 +31,9 @@ PARTS = ("text", "headers", "attachments")
 WIND_UP = 1.0
 """Seconds between an adapter's own time limit, after which it still knows what was written, and its `deadline`."""
 
+MAKING = 10.0
+"""Seconds within `deadline` in which requests with files are written, before the call's own time limit begins."""
+
 LookUp = Literal["none", "weak", "strong"]
 
 

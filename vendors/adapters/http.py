@@ -13,6 +13,7 @@ import orjson
 from vendors.adapters import base as options
 from vendors.adapters import reports
 from vendors.adapters.base import (
+    MAKING,
     PARTS,
     WIND_UP,
     Adapter,
@@ -141,7 +142,7 @@ class Http(Adapter):
         self._target = parts.path or "/"
         self._headers = _FIXED + secret_headers(secret)
         self._timeout: float = known["timeout"]
-        self.deadline = self._timeout + WIND_UP
+        self.deadline = self._timeout + WIND_UP + (MAKING if "attachments" in known["carries"] else 0.0)
         self.concurrency = known["concurrency"]
         self.capabilities = Capabilities(
             dedupe=known["dedupe"],

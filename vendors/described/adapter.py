@@ -11,7 +11,7 @@ from urllib.parse import quote_plus, urlsplit
 
 from vendors.adapters import base as options
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
+from vendors.adapters.base import MAKING, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource
@@ -182,7 +182,7 @@ class Described(PrintsAddresses, Adapter):
         self._ca_file: str = known["ca_file"]
         self._url, self._target = self._address(keys.request.url)
         self._timeout: float = known["timeout"] or keys.request.timeout
-        self.deadline = self._timeout + WIND_UP
+        self.deadline = self._timeout + WIND_UP + (MAKING if "attachments" in self.carries(known) else 0.0)
         self.concurrency = known["concurrency"] or keys.request.concurrency
         self._batch = min(keys.request.batch, known["batch"] or keys.request.batch)
         lookup = keys.lookup  # it goes over the connections of the calls

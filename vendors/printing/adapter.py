@@ -94,6 +94,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self._weigher, self._weighing = PageMaker(), asyncio.Lock()
         self._weighed: dict[tuple[str, str, str], Sheet] = {}  # what `send` need not make again, the oldest first
         self._seen: dict[str, set[str]] = {}
+        self._together = self.capabilities.batch_max  # letters that can be brought together in time
         self._closed = False
 
     @staticmethod
@@ -168,18 +169,20 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self._makers.append(maker)
         made: list[Sheet | Refused | NotSent] = []
         until, left = time.monotonic() + LETTERS_TIME * self._known["making"], MOST_BYTES
+        full = NotSent("there is no room in this batch", retry_after=NEXT_BATCH)
+        ready = 0
         try:
             for letter in letters:
-                if known := self._weighed.pop((letter.reference, letter.recipient, letter.body), None):
-                    made.append(known)
-                    left -= len(known.pdf)
-                elif self._closed:
+                if self._closed:
                     made.append(NotSent("the adapter is closed"))
-                elif left <= 0 or time.monotonic() >= until:
-                    made.append(NotSent("there is no room in this batch", retry_after=NEXT_BATCH))
+                elif left <= 0 or ready >= self._together:
+                    made.append(full)
+                elif known := self._weighed.pop((letter.reference, letter.recipient, letter.body), None):
+                    made.append(known)
                 else:
-                    made.append(await self._one(maker, letter, until))
-                    left -= len(made[-1].pdf) if isinstance(made[-1], Sheet) else 0
+                    made.append(full if time.monotonic() >= until else await self._one(maker, letter, until))
+                if isinstance(made[-1], Sheet):
+                    left, ready = left - len(made[-1].pdf), ready + 1
         finally:
             await maker.close()
             if maker in self._makers:
@@ -214,9 +217,11 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         try:
             async with asyncio.timeout((1 - LETTERS_TIME) * self._known["making"]):
                 pdf = await maker.merge([one.pdf for one in ready], fronts=self._known["duplex"])
+            self._together = min(2 * self._together, self.capabilities.batch_max)
         except Stopped as error:
             return _stopped(error)
-        except TimeoutError:
+        except TimeoutError:  # a busy machine; one letter alone needs no bringing together, so this ends
+            self._together = max(1, len(ready) // 2)
             return NotSent("its letters were not brought together in time", retry_after=NEXT_BATCH)
         finally:
             await maker.close()
