@@ -25,7 +25,7 @@ def secret_key(home: Path) -> str:
     try:
         return path.read_text()
     except FileNotFoundError:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = home / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
     draft.touch(mode=0o600)
     draft.write_text(secrets.token_urlsafe(50))
@@ -71,6 +71,14 @@ def choice(name: str, *choices: str) -> str:
 def listed(name: str, default: str = "") -> list[str]:
     """A list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def ports(name: str) -> list[int]:
+    """Numbers of ports, separated by commas."""
+    words = listed(name)
+    if not all(word.isdecimal() and 0 < int(word) < 65_536 for word in words):
+        raise ImproperlyConfigured(f"{name} is {text(name)!r}: give it ports separated by commas, such as 443,8443")
+    return [int(word) for word in words]
 
 
 def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:

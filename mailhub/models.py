@@ -65,12 +65,19 @@ class ApiKey(models.Model):
         READ = "read"
         OPS = "ops"
 
+    class Hashed(models.TextChoices):
+        SECRET_KEY = "secret_key", "With SECRET_KEY, or one before it"
+        PLAIN = "plain", "SHA-256: a key has 192 bits that nobody can guess"
+
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="api_keys")
     kind = models.CharField(max_length=4, choices=Kind.choices)
     scopes: Any = ArrayField(models.CharField(max_length=10, choices=Scope.choices))
     prefix = models.CharField(max_length=32, unique=True, help_text="The key's beginning, by which people know it")
     digest = models.BinaryField(unique=True, max_length=32)
+    hashed: Any = models.CharField(
+        max_length=10, choices=Hashed.choices, default=Hashed.PLAIN, db_default=Hashed.SECRET_KEY, editable=False
+    )
     requests_per_minute = models.PositiveIntegerField(default=3000, help_text="0: as many as come")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -88,6 +95,19 @@ class ApiKey(models.Model):
 
     def is_valid(self, at: datetime) -> bool:
         return not (self.revoked_at and self.revoked_at <= at) and not (self.expires_at and self.expires_at <= at)
+
+
+class FormerSecretKey(models.Model):
+    """A SECRET_KEY that hashed API keys which are still valid, kept when it is taken out (`rotate_keys`)."""
+
+    secret: Any = EncryptedJSONField(help_text="{'key': ...}; write-only")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"of {self.created_at:%Y-%m-%d}"
 
 
 class SavedLook(models.Model):

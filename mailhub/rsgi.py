@@ -34,7 +34,8 @@ from django.shortcuts import resolve_url
 
 from campaigns.content import templates
 from mailhub import shares
-from mailhub.front import receipts
+from mailhub.front import keys, receipts
+from mailhub.front.body_gate import LITTLE, BodyGate, Judge, too_large
 from mailhub.front.keys import keyring
 from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
@@ -43,7 +44,6 @@ from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, Too
 
 log = logging.getLogger(__name__)
 
-SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
 RATE = 65_536  # bytes a second at which a larger body must arrive
 LARGE = 1_000_000  # bytes of a file that is not read into memory
 FILES_MOST = 20  # requests for files, of one sponsor, that may wait until theirs is made
@@ -59,6 +59,7 @@ DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
 RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
+NO_ROOM: Any = nullcontext()  # which a body in memory needs of a disk
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
@@ -103,16 +104,18 @@ class ApiHandler(WSGIHandler):
 class Listener:
     """An RSGI application for some of the paths.
 
-    django: answers them; serves: whether a path belongs here; elsewhere: the detail of the 404 for all others.
+    django: answers them; serves: whether a path belongs here; elsewhere: the detail of the 404 for all others; judge:
+    whose a larger body is.
     """
 
-    def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str) -> None:
-        self._django, self._serves, self._elsewhere = django, serves, elsewhere
+    def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str, judge: Judge) -> None:
+        self._django, self._serves, self._elsewhere, self._judge = django, serves, elsewhere, judge
         self._ready: SimpleQueue[Ready] = SimpleQueue()
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
+        self._bodies = BodyGate(self._judge)
         self._loop, self._logins = loop, {resolve_url(settings.LOGIN_URL), resolve_url("admin:login")}
         self._gates = _gates(settings.WEB_THREADS)
         sys.setswitchinterval(SWITCH)
@@ -128,19 +131,25 @@ class Listener:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)
             environ, public = _environ(scope), scope.path.startswith(PUBLIC)
-            most = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-            if uploads.may(scope.path, environ.get("HTTP_COOKIE", "")):
-                most = uploads.most_bytes()
-            body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
-            environ["wsgi.input"] = body
-            who, kind = _whose(environ), self._kind(environ)
-            try:
-                if not await self._in_turn(environ, protocol, who, kind):
-                    await self._in_turn(environ, protocol, who, "dear")
-            except TooManyWait as busy:
-                raise Problem("busy", str(busy), retry_after=5) from busy
+            most, room = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NO_ROOM
+            size = _size(scope.headers)
+            if not public and (size is None or size > LITTLE):
+                most, room = await self._bodies.admit(scope.path, environ, size)
+            with room:
+                await self._answered(scope, protocol, environ, most)
         except Problem as problem:
             _tell(protocol, problem.response(), _environ(scope))
+
+    async def _answered(self, scope: Any, protocol: Any, environ: Environ, most: int) -> None:
+        """Read the body and have a thread answer in its turn. Raises Problem."""
+        body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
+        environ["wsgi.input"] = body
+        who, kind = _whose(environ), self._kind(environ)
+        try:
+            if not await self._in_turn(environ, protocol, who, kind):
+                await self._in_turn(environ, protocol, who, "dear")
+        except TooManyWait as busy:
+            raise Problem("busy", str(busy), retry_after=5) from busy
 
     def _kind(self, environ: Environ) -> str:
         """Which of the gates a request passes before it has a thread; '': none."""
@@ -244,16 +253,24 @@ def _key(name: str) -> str:
     return f"HTTP_{name.upper().replace('-', '_')}"
 
 
+def _size(headers: Any) -> int | None:
+    """Bytes of the body, as its head says; None: it does not say."""
+    length = headers.get("content-length")
+    if length is None:
+        return 0 if "transfer-encoding" not in headers else None
+    return int(length)
+
+
 async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
     """The body and its length. Raises Problem if it is larger than `most` or does not arrive in time."""
     length = headers.get("content-length")
     if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
     if length is not None and int(length) > most:
-        raise _too_large(most)
+        raise too_large(most)
     try:
         async with asyncio.timeout(settings.BODY_SECONDS) as limit:
-            if length is not None and int(length) <= SMALL:
+            if length is not None and int(length) <= LITTLE:
                 whole = await protocol()
                 return io.BytesIO(whole), str(len(whole))
             return await _spooled(protocol, limit, most)
@@ -264,19 +281,15 @@ async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
 async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
     """A large body, or one without a length. Its deadline grows with the bytes that have arrived (RATE)."""
     began, size = limit.when() or 0.0, 0
-    spool: Any = SpooledTemporaryFile(max_size=SMALL)  # noqa: SIM115 (Django reads it)
+    spool: Any = SpooledTemporaryFile(max_size=LITTLE)  # noqa: SIM115 (Django reads it)
     async for chunk in protocol:
         size += len(chunk)
         if size > most:
-            raise _too_large(most)
+            raise too_large(most)
         spool.write(chunk)
         limit.reschedule(began + size / RATE)
     spool.seek(0)
     return spool, str(size)
-
-
-def _too_large(most: int) -> Problem:
-    return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,9 +354,12 @@ def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 
-web = Listener(application, lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
+web = Listener(
+    application, lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.", uploads.judge
+)
 api = Listener(
     ApiHandler(),
     lambda path: path.startswith((API, "/static/")),
     "Pages for browsers have a port of their own: PORT.",
+    keys.judge,
 )

@@ -22,6 +22,7 @@ RESULT_TTL = environment.days("RESULT_DAYS", 7)
 STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
 # Private networks that webhooks may reach, like 10.0.0.0/8; by default only the public network.
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
+WEBHOOK_PORTS = environment.ports("WEBHOOK_PORTS")  # none: those of vendors/webhook_http.py
 DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # that `doctor` asks; by default those of this machine
 # For tests: PostgreSQL may have settings with which a crash loses commits.
 STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
@@ -119,9 +120,13 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler", "mailhub.front.body_gate.NamelessUploads"]
 LIST_BYTES = (
     int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
 )  # of a list that is uploaded on a page
+# Of bodies that each web process reads or answers; and of the disk, below which larger ones are refused.
+SPOOL_BYTES = int(environment.number("SPOOL_MEGABYTES", 2000) * 1_000_000)
+SPOOL_FREE_BYTES = int(environment.number("SPOOL_FREE_MEGABYTES", 500, zero=True, most=1e9) * 1_000_000)
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
 # Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
@@ -130,12 +135,14 @@ PRINT_FOLDER = environment.text("PRINT_FOLDER", str(MAILHUB_HOME / "print"))
 METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one /metrics answers nobody
 BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; a large one at a minimal rate
 
+# Whether HSTS holds for all names below this one, and in lists of browsers, is for the owner of the domain to decide.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 if os.environ.get("HTTPS") == "1":
     SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = True
-    SECURE_HSTS_SECONDS = 3600
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 # Times. A lease must be much longer than the pause between two heartbeats. Tasks that are due later than the horizon

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.admin.models import ADDITION, CHANGE
@@ -20,15 +21,17 @@ from django.utils import timezone
 from ninja.security import HttpBearer
 
 from campaigns.models import Sponsor
+from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
 from mailhub.front import rate_limits
-from mailhub.front.problems import Problem, unauthorized
-from mailhub.models import ApiKey
+from mailhub.front.problems import API, Problem, unauthorized
+from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
 from vendors.history import Actor
 
 FRESH = 0.8  # seconds that a process caches a key: a revoked key is refused within one second
 USED = timedelta(minutes=1)  # precision of last_used_at
 MOST_KNOWN = 10_000
+REPORTS = (f"{API}v1/receipts/", f"{API}v1/inbound/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def create(
     prefix = f"mh_{kind}_{some[:4].hex()}"
     token = f"{prefix}_{base64.urlsafe_b64encode(some[4:28]).decode()}"
     row = ApiKey(sponsor=sponsor, kind=kind, scopes=list(scopes), prefix=prefix, expires_at=expires_at)
-    row.digest, row.made_by = _digest(token, settings.SECRET_KEY), by.name[:150] if by else ""
+    row.digest, row.made_by = digest(token), by.name[:150] if by else ""
     if requests_per_minute is not None:
         row.requests_per_minute = requests_per_minute
     try:
@@ -106,8 +109,33 @@ def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> Non
         history.record(by, ApiKey, [(row.pk, what)], flag=flag)
 
 
-def _digest(token: str, secret: str | bytes) -> bytes:
+def digest(token: str) -> bytes:
+    """The hash by which a key is found. It needs no secret, which could be lost: nobody can guess 192 random bits."""
+    return hashlib.sha256(b"mailhub API key " + token.encode()).digest()
+
+
+def _old_digest(token: str, secret: object) -> bytes:
     return hmac.digest(str(secret).encode(), token.encode(), hashlib.sha256)
+
+
+def keep_former_secrets() -> int:
+    """Keep the SECRET_KEYs without which API keys that were hashed with one are lost; returns how many are kept.
+
+    They are forgotten once no such key is left. It can be repeated.
+    """
+    with transaction.atomic():
+        if not ApiKey.objects.filter(hashed=ApiKey.Hashed.SECRET_KEY, revoked_at=None).exists():
+            FormerSecretKey.objects.all().delete()
+            return 0
+        known = set(_former_secrets())
+        secrets_: list[Any] = [{"key": one} for one in map(str, settings.SECRET_KEY_FALLBACKS) if one not in known]
+        FormerSecretKey.objects.bulk_create([FormerSecretKey(secret=one) for one in secrets_])
+        return len(known) + len(secrets_)
+
+
+def _former_secrets() -> list[str]:
+    rows: Any = FormerSecretKey.objects.order_by("-pk")
+    return [row.secret["key"] for row in rows]
 
 
 class Keyring:
@@ -141,9 +169,21 @@ class Keyring:
         self._known.clear()
 
 
+def _find(token: str) -> ApiKey | None:
+    """The row of a key. One that a former SECRET_KEY has hashed is hashed anew: the old one can go."""
+    found = ApiKey.objects.filter(digest__in=[digest(token), _old_digest(token, settings.SECRET_KEY)]).first()
+    prefix = "_".join(token.split("_", 3)[:3])
+    if found or not ApiKey.objects.filter(prefix=prefix, hashed=ApiKey.Hashed.SECRET_KEY).exists():
+        return found
+    old = [_old_digest(token, one) for one in (*settings.SECRET_KEY_FALLBACKS, *_former_secrets())]
+    found = ApiKey.objects.filter(digest__in=old, hashed=ApiKey.Hashed.SECRET_KEY).first()
+    if found:
+        ApiKey.objects.filter(pk=found.pk).update(digest=digest(token), hashed=ApiKey.Hashed.PLAIN)
+    return found
+
+
 def _read(token: str) -> Caller | None:
-    secret_keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    row = ApiKey.objects.filter(digest__in=[_digest(token, key) for key in secret_keys]).first()
+    row = _find(token)
     now = timezone.now()
     if row is None or not row.is_valid(now):
         return None
@@ -161,6 +201,24 @@ def _read(token: str) -> Caller | None:
 
 
 keyring = Keyring()
+
+
+def judge(path: str, environ: Environ) -> Verdict:
+    """Say whose a large body at the API is. Raises Problem, and django.db's errors.
+
+    Without a key there are only the vendors' reports, which their signature proves when they have been read.
+    """
+    kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    bearer = kind.lower() == "bearer" and token.isascii() and len(token) <= 100
+    caller = keyring.find(token) if bearer else None
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if caller is not None:
+        return Verdict(most, (f"sponsor {caller.sponsor_id}",))
+    if path.startswith(REPORTS):
+        return Verdict(most, ("vendors",))
+    if int(environ.get("HTTP_CONTENT_LENGTH") or 0) > STRANGERS_BODY:
+        raise unauthorized()
+    return Verdict(STRANGERS_BODY)
 
 
 class Key(HttpBearer):

@@ -37,11 +37,13 @@ TYPES: dict[str, tuple[int, str]] = {
     "validation": (422, "The request is not valid"),
     "idempotency-key-reused": (422, "The Idempotency-Key was used for another request"),
     "rate-limited": (429, "Too many requests with this API key"),
+    "too-many-uploads": (429, "Too many large requests are on their way"),
     "internal": (500, "Something went wrong here"),
     "busy": (503, "Too many ask for this at once"),
     "vendor-paused": (503, "The vendor is paused"),
     "vendor-unhealthy": (503, "The vendor is in trouble"),
     "storage-unavailable": (503, "The work cannot be stored now"),
+    "insufficient-storage": (507, "There is no room for this request"),
 }
 BY_STATUS = {
     400: "bad-request",

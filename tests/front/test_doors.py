@@ -68,7 +68,7 @@ def test_what_the_event_loop_answers_itself_has_the_headers_of_a_site_behind_tls
             elsewhere = head("GET", "/admin/", X_Forwarded_Proto=proto, Connection="close")
             answers = [ask(there.api, large), read(slow), ask(there.api, elsewhere)]
             assert [status for status, _ in answers] == [413, 408, 404]
-            said = [b"strict-transport-security: max-age=3600" in whole.lower() for _, whole in answers]
+            said = [b"strict-transport-security: max-age=31536000" in whole.lower() for _, whole in answers]
             assert said == [expected] * 3
 
 

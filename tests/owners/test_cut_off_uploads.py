@@ -9,7 +9,6 @@ from django.urls import reverse
 
 from campaigns.models import Draft
 from mailhub import installation
-from mailhub.owners.wizard import uploads
 from tests import factories
 from tests.front.doors import connect, doors, head
 from tests.front.program import fresh
@@ -60,4 +59,3 @@ def test_of_a_list_that_is_cut_off_nothing_is_stored(web: int, fresh: None) -> N
     assert b" 302 " in sent(body)
     draft.refresh_from_db()
     assert draft.list_bytes == len(ROWS) + 7
-    assert uploads.COOKIE in client.cookies

@@ -23,7 +23,6 @@ from campaigns.reports import xlsx_writer
 from campaigns.suppression import lists
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub.owners.wizard import uploads
 from tests import factories
 from vendors.history import Actor
 from vendors.printing import pages
@@ -591,14 +590,6 @@ def test_what_nobody_touches_is_deleted_and_of_what_was_sent_the_list_at_once(cl
     keeping.delete_old()
     assert list(Draft.objects.values_list("pk", flat=True)) == [fresh.pk]
     assert not DraftBlock.objects.exists()
-
-
-def test_large_bodies_are_for_browsers_that_were_shown_the_wizard(client, login):
-    client.get("/campaigns/new/")
-    cookie = client.cookies["upload"].value
-    assert uploads.may("/drafts/1/list/", f"a=b; upload={cookie}")
-    assert not uploads.may("/drafts/1/list/", "upload=1:forged:x") and not uploads.may("/drafts/1/list/", "")
-    assert not uploads.may("/admin/", f"upload={cookie}")
 
 
 def test_a_sponsor_cannot_fill_the_database(client, login, settings, monkeypatch):

@@ -1,19 +1,26 @@
-"""Who may send a large body: a browser that has been shown a page of the wizard, by a cookie that says so.
+"""Who may send a large body to a page: a user who has logged in, for a draft that this user may work at.
 
-Bodies are read before anybody's session is looked at, so the cookie is signed, and the event loop can check it alone.
+It is asked before any of the body is read, of the rows: so it ends with the log-in, the draft, or the right to it.
 """
 
+import re
 from http.cookies import CookieError, SimpleCookie
+from importlib import import_module
+from typing import Any
 
 from django.conf import settings
-from django.core.signing import BadSignature, TimestampSigner
-from django.http import HttpResponse
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, load_backend
+from django.utils.crypto import constant_time_compare
 
+from campaigns.models import Draft
+from campaigns.models.campaigns import sponsors_of
 from campaigns.models.files import LARGEST_MAIL
+from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
+from mailhub.front.problems import Problem
 
-PATHS = ("/campaigns/new/", "/drafts/")
-COOKIE = "upload"
-HOURS = 48
+NEW = "/campaigns/new/"
+MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
+DRAFT = re.compile(r"/drafts/(\d{1,18})/")
 BESIDE = 1_000_000  # bytes of a form beside its file
 
 
@@ -22,29 +29,41 @@ def most_bytes() -> int:
     return max(settings.LIST_BYTES, LARGEST_MAIL) + BESIDE
 
 
-def allow(answer: HttpResponse, user_id: int) -> None:
-    """Lets the browser send large bodies for some time."""
-    answer.set_cookie(
-        COOKIE,
-        _signer().sign(str(user_id)),
-        max_age=HOURS * 3600,
-        path="/",
-        httponly=True,
-        samesite="Lax",
-        secure=settings.SESSION_COOKIE_SECURE,
-    )
+def judge(path: str, environ: Environ) -> Verdict:
+    """Say whose the body is. Raises Problem for what goes to no draft of this user, and django.db's errors."""
+    user = logged_in(environ.get("HTTP_COOKIE", ""))
+    if user is None:
+        return Verdict(STRANGERS_BODY)
+    owner = f"user {user.pk}"
+    draft = DRAFT.match(path)
+    if not draft and path != NEW:
+        return Verdict(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, (owner,))
+    if not user.has_perms(MAKE):
+        raise Problem("forbidden", "You may not make campaigns.")
+    if not draft:
+        return Verdict(most_bytes(), (owner,))
+    rows = Draft.objects.of_sponsors(sponsors_of(user)).filter(pk=int(draft[1]), campaign=None)
+    sponsor = rows.exclude(busy=Draft.SENDING).values_list("sponsor", flat=True).first()
+    if sponsor is None:
+        raise Problem("not-found", "There is no such draft of yours; or it was sent.")
+    return Verdict(most_bytes(), (owner, f"sponsor {sponsor}"))
 
 
-def may(path: str, cookies: str) -> bool:
-    """Whether a request with these cookies may have a large body."""
-    if not path.startswith(PATHS):
-        return False
+def logged_in(cookies: str) -> Any:
+    """The user of a request's session, or None. It changes no session, as a look by Django may."""
     try:
-        found = SimpleCookie(cookies).get(COOKIE)
-        return found is not None and bool(_signer().unsign(found.value, max_age=HOURS * 3600))
-    except (CookieError, BadSignature):
-        return False
-
-
-def _signer() -> TimestampSigner:
-    return TimestampSigner(salt="mailhub.owners.wizard.uploads")
+        found = SimpleCookie(cookies).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        return None
+    if found is None or not found.value:
+        return None
+    session = import_module(settings.SESSION_ENGINE).SessionStore(found.value).load()
+    backend = session.get(BACKEND_SESSION_KEY)
+    if backend not in settings.AUTHENTICATION_BACKENDS or SESSION_KEY not in session:
+        return None
+    user: Any = load_backend(backend).get_user(session[SESSION_KEY])  # none that is deactivated
+    if user is None:
+        return None
+    hashes = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
+    known = session.get(HASH_SESSION_KEY, "")
+    return user if any(constant_time_compare(known, one) for one in hashes) else None

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.db.models import Model
 
+from mailhub.front import keys
 from vendors import destinations
 from vendors.management.output import tell
 from vendors.models import EncryptedJSONField, Unreadable
@@ -26,14 +27,15 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object: secrets, keys")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        keys.keep_former_secrets()
         done = 0
         for model in apps.get_models():
             for field in model._meta.fields:
                 if isinstance(field, EncryptedJSONField):
                     done += self._rotate(model, field.name)
-        keys = 1 + len(settings.SECRET_KEY_FALLBACKS)
-        summary = f"{done:,} secrets are encrypted with SECRET_KEY; {keys - 1} older keys were tried"
-        tell(self.stdout, summary, {"secrets": done, "keys": keys}, options["json"])
+        known = 1 + len(settings.SECRET_KEY_FALLBACKS)
+        summary = f"{done:,} secrets are encrypted with SECRET_KEY; {known - 1} older keys were tried"
+        tell(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
 
     def _rotate(self, model: type[Model], name: str) -> int:
         """Encrypt one row at a time, under its lock, so that a secret that is entered meanwhile is not overwritten."""

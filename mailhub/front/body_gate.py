@@ -1,0 +1,142 @@
+"""Who may send a body, how large, and how many at once: decided at its head, before any of it is read.
+
+A body up to LITTLE is read for everybody, in memory. A larger one goes to a file without a name, which a killed process
+leaves nothing of. Its owner is asked once, in a thread (`judge` of the door), and its bytes are reserved until it is
+answered: of the owner's share, of all, and of the disk.
+"""
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
+from django.db import close_old_connections
+
+from mailhub.front.problems import STORES, Problem, unavailable
+
+log = logging.getLogger(__name__)
+
+LITTLE = 65_536  # bytes of a body that are kept in memory
+STRANGERS_BODY = 1_000_000  # bytes of one whose owner nobody knows
+SHARES = 8  # no owner has more than this part of the spool
+JUDGES = 2  # threads that look owners up
+JUDGED_MOST = 200  # requests that may wait for one
+STRANGERS = "strangers"
+BUSY = 5  # seconds after which a client should ask again
+
+Environ = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """most: bytes of this body. owners: those whose share it takes, such as "user 7" and "sponsor 3"."""
+
+    most: int
+    owners: tuple[str, ...] = (STRANGERS,)
+
+
+Judge = Callable[[str, Environ], Verdict]
+
+
+class Spool:
+    """The bytes of bodies that a process is reading or answering, by owner. Used in one event loop."""
+
+    def __init__(self) -> None:
+        self._used: Counter[str] = Counter()
+        self._all = 0
+
+    @contextmanager
+    def reserved(self, owners: tuple[str, ...], size: int, largest: int) -> Iterator[None]:
+        """Hold so many bytes. Raises Problem where there is no room. largest: what an owner may have in any case."""
+        share = max(settings.SPOOL_BYTES // SHARES, largest)
+        if any(self._used[one] + size > share for one in owners if self._used[one]):
+            detail = f"Your bodies that are on their way may have {share:,} bytes together; wait until one is answered."
+            raise Problem("too-many-uploads", detail, retry_after=BUSY)
+        if self._all and self._all + size > max(settings.SPOOL_BYTES, largest):
+            raise Problem("busy", "Too many large bodies are on their way; try again in a moment.", retry_after=BUSY)
+        if free_bytes() - self._all < size + settings.SPOOL_FREE_BYTES:
+            log.error("%s has less than SPOOL_FREE_MEGABYTES left: larger bodies are refused", tempfile.gettempdir())
+            raise Problem("insufficient-storage", "The disk is nearly full; nothing was read.", retry_after=60)
+        self._all += size
+        self._used.update(dict.fromkeys(owners, size))
+        try:
+            yield
+        finally:
+            self._all -= size
+            self._used.subtract(dict.fromkeys(owners, size))
+            self._used += Counter()  # those with nothing are forgotten
+
+
+def free_bytes() -> int:
+    """Of the disk on which bodies are kept. What is reserved may be written already: it is counted twice, then."""
+    found = os.statvfs(tempfile.gettempdir())
+    return found.f_bavail * found.f_frsize
+
+
+class BodyGate:
+    """One door's. judge: says whose a body is, and how large it may be; raises Problem."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._spool, self._waiting = judge, Spool(), 0
+        self._threads = ThreadPoolExecutor(JUDGES, "bodies")
+
+    async def admit(self, path: str, environ: Environ, size: int | None) -> tuple[int, Any]:
+        """Return how many bytes are read, and the context that holds them. size: None: nobody knows it.
+
+        Raises Problem.
+        """
+        if self._waiting >= JUDGED_MOST:
+            raise Problem("busy", "Too many large bodies come at once; try again in a moment.", retry_after=BUSY)
+        self._waiting += 1
+        try:
+            verdict = await asyncio.get_running_loop().run_in_executor(self._threads, self._judged, path, environ)
+        finally:
+            self._waiting -= 1
+        if size is not None and size > verdict.most:
+            raise too_large(verdict.most)
+        return verdict.most, self._spool.reserved(verdict.owners, size or verdict.most, verdict.most)
+
+    def _judged(self, path: str, environ: Environ) -> Verdict:
+        close_old_connections()
+        try:
+            return self._judge(path, environ)
+        except STORES as error:
+            raise unavailable("the database does not answer") from error
+        finally:
+            close_old_connections()
+
+
+def too_large(most: int) -> Problem:
+    return Problem("payload-too-large", f"At most {most:,} bytes are read.")
+
+
+class NamelessUploads(FileUploadHandler):
+    """Files of forms, as Django's own handler keeps them, in files that no folder names."""
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        extra = self.content_type_extra
+        named = tempfile.TemporaryFile()  # noqa: SIM115 (the request closes it)
+        self.file = UploadedFile(named, self.file_name, self.content_type, 0, self.charset, extra)
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
+        self.file.write(raw_data)
+        return None
+
+    def file_complete(self, file_size: int) -> UploadedFile:
+        self.file.seek(0)
+        self.file.size = file_size
+        return self.file
+
+    def upload_interrupted(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()

@@ -1,0 +1,202 @@
+"""Who may send a large body is decided at its head: by whose it is, how many are on their way, and the disk."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client, RequestFactory
+
+from campaigns.models import Draft, Sponsor
+from mailhub import installation
+from mailhub.owners.wizard import uploads
+from tests import factories
+from tests.front.doors import Doors, ask, connect, doors, head, read, unanswered
+from tests.front.program import Program, fresh
+from tests.waiting import wait_until
+
+__all__ = ["fresh"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+LARGE = 9_000_000
+SPOOL = {"SPOOL_MEGABYTES": "40", "LIST_MEGABYTES": "10", "BODY_SECONDS": "100"}
+
+
+@pytest.fixture(scope="module")
+def both(django_db_setup: None) -> Iterator[Doors]:
+    with doors(**SPOOL) as running:
+        yield running
+
+
+@pytest.fixture
+def connections() -> Iterator[ExitStack]:
+    with ExitStack() as kept:
+        yield kept
+
+
+class Owner:
+    """A campaign owner with a browser, and a draft."""
+
+    def __init__(self, name: str = "ann", sponsor: Sponsor | None = None) -> None:
+        installation.create_groups()
+        self.sponsor = sponsor or factories.sponsor(f"Sponsor of {name}")
+        self.user = User.objects.create_user(name, password="a long one")
+        self.user.groups.set(Group.objects.filter(name="campaign owner"))
+        self.sponsor.users.add(self.user)
+        self.client = Client()
+        self.client.force_login(self.user)
+        self.draft = Draft.objects.create(sponsor=self.sponsor, name="May", created_by=self.user)
+        self.client.get(f"/drafts/{self.draft.pk}/recipients/")
+
+    def asks(self, path: str = "", size: int = LARGE) -> bytes:
+        """The head of a body that does not come."""
+        cookies = "; ".join(f"{name}={one.value}" for name, one in self.client.cookies.items() if one.value)
+        path = path or f"/drafts/{self.draft.pk}/list/"
+        return head("POST", path, Cookie=cookies, Content_Type="text/csv", Content_Length=size)
+
+
+def begin(connections: ExitStack, port: int, request: bytes) -> socket.socket:
+    opened = connections.enter_context(connect(port))
+    opened.sendall(request)
+    return opened
+
+
+def judged(port: int) -> None:
+    """Come back when the door has judged what was asked before: by now it has judged several others."""
+    for path in ("/x", "/api/x") * 5:
+        assert ask(port, head("POST", path, Connection="close", Content_Length=100_000) + bytes(100_000))[0] in (
+            404,
+            401,
+        )
+
+
+def is_read(port: int, request: bytes) -> bool:
+    """Whether the door waits for the body: others are judged and answered meanwhile, and this one is not."""
+    with ExitStack() as kept:
+        asked = begin(kept, port, request)
+        judged(port)
+        return bool(unanswered([asked]))
+
+
+def test_an_owner_may_send_a_list_to_a_draft_of_the_own_sponsor(both: Doors, fresh: None) -> None:
+    ann = Owner()
+    assert is_read(both.web, ann.asks())
+    assert is_read(both.web, ann.asks("/campaigns/new/"))
+    assert ask(both.web, ann.asks("/admin/"))[0] == 413, "no page for a large body"
+
+
+def test_a_large_body_to_no_draft_of_the_user_is_refused_before_it_is_read(both: Doors, fresh: None) -> None:
+    ann, bob = Owner(), Owner("bob")
+    gone = Draft.objects.create(sponsor=ann.sponsor, name="gone")
+    path = f"/drafts/{gone.pk}/list/"
+    assert is_read(both.web, ann.asks(path))
+    gone.delete()
+    sent = Draft.objects.create(sponsor=ann.sponsor, name="sent", busy=Draft.SENDING)
+    done = Draft.objects.create(sponsor=ann.sponsor, campaign=factories.campaign_with_job().campaign)
+    others = [f"/drafts/{number}/list/" for number in (bob.draft.pk, 999_999, sent.pk, done.pk, 10**17)]
+    for size in (LARGE, 200_000):
+        for one in (path, *others):
+            status, answer = ask(both.web, ann.asks(one, size))
+            assert status == 404 and b"no such draft" in answer, (one, size, answer)
+
+
+def test_a_large_body_is_no_more_allowed_than_its_user_is_let_in(both: Doors, fresh: None) -> None:
+    ends = (
+        (lambda one: one.client.logout(), 413),
+        (lambda one: (one.user.set_password("another long one"), one.user.save()), 413),
+        (lambda one: User.objects.filter(pk=one.user.pk).update(is_active=False), 413),
+        (lambda one: one.user.groups.clear(), 403),
+        (lambda one: one.sponsor.users.clear(), 404),
+    )
+    for number, (end, status) in enumerate(ends):
+        owner = Owner(f"ann{number}")
+        asks = owner.asks()
+        assert is_read(both.web, asks)
+        end(owner)
+        assert ask(both.web, asks)[0] == status, number
+    forged = owner.asks().replace(b"sessionid=", b"sessionid=x")
+    assert ask(both.web, forged)[0] == 413
+
+
+def test_of_one_user_and_of_one_sponsor_only_so_much_is_on_its_way(
+    both: Doors, fresh: None, connections: ExitStack
+) -> None:
+    ann, bob = Owner(), Owner("bob")
+    eve = Owner("eve", ann.sponsor)
+    first = begin(connections, both.web, ann.asks(size=15_000_000))
+    judged(both.web)
+    for who in (ann, eve):  # of the same sponsor
+        status, answer = ask(both.web, who.asks())
+        assert status == 429 and b"too-many-uploads" in answer and b"retry-after: 5" in answer.lower(), answer
+    assert is_read(both.web, bob.asks()), "somebody else's"
+    assert unanswered([first])
+    first.close()
+    wait_until(lambda: is_read(both.web, eve.asks()), "its place is free")
+
+
+def test_at_the_api_a_larger_body_needs_a_key_and_a_share(both: Doors, fresh: None, connections: ExitStack) -> None:
+    def asks(token: str, path: str = "/api/v1/files", size: int = 3_000_000) -> bytes:
+        return head("POST", path, Authorization=f"Bearer {token}", Content_Length=size)
+
+    one, other = Program(), Program()
+    for path in ("/api/v1/files", "/api/v1/messages"):
+        assert ask(both.api, asks("mh_live_nobody", path))[0] == 401
+    first = begin(connections, both.api, asks(one.token))
+    judged(both.api)
+    for path in ("/api/v1/files", "/api/v1/messages"):
+        assert ask(both.api, asks(one.token, path))[0] == 429
+    assert is_read(both.api, asks(other.token))
+    chunked = head("POST", "/api/v1/files", Authorization=f"Bearer {one.token}", Transfer_Encoding="chunked")
+    assert ask(both.api, chunked)[0] == 429, "nobody knows how large it becomes"
+    assert unanswered([first])
+    assert is_read(both.api, asks("", "/api/v1/receipts/vendor")), "its signature proves it, once it is here"
+
+
+def test_a_disk_that_is_nearly_full_takes_no_larger_body_and_all_others(fresh: None) -> None:
+    program = Program()
+    with doors(SPOOL_FREE_MEGABYTES="9e8", BODY_SECONDS="100") as both:
+        ann = Owner()
+        for port, request in (
+            (both.web, ann.asks()),
+            (both.api, head("POST", "/api/v1/files", Authorization=f"Bearer {program.token}", Content_Length=200_000)),
+        ):
+            status, answer = ask(port, request)
+            assert status == 507 and b"insufficient-storage" in answer and b"nearly full" in answer
+        assert is_read(both.web, ann.asks(size=50_000))
+
+
+def test_a_file_of_a_form_has_no_name_that_a_killed_process_would_leave() -> None:
+    content = bytes(range(256)) * 12_000
+    edge = "the-edge-of-the-parts"
+    first = f"--{edge}\r\nContent-Disposition: form-data; name=f; filename=a.csv\r\n\r\n".encode()
+    body = first + content + f"\r\n--{edge}--\r\n".encode()
+    request = RequestFactory().post("/", body, content_type=f"multipart/form-data; boundary={edge}")
+    found: Any = request.FILES["f"]
+    assert os.fstat(found.file.fileno()).st_nlink == 0
+    assert (found.name, found.size, found.read()) == ("a.csv", len(content), content)
+    request.close()
+
+
+def test_a_look_at_a_session_changes_none(settings: Any) -> None:
+    """Django's own would give a session of the key before a new name, which the browser never hears."""
+    ann = Owner()
+    cookies = f"sessionid={ann.client.cookies['sessionid'].value}"
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new" * 20, [settings.SECRET_KEY]
+    assert uploads.logged_in(cookies) == uploads.logged_in(cookies) == ann.user
+    settings.SECRET_KEY_FALLBACKS = []
+    assert uploads.logged_in(cookies) is None
+    assert uploads.logged_in("sessionid=") is uploads.logged_in("a;;=") is uploads.logged_in("") is None
+
+
+def test_the_bodies_of_two_who_are_served_are_read_and_answered(both: Doors, fresh: None) -> None:
+    ann = Owner()
+    status, answer = read_all(both.web, ann.asks(size=200_000) + bytes(200_000))
+    assert status == 403 and b"text/html" in answer, "it came to Django, which wants a token of the page"
+
+
+def read_all(port: int, request: bytes) -> tuple[int, bytes]:
+    with connect(port) as connection:
+        connection.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        return read(connection)
