@@ -77,6 +77,7 @@ FAULTS = (
     gettext_noop("description %(fault)s"),
     gettext_noop("description, line %(line)s: this is not TOML: %(error)s"),
     gettext_noop("description, line %(line)s: it is longer than %(most)s characters"),
+    gettext_noop("description, line %(line)s: a name has more than %(most)s parts"),
     gettext_noop("description, line %(line)s: %(path)s: %(fault)s"),
     gettext_noop("the value of a header must be Latin-1"),
     gettext_noop("%(setting)s must be a whole number"),

@@ -15,10 +15,13 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from flower.utils.broker import RedisSocket
 from flower.views import BaseHandler
+from flower.views.monitor import Healthcheck, Metrics
+from tornado.web import authenticated
 
 if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
     sys.exit("Flower does not start open to everybody: set FLOWER_BASIC_AUTH to user:password (`up` makes one)")
 
+os.umask(0o077)  # its history has arguments of tasks
 settings.MAILHUB_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 address = "127.0.0.1"
@@ -29,6 +32,9 @@ db = str(settings.MAILHUB_HOME / "flower")
 state_save_interval = 30_000  # milliseconds; a kill -9 loses so much of the history
 max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"
+
+for page in (Metrics, Healthcheck):  # Flower shows them to everybody
+    page.get = authenticated(page.get)
 
 PATIENCE = 3.0  # seconds for PostgreSQL, for which all of Flower waits
 _asked_at_start = BaseHandler.get_active_queue_names

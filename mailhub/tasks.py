@@ -1,12 +1,18 @@
 """What beat has mailhub itself do."""
 
+from datetime import timedelta
+
 from celery import shared_task
 from django.core.management import call_command
+from django.utils import timezone
 
 from campaigns import fetched_reports, inbound, message_events
 from campaigns.drafts import checking, sending
 from campaigns.models import Draft
 from campaigns.tasks import notify_webhooks
+from mailhub.models import KeptAnswer
+
+ANSWERS_KEPT = timedelta(days=30)  # for repeats of a request with the same Idempotency-Key
 
 
 @shared_task(name="mailhub.tasks.clear_sessions")
@@ -17,9 +23,10 @@ def clear_sessions() -> None:
 
 @shared_task(name="mailhub.tasks.delete_events")
 def delete_events() -> None:
-    """Deletes bounces, complaints and what recipients wrote that are older than EVENT_DAYS."""
+    """Deletes bounces, complaints and what recipients wrote that are older than EVENT_DAYS, and old kept answers."""
     message_events.delete_old()
     inbound.delete_old()
+    KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
 
 
 @shared_task(name="mailhub.tasks.fetch_reports")

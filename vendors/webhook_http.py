@@ -30,6 +30,27 @@ RESOLVERS = 64  # look-ups of names that may run at once
 ANSWER_MAX = 65_536  # bytes; nothing of them is kept
 WAITS = (429, 502, 503, 504)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Beside what Python's ipaddress calls not global: a NAT64 of one's own, IETF's and 6to4's relays, documentation, and
+# where clouds keep logins of machines.
+NOWHERE = [
+    ipaddress.ip_network(text)
+    for text in (
+        "192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "100.64.0.0/10", "100.100.100.200/32",
+        "64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10",
+        "::/96",
+    )
+]  # fmt: skip
+LOWEST_PORT = 1024
+PLAIN_PORTS = frozenset({80, 443})
+SERVICES = frozenset(
+    {
+        1080, 1433, 1434, 1521, 1883, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3260, 3306, 3389, 4369, 4444, 5000,
+        5432, 5433, 5555, 5601, 5671, 5672, 5900, 5984, 5985, 5986, 6000, 6379, 6380, 6432, 6443, 6667, 7001, 7199,
+        8086, 8300, 8500, 8600, 9000, 9042, 9092, 9200, 9300, 9418, 10000, 10250, 10255, 11211, 15672, 16379, 25565,
+        25672, 26379, 27017, 27018, 27019, 28017, 50070,
+    }
+)  # fmt: skip
+"""Ports from LOWEST_PORT on at which databases, brokers, caches and the like listen, none of them a webhook."""
 
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -125,12 +146,27 @@ def _parts(url: str) -> SplitResult:
         raise Forbidden("it must not hold a login or spaces")
     if parts.scheme == "http" and not settings.WEBHOOK_NETWORKS:
         raise Forbidden("it must be an https URL")
+    _check_port(_port(parts))
     return parts
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port if parts.port is not None else 443 if parts.scheme == "https" else 80
+
+
+def _check_port(port: int) -> None:
+    """Raises Forbidden for a port that is none of the web's, unless WEBHOOK_PORTS names those that are."""
+    if settings.WEBHOOK_PORTS:
+        good = port in settings.WEBHOOK_PORTS
+    else:
+        good = port in PLAIN_PORTS or (port >= LOWEST_PORT and port not in SERVICES)
+    if not good:
+        raise Forbidden(f"no webhook may go to the port {port}: use 443, or one that WEBHOOK_PORTS names")
 
 
 async def _resolve(parts: SplitResult) -> tuple[str, int]:
     """The host's first address, and the port. Raises Forbidden if any of its addresses is not public."""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = _port(parts)
     ask = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
     try:
         found = await asyncio.get_running_loop().run_in_executor(_resolvers(), ask)
@@ -138,7 +174,8 @@ async def _resolve(parts: SplitResult) -> tuple[str, int]:
         raise _nowhere(parts, str(why)) from why
     addresses = [str(entry[4][0]) for entry in found]
     for address in addresses:
-        _permit(parts, _meant(ipaddress.ip_address(address.partition("%")[0])))
+        for one in _meant(ipaddress.ip_address(address.partition("%")[0])):
+            _permit(parts, one)
     return addresses[0], port
 
 
@@ -159,13 +196,15 @@ def _nowhere(parts: SplitResult, why: str) -> Forbidden:
     return Forbidden(f"no address of the public network was found for {parts.hostname}")
 
 
-def _meant(ip: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, or the address itself."""
+def _meant(ip: Address) -> list[Address]:
+    """The addresses that must be permitted: those of IPv4 that an IPv6 address stands for, or the address itself."""
     if isinstance(ip, ipaddress.IPv4Address):
-        return ip
+        return [ip]
     if ip in NAT64:
-        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
-    return ip.ipv4_mapped or ip.sixtofour or ip
+        return [ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)]
+    if inner := ip.ipv4_mapped or ip.sixtofour:
+        return [inner]
+    return [ip, *(ip.teredo or ())]
 
 
 def _permit(parts: SplitResult, ip: Address) -> None:
@@ -175,6 +214,7 @@ def _permit(parts: SplitResult, ip: Address) -> None:
     if parts.scheme == "http":
         raise Forbidden("it must be an https URL")
     inside = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
+    inside = inside or any(ip in network for network in NOWHERE if network.version == ip.version)
     if not ip.is_global or ip.is_multicast or ip.is_reserved or inside:
         raise _nowhere(parts, f"it leads to {ip}")
 

@@ -7,7 +7,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -22,6 +22,11 @@ LONGEST_FOLDER = 85
 PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
+def private(path: str, flags: int) -> int:
+    """An opener of files that only their owner may read."""
+    return os.open(path, flags, 0o600)
+
+
 class Home:
     """The home of one installation. Several processes may use it; lock() makes them take turns."""
 
@@ -34,12 +39,27 @@ class Home:
         """Hold the home's lock: only one process at a time may start, stop or reset its servers."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = (self.path / "lock").open("a")
+            self._close_to_others()
+            handle = open(self.path / "lock", "a", opener=private)  # noqa: SIM115 (closed below)
         except PermissionError:
             raise EmbeddedError(f"{self.path} belongs to another user: set MAILHUB_HOME to a folder of yours") from None
         with handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
+
+    def _close_to_others(self) -> None:
+        """A home that was there before, or made by an older version, is closed to others, with the files in it."""
+        owner = self.path.stat()
+        if owner.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+            return  # opening its lock says so
+        if owner.st_mode & stat.S_ISVTX:
+            return  # a folder for all, like /tmp
+        if owner.st_mode & 0o077:
+            self.path.chmod(0o700)
+        for one in os.scandir(self.path):
+            if one.is_file(follow_symlinks=False) and one.stat(follow_symlinks=False).st_mode & 0o077:
+                with suppress(OSError):  # gone, or somebody else's
+                    os.chmod(one.path, 0o600)
 
     def folder(self, name: str) -> Path:
         """A private folder in the home that belongs to the home's owner; created if missing."""

@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from mailhub.embedded.data_dir import EmbeddedError
+from mailhub.embedded.data_dir import EmbeddedError, private
 
 # Another user id inside the namespace, while the files stay root's: no user is added, no file changes its owner.
 OWN_NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
@@ -91,7 +91,7 @@ class Daemon:
     def start(self, command: list[str], folder: Path) -> None:
         """Start the command in the folder. The caller holds the home's lock and has checked alive()."""
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH")}
-        with self.lock.open("w") as held, self.log.open("ab") as log:
+        with open(self.lock, "w", opener=private) as held, open(self.log, "ab", opener=private) as log:
             fcntl.flock(held, fcntl.LOCK_EX)
             subprocess.run(
                 ["/bin/sh", "-c", DETACH, str(self.lock), *command],

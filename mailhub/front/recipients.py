@@ -1,5 +1,6 @@
 """The recipients of a request to send: addresses in their one form, fields, duplicates, each fault with its pointer."""
 
+import re
 from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
@@ -16,6 +17,7 @@ from mailhub.front.vendor_cache import vendor_cache
 from mailhub.shares import give_way
 from vendors.models import Vendor
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # nor what ends a line
 DEEPEST = 4  # levels of lists and objects in a field
 
 
@@ -95,6 +97,8 @@ def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
 def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
     if one.reference and "\0" in one.reference:
         yield "reference", "nul", "there is a NUL character in it"
+    elif one.reference and CONTROL.search(one.reference):
+        yield "reference", "one-line", "it must be one line without control characters: leave out line breaks and tabs"
     if _too_deep(one.fields, DEEPEST):
         yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
         return

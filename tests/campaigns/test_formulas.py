@@ -23,6 +23,9 @@ NUMBER = re.compile(r"[+-][0-9][0-9 .,]*")
         ("-5.20", "-5.20"), ("a=1", "a=1"), ("", ""), ("-1-1", "'-1-1"), ("+1(2)", "'+1(2)"), ("a;=1", "a;'=1"),
         ("a,=1", "a,'=1"), ("a\t=1", "a\t'=1"), ("a\r\n=1", "a\r\n'=1"), ('a;"=1"', "a;'\"=1\""), (" =1", "' =1"),
         ("\uff1d1", "'\uff1d1"), ("1,-5", "1,-5"), ("'=1", "''=1"), ("it's", "it's"),
+        ("\x0b=1", "'\x0b=1"), ("\ufeff=1", "'\ufeff=1"), ("\u3000=1", "'\u3000=1"), ("a;\x00@b", "a;'\x00@b"),
+        ("\u200b\u00ad+1()", "'\u200b\u00ad+1()"), ("\u2028=1", "'\u2028=1"), ("\U000e0020=1", "'\U000e0020=1"),
+        ("\u3000a", "\u3000a"),
     ],
 )  # fmt: skip
 def test_no_part_of_a_text_is_a_formula(text, written):
@@ -31,16 +34,16 @@ def test_no_part_of_a_text_is_a_formula(text, written):
 
 
 @settings(max_examples=100)
-@given(st.text("=+-@;,\t\r\n' \"1a\xa0\uff1d", max_size=12))
+@given(st.text("=+-@;,\t\r\n' \"1a\xa0\uff1d\x0b\u200b\u3000", max_size=12))
 def test_no_part_begins_as_a_formula_and_each_text_is_read_back(text):
     written = harmless(text)
     assert undone(written) == text
     assert written[:1] not in ("\t", "\r", "\n")
     for part in re.split("[;\t\r\n]", written):
-        begun = part.lstrip(' "\xa0')
+        begun = part.lstrip(' "\xa0\x0b\u200b\u3000')
         assert not FORMULA.match(begun) or NUMBER.fullmatch(part)
         for one in part.split(","):
-            begun = one.lstrip(' "\xa0')
+            begun = one.lstrip(' "\xa0\x0b\u200b\u3000')
             assert not FORMULA.match(begun) or re.match(r"[+-][0-9]", one)
 
 

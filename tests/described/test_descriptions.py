@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.described.calling import send, with_adapter
 from tests.described.servers import Answer, Called, VendorServer
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
 from vendors.adapters.reports import ReportRequest, ReportSource
-from vendors.described import reading
+from vendors.described import positions, reading
 from vendors.described.adapter import Described
 from vendors.described.reading import InvalidDescription
 from vendors.described.reading import read_entered as read
@@ -493,3 +494,25 @@ def test_that_a_vendor_does_not_have_a_letter_is_proved_by_its_own_404_alone() -
 
     with Pigeon() as vendor:
         with_adapter({"description": GOOD + ASKING, "server": vendor.url}, {"token": "t"}, story)
+
+
+OPEN = {"bare": '\\"', "text": 'a = "\\"', "texts": 'a = """\\"', "literal": "a = '''\\\"", "lines": "a = 1\n"}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_the_lines_of_a_text_of_any_kind_are_found_in_one_look(kind: str) -> None:
+    """Up to the longest that may be entered; for quotation marks that are never closed it was a look for each."""
+    began, text = time.process_time(), OPEN[kind]
+    positions.lines_of(text + text[-2 if kind != "lines" else 0 :] * (reading.LONGEST // len(text)))
+    assert time.process_time() - began < 6, "seconds of a processor; it takes a fraction of one, and took a dozen"
+
+
+def test_a_name_of_very_many_parts_is_refused_before_it_is_read() -> None:
+    began = time.process_time()
+    for name in ("a." * 30_000 + "a", '"a" . ' * 9_000 + "a"):
+        for line in (f"{name} = 1", f"[{name}]"):
+            with pytest.raises(InvalidSettings, match="line 2: a name has more than 64 parts"):
+                reading.read_entered(f"\n{line}\n")
+    assert time.process_time() - began < 10
+    assert positions.deep_line("a." * 60 + "a = 1") == positions.deep_line("x = '" + "." * 500 + "'") == 0
+    assert positions.deep_line("w" * 60_000 + "\n" + "w." * 50) == 0

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from tests import factories
 from tests.front.everything import operations
-from tests.front.program import Program, fresh, problem
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -48,3 +48,15 @@ def test_the_api_names_the_parameter(method: str, path: str) -> None:
 
 def test_in_an_address_of_the_api_nothing_is_found() -> None:
     problem(Program().get("sessions/%00"), "not-found", 404)
+
+
+def test_a_reference_is_one_line_without_signs_that_control_something() -> None:
+    """It is shown, exported and posted to programs."""
+    program, vendor = Program(), api_vendor()
+    for sign in ("\r\n", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u2029"):
+        body = letter(vendor, recipients=[{"to": "ann@sandbox.example", "reference": f"a{sign}b"}])
+        assert pointers(program.send(body)) == {"/recipients/0/reference": "one-line"}, repr(sign)
+        assert pointers(program.send(body | {"dry_run": True})) == {"/recipients/0/reference": "one-line"}
+    for fair in ("order 7", "Größe\xa07", "注文\u30007", "👩‍👧"):
+        sent = program.send(letter(vendor, recipients=[{"to": "ann@sandbox.example", "reference": fair}]))
+        assert sent.status_code in (200, 202), sent.content

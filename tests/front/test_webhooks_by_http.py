@@ -13,6 +13,7 @@ from standardwebhooks import WebhookVerificationError
 from campaigns import delivery_reports
 from campaigns.models import Job, Message, Webhook, WebhookCall
 from campaigns.webhooks import events
+from mailhub import tasks
 from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
@@ -218,3 +219,13 @@ def test_it_needs_the_scope_ops(scopes):
     program = Program(scopes=scopes)
     problem(create(program), "forbidden", 403)
     problem(program.get(HOOKS), "forbidden", 403)
+
+
+def test_an_answer_is_kept_for_a_month_and_then_deleted():
+    program = Program()
+    for key in ("old", "new"):
+        assert program.send({"url": URL}, key=key, path=HOOKS).status_code == 201
+    month = timezone.now() - timedelta(days=30, minutes=1)
+    KeptAnswer.objects.filter(idempotency_key="old").update(created_at=month)
+    tasks.delete_events()
+    assert [one.idempotency_key for one in KeptAnswer.objects.all()] == ["new"]

@@ -38,6 +38,26 @@ def post(url, body, headers):
         "https://[::7f00:1]/",
         "https://[2002:7f00:1::]/",
         "https://[64:ff9b::a9fe:a9fe]/",
+        "https://192.0.0.192/",
+        "https://192.0.0.8/",
+        "https://192.0.0.9/",
+        "https://192.0.0.10/",
+        "https://192.88.99.1/",
+        "https://168.63.129.16/",
+        "https://100.64.0.1/",
+        "https://100.100.100.200/",
+        "https://198.18.0.1/",
+        "https://203.0.113.9/",
+        "https://[3fff::1]/",
+        "https://[2001:db8::1]/",
+        "https://[fd00:ec2::254]/",
+        "https://[64:ff9b:1::1]/",
+        "https://[5f00::1]/",
+        "https://[2002:a83f:8110::]/",
+        "https://[::ffff:192.0.0.192]/",
+        "https://[64:ff9b::a83f:8110]/",
+        "https://[2001:0:a9fe:a9fe::1]/",
+        "https://[ff02::1]/",
     ],
 )
 def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatch):
@@ -57,6 +77,25 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
 def test_not_to_what_is_no_https_address(url):
     with pytest.raises(Forbidden):
         webhook_http.check(url)
+
+
+@pytest.mark.parametrize("port", [0, 1, 21, 22, 25, 465, 587, 853, 2375, 5432, 6379, 9200, 11211, 27017])
+@pytest.mark.parametrize("networks", [[], ["127.0.0.0/8"]])
+def test_not_to_a_port_at_which_other_services_listen(port, networks, settings):
+    settings.WEBHOOK_NETWORKS = networks
+    for url in (f"https://example.org:{port}/", f"https://127.0.0.1:{port}/"):
+        with pytest.raises(Forbidden, match=f"the port {port}: use 443"):
+            webhook_http.check(url)
+        assert "the port" in post(url, b"", {}).note, "also one that was entered before"
+
+
+def test_ports_of_the_web_and_high_ones_or_those_that_are_named(settings):
+    for port in ("", ":443", ":80", ":8443", ":8080", ":3000", ":32801"):
+        webhook_http.check(f"https://example.org{port}/")
+    settings.WEBHOOK_PORTS = [443, 6379]
+    webhook_http.check("https://example.org:6379/")
+    with pytest.raises(Forbidden):
+        webhook_http.check("https://example.org:8443/")
 
 
 def test_a_name_that_leads_to_one_private_address_is_refused(monkeypatch):

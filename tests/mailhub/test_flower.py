@@ -33,6 +33,8 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
     with worker(vendor.queue, "hub") as busy, flower(tmp_path) as running:
         running.until(lambda: ask(tmp_path, "/api/workers?refresh=1")[0] == 200)
         assert ask(tmp_path, "/", "ann:wrong")[0] == 401
+        for page in ("/metrics", "/healthcheck"):
+            assert (ask(tmp_path, page)[0], ask(tmp_path, page, "eve:secret")[0]) == (200, 401), page
         assert ask(tmp_path, "/api/tasks", "eve:secret")[0] == 401
         running.until(
             lambda: notify_vendors([vendor.pk]) or f"({vendor.queue})" in seen(tmp_path, "campaigns.tasks.cast")
@@ -40,6 +42,7 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
         busy.until(lambda: seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"})
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(DEADLINE)
+    assert all(one.stat().st_mode & 0o077 == 0 for one in tmp_path.glob("flower*")) and [*tmp_path.glob("flower*")]
     with flower(tmp_path) as again:
         again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
         assert seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"}

@@ -87,3 +87,16 @@ def test_what_starts_everything_says_so_before_it_loads_anything_and_ends_early_
     assert "starts" in lines[said[0]] and said[0] < first_of_ours
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert str(tmp_path / "file" / "home") in lines[said[-1]] and "MAILHUB_HOME" in lines[said[-1]]
+
+
+def test_a_check_before_others_reach_it_fails_for_warnings_too() -> None:
+    def check(*more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "manage.py", "check", *more]
+        clean = {name: value for name, value in os.environ.items() if name not in ("HTTPS", "DEBUG")}
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, env=clean | variables)
+
+    bare = check("--deploy")
+    assert bare.returncode == 1 and "security.W012" in bare.stderr
+    assert check().returncode == check("--deploy", "--fail-level", "ERROR").returncode == 0
+    behind_tls = check("--deploy", HTTPS="1", ALLOWED_HOSTS="mail.example.org", SECRET_KEY="long and secret " * 5)
+    assert "security." not in behind_tls.stderr, behind_tls.stderr

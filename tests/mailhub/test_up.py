@@ -14,6 +14,7 @@ import pytest
 
 from mailhub import embedded
 from mailhub.embedded.process import Daemon
+from mailhub.management.commands import up
 from mailhub.monitoring import probes
 from tests import forks
 from tests.programs import all_have_ended, environment, marked
@@ -200,3 +201,17 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(
         assert embedded.stop(home) == [], "its servers have ended with it"
     finally:
         embedded.reset(home)
+
+
+def test_flowers_password_is_in_a_file_of_the_owner_and_not_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLOWER_BASIC_AUTH", raising=False)
+    (tmp_path / "flower_password").write_text("an old one, which others may read")
+    told = up.flower_password(tmp_path)
+    path = tmp_path / "flower_password"
+    made = os.environ["FLOWER_BASIC_AUTH"]
+    assert told == f"in {path}" and path.read_text().strip() == made and path.stat().st_mode & 0o777 == 0o600
+    assert len(made) > len("mailhub:") + 24 and made not in told
+    assert up.flower_password(tmp_path) == "as FLOWER_BASIC_AUTH says"
+    monkeypatch.delenv("FLOWER_BASIC_AUTH")

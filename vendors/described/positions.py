@@ -14,10 +14,17 @@ KeyFault = tuple[KeyPath, str]
 """Where a mistake is, and a sentence that follows the key."""
 
 _OPEN, _CLOSE = "[{", "]}"
+# A text that does not end is one to the end, so that each character is looked at once whatever the document is.
 _TOKEN = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'" r"|#[^\n]*" r"|[\[\]{}\n]",
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*|[\[\]{}\n]",
     re.DOTALL,
 )
+DEEPEST = 64
+_DEEP = re.compile(rf"""(?<![\w-])(?:["']?[\w-]++["']?\s*+\.\s*+){{{DEEPEST}}}""")
 _NAME = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _TABLE = re.compile(r"\s*(\[\[?)(.*?)\]\]?\s*(?:#.*)?$", re.DOTALL)
@@ -41,6 +48,12 @@ def lines_of(source: str) -> dict[KeyPath, int]:
     return found
 
 
+def deep_line(source: str) -> int:
+    """The line of the first name of more than DEEPEST parts; 0: there is none. To read those takes very long."""
+    found = _DEEP.search(source)
+    return source.count("\n", 0, found.start()) + 1 if found else 0
+
+
 def line_at(lines: dict[KeyPath, int], path: Iterable[str | int]) -> int:
     """The line of a path, or of the nearest one around it; 1 if there is none."""
     wanted = tuple(path)
@@ -51,7 +64,8 @@ def line_at(lines: dict[KeyPath, int], path: Iterable[str | int]) -> int:
 
 def _statements(source: str) -> Iterator[tuple[int, str]]:
     """Each statement with the line on which it begins; brackets and texts over several lines hold one together."""
-    begin = depth = 0
+    begin = depth = counted = 0
+    line = 1
     for token in _TOKEN.finditer(source + "\n"):
         mark = token[0]
         if mark in _OPEN:
@@ -60,8 +74,10 @@ def _statements(source: str) -> Iterator[tuple[int, str]]:
             depth -= 1
         elif mark == "\n" and depth <= 0:
             if statement := source[begin : token.start()].strip():
-                start = begin + len(source[begin:]) - len(source[begin:].lstrip())
-                yield source.count("\n", 0, start) + 1, statement
+                start = source.index(statement, begin)
+                line += source.count("\n", counted, start)
+                counted = start
+                yield line, statement
             begin = token.end()
 
 

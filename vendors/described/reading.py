@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from vendors.adapters.base import InvalidSettings
 from vendors.described import checks, secrets
 from vendors.described.placeholders import LISTS, Placeholder
-from vendors.described.positions import KeyFault, KeyPath, line_at, lines_of
+from vendors.described.positions import DEEPEST, KeyFault, KeyPath, deep_line, line_at, lines_of
 from vendors.described.schema import DescriptionKeys
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -96,6 +96,8 @@ def read_entered(source: str) -> Description:
 
 
 def _read(source: str, entered: bool) -> Description:
+    if entered and (line := deep_line(source)):
+        raise InvalidDescription([Fault(line, "", f"a name has more than {DEEPEST} parts")])
     try:
         raw = tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def _run(self) -> int:
         web, api, flower = _free_port("PORT", 8000), _free_port("API_PORT", 8001), _free_port("FLOWER_PORT", 5555)
-        password = os.environ.setdefault("FLOWER_BASIC_AUTH", f"mailhub:{secrets.token_urlsafe(9)}")
+        password = flower_password(embedded.Home().path)
         os.environ["PYTHONUNBUFFERED"] = "1"
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         began = time.monotonic()
@@ -75,6 +75,18 @@ def formation() -> dict[str, str]:
     if not settings.BOUNCE_RECEIVER:
         numbered[BOUNCES] = []
     return {name: command for line, command in procfile.items() for name in numbered.get(line, [line])}
+
+
+def flower_password(home: Path) -> str:
+    """Where Flower's user and password are; makes them if nobody has given any. A terminal's text is often kept."""
+    if "FLOWER_BASIC_AUTH" in os.environ:
+        return "as FLOWER_BASIC_AUTH says"
+    made = os.environ["FLOWER_BASIC_AUTH"] = f"mailhub:{secrets.token_urlsafe(24)}"
+    path = home / "flower_password"
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(made + "\n")
+    return f"in {path}"
 
 
 @contextmanager

@@ -1,0 +1,15 @@
+"""`manage.py check`, which fails with --deploy for warnings, too: they are about an installation that others reach."""
+
+from typing import Any
+
+from django.core.management.commands import check
+
+
+class Command(check.Command):
+    def add_arguments(self, parser: Any) -> None:
+        super().add_arguments(parser)
+        parser.set_defaults(fail_level=None)
+
+    def handle(self, *app_labels: Any, **options: Any) -> None:
+        options["fail_level"] = options["fail_level"] or ("WARNING" if options["deploy"] else "ERROR")
+        super().handle(*app_labels, **options)
