@@ -120,7 +120,10 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
-FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler", "mailhub.front.body_gate.NamelessUploads"]
+FILE_UPLOAD_HANDLERS = [
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "mailhub.front.body_gate.NamelessUploads",
+]
 LIST_BYTES = (
     int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
 )  # of a list that is uploaded on a page

@@ -21,8 +21,8 @@ from django.utils import timezone
 from ninja.security import HttpBearer
 
 from campaigns.models import Sponsor
-from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
 from mailhub.front import rate_limits
+from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
 from mailhub.front.problems import API, Problem, unauthorized
 from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
