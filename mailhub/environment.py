@@ -75,10 +75,10 @@ def listed(name: str, default: str = "") -> list[str]:
 
 def ports(name: str) -> list[int]:
     """Numbers of ports, separated by commas."""
-    words = listed(name)
-    if not all(word.isdecimal() and 0 < int(word) < 65_536 for word in words):
+    given = listed(name)
+    if not all(one.isdecimal() and 0 < int(one) < 65_536 for one in given):
         raise ImproperlyConfigured(f"{name} is {text(name)!r}: give it ports separated by commas, such as 443,8443")
-    return [int(word) for word in words]
+    return [int(one) for one in given]
 
 
 def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:

@@ -16,7 +16,6 @@ from django.db import DatabaseError, InterfaceError, connection
 from flower.utils.broker import RedisSocket
 from flower.views import BaseHandler
 from flower.views.monitor import Healthcheck, Metrics
-from tornado.web import authenticated
 
 if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
     sys.exit("Flower does not start open to everybody: set FLOWER_BASIC_AUTH to user:password (`up` makes one)")
@@ -33,8 +32,17 @@ state_save_interval = 30_000  # milliseconds; a kill -9 loses so much of the his
 max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"
 
+
+def _closed(get: Any) -> Any:
+    async def asked(handler: Any) -> None:
+        handler.get_current_user()  # ends with 401 for whoever has no password
+        await get(handler)
+
+    return asked
+
+
 for page in (Metrics, Healthcheck):  # Flower shows them to everybody
-    page.get = authenticated(page.get)
+    page.get = _closed(page.get)
 
 PATIENCE = 3.0  # seconds for PostgreSQL, for which all of Flower waits
 _asked_at_start = BaseHandler.get_active_queue_names

@@ -59,7 +59,7 @@ DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
 RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
-NO_ROOM: Any = nullcontext()  # which a body in memory needs of a disk
+NOTHING_HELD: Any = nullcontext()  # of a body that is kept in memory
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
@@ -131,11 +131,11 @@ class Listener:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)
             environ, public = _environ(scope), scope.path.startswith(PUBLIC)
-            most, room = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NO_ROOM
+            most, held = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NOTHING_HELD
             size = _size(scope.headers)
             if not public and (size is None or size > LITTLE):
-                most, room = await self._bodies.admit(scope.path, environ, size)
-            with room:
+                most, held = await self._bodies.admit(scope.path, environ, size)
+            with held:
                 await self._answered(scope, protocol, environ, most)
         except Problem as problem:
             _tell(protocol, problem.response(), _environ(scope))

@@ -79,7 +79,7 @@ class PostResult:
 
 def check(url: str) -> None:
     """Check the URL itself; its addresses are checked before each call. Raises Forbidden."""
-    _parts(url)
+    _check_port(_port(_parts(url)))
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
@@ -146,7 +146,6 @@ def _parts(url: str) -> SplitResult:
         raise Forbidden("it must not hold a login or spaces")
     if parts.scheme == "http" and not settings.WEBHOOK_NETWORKS:
         raise Forbidden("it must be an https URL")
-    _check_port(_port(parts))
     return parts
 
 
@@ -176,6 +175,7 @@ async def _resolve(parts: SplitResult) -> tuple[str, int]:
     for address in addresses:
         for one in _meant(ipaddress.ip_address(address.partition("%")[0])):
             _permit(parts, one)
+    _check_port(port)
     return addresses[0], port
 
 

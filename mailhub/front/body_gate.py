@@ -33,18 +33,18 @@ JUDGED_MOST = 200  # requests that may wait for one
 STRANGERS = "strangers"
 BUSY = 5  # seconds after which a client should ask again
 
-Environ = dict[str, Any]
+WsgiEnviron = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BodyVerdict:
     """most: bytes of this body. owners: those whose share it takes, such as "user 7" and "sponsor 3"."""
 
     most: int
     owners: tuple[str, ...] = (STRANGERS,)
 
 
-Judge = Callable[[str, Environ], Verdict]
+Judge = Callable[[str, WsgiEnviron], BodyVerdict]
 
 
 class Spool:
@@ -89,7 +89,7 @@ class BodyGate:
         self._judge, self._spool, self._waiting = judge, Spool(), 0
         self._threads = ThreadPoolExecutor(JUDGES, "bodies")
 
-    async def admit(self, path: str, environ: Environ, size: int | None) -> tuple[int, Any]:
+    async def admit(self, path: str, environ: WsgiEnviron, size: int | None) -> tuple[int, Any]:
         """Return how many bytes are read, and the context that holds them. size: None: nobody knows it.
 
         Raises Problem.
@@ -105,7 +105,7 @@ class BodyGate:
             raise too_large(verdict.most)
         return verdict.most, self._spool.reserved(verdict.owners, size or verdict.most, verdict.most)
 
-    def _judged(self, path: str, environ: Environ) -> Verdict:
+    def _judged(self, path: str, environ: WsgiEnviron) -> BodyVerdict:
         close_old_connections()
         try:
             return self._judge(path, environ)

@@ -22,7 +22,7 @@ from ninja.security import HttpBearer
 
 from campaigns.models import Sponsor
 from mailhub.front import rate_limits
-from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
+from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
 from mailhub.front.problems import API, Problem, unauthorized
 from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
@@ -203,7 +203,7 @@ def _read(token: str) -> Caller | None:
 keyring = Keyring()
 
 
-def judge(path: str, environ: Environ) -> Verdict:
+def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
     """Say whose a large body at the API is. Raises Problem, and django.db's errors.
 
     Without a key there are only the vendors' reports, which their signature proves when they have been read.
@@ -213,12 +213,12 @@ def judge(path: str, environ: Environ) -> Verdict:
     caller = keyring.find(token) if bearer else None
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     if caller is not None:
-        return Verdict(most, (f"sponsor {caller.sponsor_id}",))
+        return BodyVerdict(most, (f"sponsor {caller.sponsor_id}",))
     if path.startswith(REPORTS):
-        return Verdict(most, ("vendors",))
+        return BodyVerdict(most, ("vendors",))
     if int(environ.get("HTTP_CONTENT_LENGTH") or 0) > STRANGERS_BODY:
         raise unauthorized()
-    return Verdict(STRANGERS_BODY)
+    return BodyVerdict(STRANGERS_BODY)
 
 
 class Key(HttpBearer):

@@ -81,8 +81,10 @@ def test_not_to_what_is_no_https_address(url):
 
 @pytest.mark.parametrize("port", [0, 1, 21, 22, 25, 465, 587, 853, 2375, 5432, 6379, 9200, 11211, 27017])
 @pytest.mark.parametrize("networks", [[], ["127.0.0.0/8"]])
-def test_not_to_a_port_at_which_other_services_listen(port, networks, settings):
+def test_not_to_a_port_at_which_other_services_listen(port, networks, settings, monkeypatch):
     settings.WEBHOOK_NETWORKS = networks
+    where = "127.0.0.1" if networks else "93.184.216.34"
+    monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (where, port))])
     for url in (f"https://example.org:{port}/", f"https://127.0.0.1:{port}/"):
         with pytest.raises(Forbidden, match=f"the port {port}: use 443"):
             webhook_http.check(url)

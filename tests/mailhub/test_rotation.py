@@ -63,7 +63,7 @@ class Rotation:
         }
 
     def follow(self, step: str) -> None:
-        [do] = [do for words, do in self._steps.items() if step.startswith(words)]
+        [do] = [do for begin, do in self._steps.items() if step.startswith(begin)]
         do()
 
     def _put(self) -> None:

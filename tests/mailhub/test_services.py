@@ -236,9 +236,8 @@ def test_a_folder_that_others_can_read_is_not_used_for_sockets(home: embedded.Ho
         embedded.ensure(home)
 
 
-@pytest.mark.usefixtures("data")
 def test_a_home_that_was_open_to_others_is_closed_with_its_files(tmp_path: Path, home: embedded.Home) -> None:
-    home.path.mkdir(mode=0o755)
+    home.path.mkdir(mode=0o755, exist_ok=True)
     home.path.chmod(0o755)
     for name in ("flower.dat", "postgres.log", "lock"):
         (home.path / name).touch(mode=0o644)
@@ -249,8 +248,8 @@ def test_a_home_that_was_open_to_others_is_closed_with_its_files(tmp_path: Path,
     (home.path / "link").symlink_to(elsewhere)
     with home.lock():
         assert home.path.stat().st_mode & 0o777 == 0o700
-    files = [one for one in home.path.iterdir() if not one.is_symlink()]
-    assert {one.stat().st_mode & 0o777 for one in files} == {0o600} and len(files) == 3
+    files = [one for one in home.path.iterdir() if one.is_file() and not one.is_symlink()]
+    assert {one.stat().st_mode & 0o777 for one in files} == {0o600} and len(files) >= 3
     assert elsewhere.stat().st_mode & 0o777 == 0o644
 
 
@@ -263,6 +262,7 @@ def test_a_folder_for_all_is_not_closed_to_others(tmp_path: Path, monkeypatch: p
     assert (shared / "lock").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.usefixtures("data")
 def test_a_server_that_cannot_start_is_quoted(home: embedded.Home) -> None:
     (home.path / "postgres" / "postgresql.conf").write_text("no_such_setting = 1\n")
     with pytest.raises(embedded.EmbeddedError, match="no_such_setting"):

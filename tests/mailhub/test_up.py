@@ -208,10 +208,10 @@ def test_flowers_password_is_in_a_file_of_the_owner_and_not_on_the_terminal(
 ) -> None:
     monkeypatch.delenv("FLOWER_BASIC_AUTH", raising=False)
     (tmp_path / "flower_password").write_text("an old one, which others may read")
-    told = up.flower_password(tmp_path)
+    answer = up.flower_password(tmp_path)
     path = tmp_path / "flower_password"
     made = os.environ["FLOWER_BASIC_AUTH"]
-    assert told == f"in {path}" and path.read_text().strip() == made and path.stat().st_mode & 0o777 == 0o600
-    assert len(made) > len("mailhub:") + 24 and made not in told
+    assert answer == f"in {path}" and path.read_text().strip() == made and path.stat().st_mode & 0o777 == 0o600
+    assert len(made) > len("mailhub:") + 24 and made not in answer
     assert up.flower_password(tmp_path) == "as FLOWER_BASIC_AUTH says"
     monkeypatch.delenv("FLOWER_BASIC_AUTH")

@@ -15,7 +15,7 @@ from django.utils.crypto import constant_time_compare
 from campaigns.models import Draft
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.files import LARGEST_MAIL
-from mailhub.front.body_gate import STRANGERS_BODY, Environ, Verdict
+from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
 from mailhub.front.problems import Problem
 
 NEW = "/campaigns/new/"
@@ -29,24 +29,24 @@ def most_bytes() -> int:
     return max(settings.LIST_BYTES, LARGEST_MAIL) + BESIDE
 
 
-def judge(path: str, environ: Environ) -> Verdict:
+def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
     """Say whose the body is. Raises Problem for what goes to no draft of this user, and django.db's errors."""
     user = logged_in(environ.get("HTTP_COOKIE", ""))
     if user is None:
-        return Verdict(STRANGERS_BODY)
+        return BodyVerdict(STRANGERS_BODY)
     owner = f"user {user.pk}"
     draft = DRAFT.match(path)
     if not draft and path != NEW:
-        return Verdict(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, (owner,))
+        return BodyVerdict(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, (owner,))
     if not user.has_perms(MAKE):
         raise Problem("forbidden", "You may not make campaigns.")
     if not draft:
-        return Verdict(most_bytes(), (owner,))
+        return BodyVerdict(most_bytes(), (owner,))
     rows = Draft.objects.of_sponsors(sponsors_of(user)).filter(pk=int(draft[1]), campaign=None)
     sponsor = rows.exclude(busy=Draft.SENDING).values_list("sponsor", flat=True).first()
     if sponsor is None:
         raise Problem("not-found", "There is no such draft of yours; or it was sent.")
-    return Verdict(most_bytes(), (owner, f"sponsor {sponsor}"))
+    return BodyVerdict(most_bytes(), (owner, f"sponsor {sponsor}"))
 
 
 def logged_in(cookies: str) -> Any:
