@@ -13,7 +13,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
