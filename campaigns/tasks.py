@@ -58,7 +58,8 @@ def _is_stopping() -> bool:
     return bool(_stopping.value)
 
 
-@shared_task
+# In a pool of threads each would have a connection of its own for that question.
+@shared_task(is_revocable=False)  # type: ignore[call-overload]  # an attribute of the task
 def cast(vendor_id: int) -> None:
     """Each idle mailcaster takes its next job or child, for which a `send_job` goes to the vendor's queue."""
     _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))

@@ -50,3 +50,22 @@ class ParkedTask(models.Model):
         if self.due_at <= at:
             return gettext("overdue")
         return timeuntil(self.due_at, at).replace("\xa0", " ")
+
+
+class Revocation(models.Model):
+    """A task that was revoked, by its id or by a stamped header, for as long as its message may wait somewhere.
+
+    Workers keep revokes in memory: one that is started again, or that was down, knows of none. name: the task's id, or
+    the header; value: of the header, as JSON; empty: it is a task's id.
+    """
+
+    name = models.TextField()
+    value = models.TextField(default="")
+    revoked_at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["name", "value"], name="revoked_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" if self.value else self.name

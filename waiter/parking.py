@@ -5,10 +5,11 @@ The rules that make a task run once, whichever process is killed when:
 - A claim whose lease ran out may or may not have been published, so it is published again under a new mark, and the
   row is kept: the publication that is received first wins it, every other one is dropped. A message that the broker
   delivers twice carries one mark and is run again, as Celery runs every unacknowledged message again.
+- A revoke is a row, too, which is asked when a task of a later time begins: workers forget what they were told.
 - A cancelled row whose message may be in the broker is kept, received by NOBODY, so that no publication runs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,10 +20,10 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
-from waiter.models import ParkedTask
+from waiter.models import ParkedTask, Revocation
 
 LEASE = timedelta(minutes=1)  # for publishing one batch
-KEEP = timedelta(days=30)  # a duplicate that waits longer than this in a queue without workers is run again
+KEEP = timedelta(days=30)  # what waits longer than this in a queue without workers is run again, also if it was revoked
 NOBODY = UUID(int=0)
 
 
@@ -52,7 +53,8 @@ CLAIM = """
 WITH ripe AS (
     SELECT id FROM waiter_parkedtask
     WHERE done_at IS NULL AND due_at <= %(until)s AND (due_at, id) > (%(due)s, %(after)s)
-        AND (claimed_until IS NULL OR claimed_until < %(at)s) AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s))
+        AND (claimed_until IS NULL OR claimed_until < %(at)s OR claimed_until > %(longest)s)
+        AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s))
     ORDER BY due_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 UPDATE waiter_parkedtask p SET claim = %(mark)s, claimed_until = %(lease)s, publications = p.publications + 1
@@ -76,6 +78,7 @@ def claim(
         "limit": limit,
         "mark": uuid4(),
         "lease": at + LEASE,
+        "longest": at + 2 * LEASE,  # further ahead it is no lease: a clock was wrong
     }
     rows = ParkedTask.objects.raw(CLAIM, params)
     return sorted(rows, key=lambda row: (row.due_at, row.pk))
@@ -118,8 +121,30 @@ def bring_forward(ids: Collection[int], at: datetime) -> None:
     ParkedTask.waiting.filter(pk__in=ids).update(due_at=Least("due_at", Value(at)))
 
 
+def revoke(names: Collection[tuple[str, str]], at: datetime) -> None:
+    """Store revokes, each a name and a value as Revocation has them. One that is stored already holds longer."""
+    rows = [Revocation(name=name, value=value, revoked_at=at) for name, value in sorted(set(names))]
+    unique, changed = ["name", "value"], ["revoked_at"]
+    Revocation.objects.bulk_create(rows, 1000, update_conflicts=True, unique_fields=unique, update_fields=changed)
+
+
+def is_revoked(names: Collection[tuple[str, str]]) -> bool:
+    """Whether one of these names with its value was revoked."""
+    any_of = Q()
+    for name, value in names:
+        any_of |= Q(name=name, value=value)
+    return Revocation.objects.filter(any_of).exists()
+
+
+def stamped() -> Iterator[tuple[int, str]]:
+    """The ids and messages of waiting rows that may have stamped headers."""
+    rows = ParkedTask.waiting.filter(message__contains='"stamped_headers"').order_by()
+    yield from rows.values_list("pk", "message").iterator(chunk_size=1000)
+
+
 def forget(at: datetime) -> int:
-    """Delete rows that were kept against duplicates for KEEP; returns their number."""
+    """Delete revokes, and rows that were kept against duplicates, after KEEP; returns the number of those rows."""
+    Revocation.objects.filter(revoked_at__lt=at - KEEP).delete()
     return ParkedTask.objects.filter(done_at__lt=at - KEEP).delete()[0]
 
 

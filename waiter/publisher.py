@@ -10,7 +10,8 @@ UTC, and a time in the past means now.
 A message is parked in the caller's transaction: if that is rolled back, the call was never made. Two kinds are stored
 outside of it: a retry, because a task that retries ends with an exception, and a call from a running event loop, which
 has no transaction. Celery's signals before_task_publish and after_task_publish are sent at the release, for each batch,
-just before it goes to the broker. Revoking a parked task cancels it.
+just before it goes to the broker. Revoking a parked task cancels it. A task that has a time of its own is asked for
+before it runs as well, because it may have been revoked while no worker remembered that.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django.conf import settings
 from django.db import connection
 from kombu.exceptions import EncodeError, OperationalError
-from kombu.utils.json import dumps
+from kombu.utils.functional import maybe_list
+from kombu.utils.json import dumps, loads
 
 from waiter import delays, parking
 
@@ -60,23 +62,31 @@ def is_unreachable(why: BaseException) -> bool:
 
 
 class WaiterTask(DjangoTask):
-    """A task that runs once, however often its released message was published."""
+    """A task that runs once, however often its released message was published, and never after a revoke."""
+
+    is_revocable = True  # False saves a statement for each message with a time of its own
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Drop duplicates. A subclass that overrides this must call super()."""
+        """Drop duplicates, and what was revoked. A subclass that overrides this must call super()."""
         mark = self.request.get(MARK)
-        if mark and not self._first(*mark):
-            logger.warning("%s[%s] was published twice; this is the double, dropped", self.name, task_id)
-            raise Ignore
-
-    def _first(self, row: int, publication: str) -> bool:
+        if not (mark or (self.request.eta and self.is_revocable)):
+            return
         try:
-            return parking.receive(row, UUID(publication), parking.now())
+            is_first = not mark or parking.receive(mark[0], UUID(mark[1]), parking.now())
+            is_revoked = is_first and self.is_revocable and parking.is_revoked(_names_of(task_id, self.request))
         except django.db.Error as why:
             if not is_unreachable(why):
                 raise
             time.sleep(1)  # the message is redelivered at once
             raise Reject(why, requeue=True) from why
+        if not is_first:
+            logger.warning("%s[%s] was published twice; this is the double, dropped", self.name, task_id)
+            raise Ignore
+        if is_revoked:
+            logger.info("%s[%s] was revoked, dropped", self.name, task_id)
+            stores = not self.request.ignore_result
+            self.backend.mark_as_revoked(task_id, "revoked", request=self.request, store_result=stores)
+            raise Ignore
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's retry, except that a retry that cannot be stored goes back to the queue instead of being lost.
@@ -148,13 +158,35 @@ class WaiterAMQP(AMQP):
 
 
 class WaiterControl(Control):
-    """Celery's remote control, which also cancels parked tasks."""
+    """Celery's remote control, which also cancels parked tasks and remembers what was revoked."""
 
     def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
         """Revoke tasks; parked ones, which no worker knows, are cancelled. Raises django.db's errors."""
         ids = [task_id] if isinstance(task_id, str) else list(task_id)
+        parking.revoke([(id, "") for id in ids], parking.now())
         parking.cancel(parking.named(ids), parking.now())
         return super().revoke(task_id, *args, **options)
+
+    def revoke_by_stamped_headers(self, headers: Mapping[str, Any], *args: Any, **options: Any) -> Any:
+        """Revoke tasks that have one of these stamps; parked ones are cancelled. Raises django.db's errors."""
+        stamps = {(name, dumps(value)) for name, values in headers.items() for value in maybe_list(values)}
+        parking.revoke(stamps, parking.now())
+        hit = [row for row, message in parking.stamped() if stamps & _stamps_of(loads(message)["headers"])]
+        parking.cancel(hit, parking.now())
+        return super().revoke_by_stamped_headers(headers, *args, **options)
+
+
+def _names_of(task_id: str, request: Any) -> set[tuple[str, str]]:
+    """By which a task may have been revoked."""
+    headers = {"stamped_headers": request.get("stamped_headers"), "stamps": request.get("stamps")}
+    return {(task_id, ""), *_stamps_of(headers)}
+
+
+def _stamps_of(headers: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The stamps in a message's headers, each with its value as JSON."""
+    stamps = headers.get("stamps") or {}
+    names = headers.get("stamped_headers") or ()
+    return {(name, dumps(value)) for name in names for value in maybe_list(stamps.get(name)) or ()}
 
 
 def _due(message: task_message) -> datetime | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from celery import chord
 
+from mailhub.celery import app
 from tests import forks
 from tests.celery_tasks import again_in_an_hour, again_soon, collect, in_broker, note, notes
 from tests.factories import unique
@@ -128,3 +129,77 @@ def sweep_and_die(time: datetime, published: bool) -> int:
     )
     variables = environment(DJANGO_SETTINGS_MODULE=os.environ["DJANGO_SETTINGS_MODULE"])
     return forks.run(["-c", script], env=variables, timeout=2 * DEADLINE).returncode
+
+
+# Revoked
+
+
+def soon() -> datetime:
+    """Within the horizon, so that the broker holds it, and long enough that no worker has begun it."""
+    return parking.now() + timedelta(seconds=4)
+
+
+def ran_last(page: str, queue: str) -> None:
+    """A worker that nobody has told of a revoke runs what waits in the queue, and then the last one."""
+    note.apply_async([page, "last"], queue=queue, eta=soon() + timedelta(seconds=2))
+    with worker(queue) as reader:
+        reader.until(lambda: "last" in notes(page))
+
+
+@pytest.mark.parametrize("by_header", [False, True])
+def test_a_task_within_the_horizon_that_is_revoked_while_no_worker_is_up_never_runs(page: str, by_header: bool) -> None:
+    queue, stamp = unique("queue"), unique("stamp")
+    task = note.si(page, "revoked").set(queue=queue, ignore_result=False)
+    task.stamp(batch=stamp)
+    result = task.apply_async(eta=soon())
+    if by_header:
+        app.control.revoke_by_stamped_headers({"batch": [stamp]})
+    else:
+        result.revoke()
+    ran_last(page, queue)
+    assert notes(page) == ["last"]
+    assert result.state == "REVOKED"
+
+
+@pytest.mark.parametrize("by_header", [False, True])
+def test_a_released_task_that_is_revoked_never_runs_on_a_worker_that_was_not_there_to_hear_it(
+    page: str, by_header: bool
+) -> None:
+    queue, stamp = unique("queue"), unique("stamp")
+    task = note.si(page, "revoked").set(queue=queue)
+    task.stamp(batch=stamp)
+    result = task.apply_async(countdown=3600)
+    assert release(hours=2) == 1
+    if by_header:
+        app.control.revoke_by_stamped_headers({"batch": stamp})
+    else:
+        result.revoke()
+    ran_last(page, queue)
+    assert notes(page) == ["last"]
+
+
+def test_a_stamp_revokes_what_is_parked_and_nothing_else(page: str) -> None:
+    mine, other = unique("stamp"), unique("stamp")
+    for stamp in (mine, other):
+        task = note.si(page, stamp).set(queue=QUEUE)
+        task.stamp(batch=stamp)
+        task.apply_async(countdown=3600)
+    note.apply_async([page, "plain"], queue=QUEUE, countdown=3600)
+    app.control.revoke_by_stamped_headers({"batch": [mine], "another": "x"})
+    assert ParkedTask.waiting.count() == 2
+    app.control.revoke_by_stamped_headers({"batch": other})
+    assert [row.task_id for row in ParkedTask.waiting.all()] == [ParkedTask.waiting.get().task_id]
+
+
+def test_a_revoke_is_forgotten_after_thirty_days() -> None:
+    app.control.revoke("a-task")
+    parking.forget(parking.now() + timedelta(days=29))
+    assert parking.is_revoked([("a-task", "")])
+    parking.forget(parking.now() + timedelta(days=31))
+    assert not parking.is_revoked([("a-task", "")])
+
+
+def test_a_lease_of_a_wrong_clock_holds_up_no_release(page: str) -> None:
+    note.apply_async([page, "parked"], queue=QUEUE, countdown=3600)
+    ParkedTask.objects.update(claimed_until=parking.now() + timedelta(days=400))
+    assert release(hours=2) == 1
