@@ -202,16 +202,18 @@ class QuietWatch:
         self._exempt, self._own = exempt(channel, campaign), of_campaign(campaign)
         self._by_number = channel == Vendor.Channel.SMS
         self.until: datetime | None = None
+        self._since: datetime | None = None
 
     async def heed(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
         """Lets those of these messages wait that may not be called now, if that is not known. None is in a call.
 
         locking: as SharedRows.run.
         """
-        if (self._exempt and not self._own) or (self.until and now < self.until):
+        # A moment before it was asked last: the clock was put back, and what was found holds no more.
+        if (self._exempt and not self._own) or (self._since and self.until and self._since <= now < self.until):
             return
         both = await locking(lambda connection: self._let_wait(connection, messages, now))
-        self.until = min((one.steady(now)[1] for one in both), default=now + QUARTER)
+        self._since, self.until = now, min((one.steady(now)[1] for one in both), default=now + QUARTER)
 
     async def _let_wait(self, connection: Any, messages: range, now: datetime) -> list[QuietHours]:
         of_all = None if self._exempt else await of_sponsor(connection, self._sponsor_id)

@@ -88,6 +88,7 @@ class Stream:
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments, recorder.together)
         self._closes: datetime | None = None
+        self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
         self._health_noted = time.monotonic()
 
@@ -306,8 +307,9 @@ class Stream:
 
     def _closing(self) -> datetime | None:
         """When the campaign closes: from then on nothing is claimed and no call starts."""
-        if self._closes is None or self._closes <= self._context.now:
-            self._closes = sending_hours.closes_at(self._job.campaign, self._context.now)
+        now, asked = self._context.now, self._closes_asked
+        if self._closes is None or self._closes <= now or (asked and now < asked):  # or the clock was put back
+            self._closes, self._closes_asked = sending_hours.closes_at(self._job.campaign, now), now
         return min((at for at in (self._closes, self._quiet.until) if at), default=None)
 
     async def _use(self, got: Permitted, closes: datetime | None) -> None:

@@ -1,5 +1,6 @@
 """Nobody gets an SMS in the quiet hours of the place where the number is: it waits, and is sent or expires."""
 
+import asyncio
 import io
 import os
 from datetime import UTC, date, datetime, time, timedelta
@@ -21,7 +22,7 @@ from phonenumbers.tzdata import TIMEZONE_DATA
 from campaigns import audit
 from campaigns import sending as sender
 from campaigns.models import Campaign, Job, Message, Sponsor
-from campaigns.quiet_hours import PUT_OFF, WHY, QuietHours, zones_of
+from campaigns.quiet_hours import PUT_OFF, WHY, QuietHours, QuietWatch, zones_of
 from tests import factories
 from tests.described.servers import ACCOUNT, TOKEN, Twilio
 from tests.faults.sending import login, send_the_rest, sent, take_again, taken
@@ -335,3 +336,48 @@ def test_the_dates_of_these_tests_are_those_of_the_change_of_clocks() -> None:
     for day in (date(2026, 3, 29), date(2026, 10, 25)):
         before, after = (datetime.combine(day, time(hour), london).utcoffset() for hour in (0, 6))
         assert before != after
+
+
+@pytest.mark.django_db
+def test_a_clock_that_is_put_back_into_the_night_makes_a_sender_ask_again() -> None:
+    """It was an hour ahead, in the morning; by the right clock it is night still."""
+    asked: list[range] = []
+
+    async def locking(question: Any) -> list[Any]:
+        asked.append(range(1))
+        return [QuietHours(time(21), time(8), "UTC")]
+
+    campaign = factories.campaign_with_job([NEW_YORK]).campaign
+    watch = QuietWatch(1, 1, campaign, "sms")
+    morning = datetime(2026, 6, 1, 8, 5, tzinfo=UTC)
+    for now in (morning, morning + timedelta(minutes=1), morning - timedelta(hours=1)):
+        asyncio.run(watch.heed(locking, range(1), now))
+    assert len(asked) == 2, "once, and again after the clock was put back"
+    assert watch.until and watch.until <= morning
+
+
+def changes(zone: str, year: int = 2026) -> list[datetime]:
+    """The moments at which the zone's clock is put forward or back."""
+    hours = [utc(year, 1, 1) + timedelta(minutes=30 * n) for n in range(365 * 48)]
+    offsets = [at.astimezone(ZoneInfo(zone)).utcoffset() for at in hours]
+    return [hours[n] for n in range(1, len(hours)) if offsets[n] != offsets[n - 1]]
+
+
+@pytest.mark.parametrize("zone", ["Europe/London", "Australia/Lord_Howe", "America/Santiago", "America/New_York"])
+@pytest.mark.parametrize("hours", [(time(21), time(8)), (time(1, 30), time(2, 30)), (time(23, 45), time(0, 20))])
+def test_by_each_clock_nobody_is_called_in_quiet_hours_also_where_it_changes(
+    zone: str, hours: tuple[time, time]
+) -> None:
+    quiet, (start, end) = QuietHours(*hours, "UTC"), hours
+
+    def sleeps(at: datetime) -> bool:
+        clock = at.astimezone(ZoneInfo(zone)).time()
+        return start <= clock < end if start < end else clock >= start or clock < end
+
+    assert len(changes(zone)) == 2
+    for change in changes(zone):
+        for minutes in range(-15 * 60, 15 * 60, 5):
+            now = change + timedelta(minutes=minutes)
+            opens = quiet.opens_in((zone,), quiet.steady(now)[0])
+            assert (opens is not None) == sleeps(now), now
+            assert opens is None or (opens > now and not sleeps(opens)), now
