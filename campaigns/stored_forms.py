@@ -4,6 +4,10 @@ from django.utils.translation import gettext_noop
 
 FORMS = (
     gettext_noop("row %(row)s: %(why)s"),
+    gettext_noop(
+        "these rows were written on another disk or machine: they were copied, restored or moved; %(waiting)s"
+    ),
+    gettext_noop("nothing has run here for %(span)s, and mail fell due or was under way: %(waiting)s"),
     gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
     gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
     gettext_noop("%(name)s is empty, and the template shows it"),

@@ -20,6 +20,7 @@ FORMS = (*stored_forms.FORMS, *(one for one in (*FAULTS, *DECIDED, *BREACHES) if
 
 FIXED = (
     gettext_noop("Any"),
+    gettext_noop("this installation was copied, moved or away: a person has to run manage.py recover_store"),
     gettext_noop("Rendered"),
     gettext_noop("Ready"),
     gettext_noop("Enqueued"),

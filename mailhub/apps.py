@@ -46,6 +46,8 @@ def _prepare(connection: Any, **_: Any) -> None:
             f"set_config('jit', 'off', false), {guard.NOTED}",
             params,
         )
+    if guard.ask_first is not None:
+        guard.ask_first()
 
 
 def _on_migrate(using: str, **_: Any) -> None:

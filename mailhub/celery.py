@@ -26,6 +26,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(CELERY_DB_REUSE_MAX=10**9)
 app.autodiscover_tasks()
 app.steps["consumer"].add("mailhub.worker_queues:Adoption")
+app.steps["worker"].add("mailhub.watchdog:Watchdog")
 
 # Celery warns of root because of pickle, which nothing here accepts (settings).
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
@@ -41,10 +42,11 @@ def _log_as_django_does(**_: Any) -> None:
 def _check(**_: Any) -> None:
     from django.db import connection  # Django is set up by now
 
-    from mailhub import checks
+    from mailhub import checks, presence
     from vendors import adapters
 
     checks.refuse_to_start()
+    presence.look()
     adapters.of_others()  # before it forks
     connection.close()  # a pool process that is forked later must not inherit it
 

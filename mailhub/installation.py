@@ -165,15 +165,22 @@ def _one_at_a_time() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('mailhub.schedule'))")
 
 
+def interval_entries() -> list[BeatEntry]:
+    """The tasks that start again and again. Workers run one by themselves that is late (mailhub/watchdog.py)."""
+    return [
+        BeatEntry("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS)),
+        BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30)),
+        BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30)),
+        BeatEntry("pause campaigns", "campaigns.tasks.pause_campaigns", timedelta(seconds=settings.PAUSE_SECONDS)),
+        BeatEntry("drafts", "mailhub.tasks.sweep_drafts", timedelta(seconds=30)),
+        BeatEntry("fetch reports", "mailhub.tasks.fetch_reports", timedelta(minutes=1)),
+        BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10)),
+        BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP),
+    ]
+
+
 def _rows() -> Iterator[BeatEntry]:
-    yield BeatEntry("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS))
-    yield BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
-    yield BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
-    yield BeatEntry("pause campaigns", "campaigns.tasks.pause_campaigns", timedelta(seconds=settings.PAUSE_SECONDS))
-    yield BeatEntry("drafts", "mailhub.tasks.sweep_drafts", timedelta(seconds=30))
-    yield BeatEntry("fetch reports", "mailhub.tasks.fetch_reports", timedelta(minutes=1))
-    yield BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10))
-    yield BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP)
+    yield from interval_entries()
     night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
     yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
     yield BeatEntry("delete unused files", "campaigns.tasks.delete_files", crontab=tuple(night.items()))

@@ -1,4 +1,4 @@
-"""API keys, and the answers that the HTTP API keeps for repeated requests."""
+"""API keys, answers kept for repeats, permissions given to groups, runs of tasks, and moments of wrong clocks."""
 
 from datetime import datetime
 from typing import Any
@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, Permission
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns.models import Sponsor
@@ -123,3 +124,35 @@ class SavedLook(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class PeriodicRun(models.Model):
+    """The last run of a task that beat starts, or look of the workers, by PostgreSQL's clock (mailhub/watchdog.py)."""
+
+    task = models.CharField(max_length=200, primary_key=True)
+    ran_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.task} at {self.ran_at}"
+
+
+class MomentFound(models.Model):
+    """Stored moments that lay ahead of PostgreSQL's clock without reason, when that was last found and mended.
+
+    moment: the model's label and the field; ahead: the furthest distance; number: of rows.
+    """
+
+    moment = models.CharField(max_length=100, primary_key=True)
+    at = models.DateTimeField(db_default=Now())
+    number = models.PositiveIntegerField()
+    ahead = models.DurationField()
+
+    class Meta:
+        default_permissions = ()
+        verbose_name_plural = "moments found"
+
+    def __str__(self) -> str:
+        return self.moment

@@ -151,6 +151,8 @@ if os.environ.get("HTTPS") == "1":
 # Times. A lease must be much longer than the pause between two heartbeats. Tasks that are due later than the horizon
 # wait in a table (document 004), because a broker delivers again what it holds for too long.
 SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
+# An installation in which nothing ran for longer asks a person before it sends what fell due meanwhile; 0: never.
+AWAY_SECONDS = environment.number("AWAY_SECONDS", 3600, zero=True)
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
@@ -216,7 +218,7 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
         "interval_max": 0.2,
     },  # results only make a chord end sooner; nothing waits for them
 }
-CELERY_BEAT_SCHEDULER = "mailhub.patient_scheduler:PatientScheduler"
+CELERY_BEAT_SCHEDULER = "mailhub.beat:ClockedScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 CELERY_BEAT_SYNC_EVERY = 1  # it writes down each task that it sends at once: /readyz reads from it that beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True

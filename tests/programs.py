@@ -16,6 +16,8 @@ from tests import forks
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
+# A worker sweeps by itself when nobody did for three times that: tests say themselves when something is swept.
+NO_WATCHDOG = {"SWEEP_SECONDS": "86400"}
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -96,7 +98,7 @@ def worker(
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
     pool = ["-c", str(processes)] if processes else ["-P", "threads", "-c", str(threads)]
     options = ["-Q", queues, *pool, "-n", name, "--without-mingle"]
-    short = {"CELERY_LOG_LEVEL": "INFO", "LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **more}
+    short = {"CELERY_LOG_LEVEL": "INFO", "LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **NO_WATCHDOG, **more}
     with running("-m", "celery", "-A", "mailhub", "worker", *options, **short) as program:
         if ready:
             wait_until(lambda: program.said(" ready."), "the worker is ready")

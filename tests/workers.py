@@ -14,6 +14,7 @@ from django.db import connection
 
 from tests import forks
 from tests.factories import unique
+from tests.programs import NO_WATCHDOG
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
@@ -50,7 +51,7 @@ def worker(*queues: str, name: str = "", **variables: str) -> Any:
     """A worker that reads these queues and knows tests/celery_tasks.py."""
     name = name or unique("worker") + "@test"
     arguments = ["-P", "solo", "-I", "tests.celery_tasks", "-Q", ",".join(queues), "-n", name]
-    return celery("worker", *arguments, **variables)
+    return celery("worker", *arguments, **NO_WATCHDOG, **variables)
 
 
 @contextmanager

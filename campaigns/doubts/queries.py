@@ -163,7 +163,8 @@ SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
 LOOK_UP = CALL.format(known=guard.KNOWN, jobs="", sets="", may="true", counted="")
 
-# The key may have become too old while we waited for a permit. After a proof that the vendor has nothing the repeat
+# The key may have become too old while we waited for a permit, and one of a call that lies ahead, because a clock was
+# wrong, has no known age. After a proof that the vendor has nothing the repeat
 # is the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats.
 # Each repeat changes sent_at, be it by a microsecond: a late refusal of the first call says nothing of the repeat.
 # For a stopped or paused job nothing is called, not even a repeat (promise P5), nor behind its first N while the rest
@@ -180,7 +181,8 @@ REPEAT = CALL.format(
         units = nullif(%(units)s, 1), """,
     may=f"""clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
-            ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
+            ELSE m.sent_at BETWEEN clock_timestamp() - %(young)s * interval '1 second'
+                AND clock_timestamp() + interval '10 seconds' END
         AND NOT EXISTS (SELECT FROM jobs
             WHERE coalesce(stopped_at, paused_at) IS NOT NULL OR m.id >= first_message + wait_after)
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)

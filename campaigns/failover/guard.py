@@ -10,6 +10,7 @@ rest; a session without those values starts no call. So each session that may st
 to be durable. A crash takes back nothing then; that it did not is asked after each one (crash.py).
 """
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from django.apps import apps
 from django.db import ProgrammingError, connection
 
 from campaigns.models import Store
+
+# What a process has to ask before its first session is used for anything else; None: nothing (mailhub/presence.py).
+ask_first: Callable[[], None] | None = None
 
 OURS = ("campaigns", "mailhub", "vendors", "waiter")
 
@@ -37,8 +41,11 @@ KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS} AND
 
 TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
 LOST = "PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"
-FOR_A_PERSON = (TAKEN_OVER, LOST)
 CRASHED = "PostgreSQL has crashed: what Redis remembers is compared with the rows"
+# In place of a timeline where calls are held: no PostgreSQL is the one that wrote the rows then (holding.py).
+HELD_TIMELINE = "held"
+HELD = "this installation was copied, moved or away: a person has to run manage.py recover_store"
+FOR_A_PERSON = (TAKEN_OVER, LOST, HELD)
 MIGRATING = "the tables are being migrated"
 ANOTHER = "the database was made by another version of mailhub"
 NEWER = "install that version again, on this machine too; an older one cannot use its tables"
@@ -78,16 +85,18 @@ def another_version() -> str | None:
 
 # Written instead of a timeline where a crash has lost commits: no PostgreSQL is the one that wrote the rows then.
 NO_TIMELINE = "lost"
-STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}'"
+STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}', s.timeline = '{HELD_TIMELINE}'"
 ASK = f"SELECT {STATE} FROM campaigns_store s"
 ALL = f"{STATE}, {INTACT}"
 ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
 
 
-def why_halted(same: bool, fits: bool, migrating: bool, lost: bool = False, intact: bool = True) -> str | None:
+def why_halted(
+    same: bool, fits: bool, migrating: bool, lost: bool = False, held: bool = False, intact: bool = True
+) -> str | None:
     """The reason for these answers of ASK, and of INTACT; None: calls may start."""
     if not same:
-        return LOST if lost else TAKEN_OVER
+        return LOST if lost else HELD if held else TAKEN_OVER
     if not fits:
         return MIGRATING if migrating else OTHER_TABLES
     return None if intact else CRASHED

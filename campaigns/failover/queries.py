@@ -117,7 +117,8 @@ def mark_intact() -> None:
 FORGET_PROOFS = "UPDATE campaigns_message SET disproved = NULL WHERE in_doubt_at IS NOT NULL AND disproved IS NOT NULL"
 ADOPT = f"""
 UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE}, noticed_at = NULL,
-    relation = tableoid::bigint, adoptions = adoptions + 1, adopted_at = clock_timestamp()
+    relation = tableoid::bigint, adoptions = adoptions + 1, adopted_at = clock_timestamp(),
+    mark = nullif(held->'mark', 'null'), held = NULL
 """
 
 
@@ -135,7 +136,7 @@ def adopt() -> None:
 def notice() -> str | None:
     """Why no call may start, or None; writes down when a takeover was first seen."""
     why = guard.halted()
-    if why == guard.TAKEN_OVER:
+    if why in guard.FOR_A_PERSON:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE campaigns_store SET noticed_at = clock_timestamp() WHERE noticed_at IS NULL")
     return why

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from campaigns.failover import guard
+from campaigns.failover import guard, holding
 from campaigns.failover import queries as failover_queries
 from campaigns.models import Store
 from vendors import history, redis_clients
@@ -53,12 +53,14 @@ class Loss:
 class Halt:
     """Why nothing is called. taken_over: an operator has to decide; since: when that was first seen.
 
-    It was taken over, or has lost commits in a crash.
+    It was taken over, or has lost commits in a crash. held: why somebody has to say first whether this installation is
+    the only one with these rows.
     """
 
     why: str
     taken_over: bool
     since: datetime | None
+    held: str | None = None
 
     @property
     def lost(self) -> bool:
@@ -233,11 +235,12 @@ def halt() -> Halt | None:
     why = guard.halted()
     if why is None:
         return None
-    taken_over = why in guard.FOR_A_PERSON
-    return Halt(why, taken_over, failover_queries.noticed() if taken_over else None)
+    taken_over, held = why in (guard.TAKEN_OVER, guard.LOST), why == guard.HELD
+    since = failover_queries.noticed() if taken_over or held else None
+    return Halt(why, taken_over, since, holding.why_held() if held else None)
 
 
 def needed() -> str | None:
     """Why an operator has to decide; None: the store has not been taken over, and has lost nothing in a crash."""
     why = guard.halted()
-    return why if why in guard.FOR_A_PERSON else None
+    return why if why in (guard.TAKEN_OVER, guard.LOST) else None

@@ -83,7 +83,9 @@ class Store(models.Model):
 
     system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. One of them
     differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
-    newest migrations; empty while migrations run.
+    newest migrations; empty while migrations run. mark: of the machine and the disk, where mailhub brings its own
+    PostgreSQL (mailhub/presence.py). held: why calls wait for a person, and what was in its place
+    (failover/holding.py).
     """
 
     system = models.CharField(max_length=100)
@@ -93,6 +95,8 @@ class Store(models.Model):
     adopted_at = models.DateTimeField(db_default=Now())
     noticed_at = models.DateTimeField(null=True, help_text="When it was first seen that the store was taken over.")
     tables = models.TextField(blank=True)
+    mark = models.JSONField(null=True)
+    held = models.JSONField(null=True)
 
     class Meta:
         verbose_name_plural = "store"

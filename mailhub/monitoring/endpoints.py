@@ -94,6 +94,8 @@ async def _readyz(query: str, headers: Any) -> MonitorAnswer:
         return _json(
             HTTPStatus.BAD_REQUEST, {"detail": f"no such part: {', '.join(sorted(unknown))} (there are {there})"}
         )
+    if "beat" in left_out:  # who asks whether requests are taken; held calls wait for a person who needs the pages
+        left_out.add("calls")
     prices, answers = await asyncio.gather(
         _prices.answer(), asyncio.gather(*(question.answer() for question in _parts.values()))
     )

@@ -5,7 +5,6 @@ thread of its own (mailhub/monitoring/endpoints.py), with connections of its own
 """
 
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +14,8 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, InternalErr
 from django.utils import timezone
 from kombu import Connection
 
-from campaigns.failover import durability, guard
+from campaigns.failover import durability, guard, recovery
+from mailhub import stored_moments
 from mailhub.environment import is_rabbitmq
 from vendors import outages, redis_clients
 from vendors.not_now import refusal, shown_to_anybody
@@ -29,6 +29,7 @@ MIGRATED = (
     "SELECT to_regclass('campaigns_store') IS NOT NULL AND to_regclass('django_celery_beat_periodictask') IS NOT NULL"
 )
 BEAT = "SELECT extract(epoch FROM max(last_run_at))::float8 FROM django_celery_beat_periodictask"
+SILENCE = "SELECT extract(epoch FROM clock_timestamp() - max(last_run_at))::float8 FROM django_celery_beat_periodictask"
 
 Found = dict[str, str]
 
@@ -40,8 +41,9 @@ def database() -> Found:
             cursor.execute(MIGRATED)
             if not cursor.fetchone()[0]:
                 missing = "the tables are missing: manage.py migrate"
-                return {"database": "", "migrations": missing, "beat": missing}
-        return {"database": "", "migrations": guard.unfit() or "", "beat": _beat()}
+                return {"database": "", "migrations": missing, "beat": missing, "calls": missing}
+        unfit = guard.unfit()
+        return {"database": "", "migrations": unfit or "", "beat": _beat(), "calls": "" if unfit else _calls()}
     finally:
         connection.close()
 
@@ -88,11 +90,22 @@ def price_list() -> list[str]:
         connection.close()
 
 
+def _calls() -> str:
+    """Why no call starts before a person has decided."""
+    halt = recovery.halt()
+    return f"nothing is called: {halt.held or halt.why}" if halt and (halt.taken_over or halt.held) else ""
+
+
 def _beat() -> str:
-    sent_at, most = beat_sent_at(), max(SILENT, 3 * settings.SWEEP_SECONDS)
-    if sent_at is None:
+    """By PostgreSQL's clock; a row that lies ahead of it is not believed, as nothing may be sent until then."""
+    most = max(SILENT, 3 * settings.SWEEP_SECONDS)
+    with connection.cursor() as cursor:
+        cursor.execute(SILENCE)
+        silent: float | None = cursor.fetchone()[0]
+    if silent is None:
         return "beat has not sent anything yet"
-    silent = time.time() - sent_at
+    if -silent > stored_moments.SLACK.total_seconds():
+        return f"beat's rows lie {-silent:,.0f} s ahead of PostgreSQL's clock: set the clocks"
     return f"beat has sent nothing for {silent:.0f} s" if silent > most else ""
 
 
@@ -157,7 +170,7 @@ def refusing() -> list[str]:
 
 
 _SERVERS: dict[tuple[str, ...], Probe] = {
-    ("database", "migrations", "beat"): database,
+    ("database", "migrations", "beat", "calls"): database,
     ("redis",): redis,
     ("broker",): broker,
 }

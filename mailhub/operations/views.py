@@ -14,14 +14,15 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 
 from campaigns import audit, entitlements
-from campaigns.failover import recovery
+from campaigns.failover import holding, recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
+from campaigns.operators import answering
 from mailhub.operations import charts, dashboard, saved_looks
 from vendors import ownership, shut
 from vendors.history import Actor
@@ -89,12 +90,34 @@ def recover(request: HttpRequest) -> HttpResponse:
         messages.error(request, gettext("Nothing was done: say why; the reason is stored with the decision."))
         return _ask(request)
     by = Actor(user.get_username(), user.pk)
+    if answer := request.POST.get("answer"):
+        return _answer(request, by, reason, answer)
     try:
         losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
     except recovery.Changed as error:
         messages.error(request, str(error))
         return _ask(request, reason)
     messages.success(request, f"Done. {recovery.describe(losses)}. Calls start again.")
+    return redirect("operations-recover")
+
+
+def _answer(request: HttpRequest, by: Actor, reason: str, answer: str) -> HttpResponse:
+    """What this installation is, where calls are held."""
+    try:
+        if answer == "copy":
+            jobs = answering.stop_copy(by, reason)
+            done = ngettext(
+                "Done. %(jobs)s job is stopped, and calls start again.",
+                "Done. %(jobs)s jobs are stopped, and calls start again.",
+                jobs,
+            ) % {"jobs": jobs}
+        else:
+            answering.go_on(by, reason)
+            done = gettext("Done. Calls start again.")
+    except holding.NotHeld:
+        messages.error(request, gettext("Calls are not held any more: nothing was done."))
+        return _ask(request, reason)
+    messages.success(request, done)
     return redirect("operations-recover")
 
 
@@ -106,6 +129,7 @@ def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
         "title": gettext("Recover the store"),
         "halt": halt,
         "losses": losses,
+        "waiting": holding.find_waiting() if halt and halt.held else None,
         "doubts": sum(loss.messages for loss in losses),
         "shown": recovery.version(losses),
         "reason": reason,

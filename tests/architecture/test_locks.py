@@ -24,7 +24,10 @@ ALLOWED = {
     "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
     "campaigns/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence and status are of the row itself",
+    "mailhub/stored_moments.py:CLAMP": "SKIP LOCKED; the moment that is corrected is of the row itself",
     # of other rows
+    "mailhub/stored_moments.py:CALLS": "messages, SKIP LOCKED",
+    "mailhub/watchdog.py:TAKE": "a task's note of its last run, SKIP LOCKED",
     "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
     "campaigns/costs/accounts.py:SUM_UP": "entries of the accounts, SKIP LOCKED",

@@ -112,7 +112,7 @@ class Installation(NamedTuple):
 @pytest.fixture
 def beat_has_sent() -> None:
     installation.sync_beat()
-    PeriodicTask.objects.update(last_run_at=timezone.now() + timedelta(days=1))
+    PeriodicTask.objects.update(last_run_at=timezone.now())
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def installed(django_db_setup: Any, tmp_path_factory: pytest.TempPathFactory) ->
     database = DatabaseSocket(tmp_path_factory.mktemp("database"))
     try:
         addresses = {"DATABASE_URL": database.url, "REDIS_URL": redis.url, "BROKER_URL": celery_url(broker.url)}
-        with serving(threads=1, **addresses) as server:
+        with serving(threads=1, SWEEP_SECONDS="100", **addresses) as server:
             yield Installation(server, database, redis, broker)
     finally:
         database.close()
@@ -144,7 +144,7 @@ def test_each_part_that_is_away_is_named_and_none_beside_it(parts: Installation)
     assert parts.until({"broker"}).status == 503
     parts.broker.start()
     parts.database.gone()
-    assert parts.until({"database", "migrations", "beat"}).status == 503
+    assert parts.until({"database", "migrations", "beat", "calls"}).status == 503
     assert get(parts.server, "/livez") == Reply(200, "ok\n")
     parts.database.back()
     assert parts.until(set()).parts == OK
@@ -225,7 +225,7 @@ def test_a_part_that_a_probe_leaves_out_is_shown_and_does_not_count(parts: Insta
 def test_rabbitmq_that_is_away_or_hangs_is_a_fault(beat_has_sent: None) -> None:
     broker = PrivateRabbitMQ()
     try:
-        with serving(threads=1, BROKER_URL=broker.url) as server:
+        with serving(threads=1, SWEEP_SECONDS="100", BROKER_URL=broker.url) as server:
             wait_until(lambda: get(server, "/readyz").status == 200, "all is there", every=0.2)
             broker.end()
             wait_until(lambda: get(server, "/readyz").faults == {"broker"}, "it is away", every=0.2)
@@ -252,7 +252,7 @@ def lives(server: Server) -> bool:
 
 
 def test_a_probe_is_answered_while_every_thread_waits_for_the_database(beat_has_sent: None) -> None:
-    with serving(threads=1) as server, ThreadPoolExecutor(1) as other:
+    with serving(threads=1, SWEEP_SECONDS="100") as server, ThreadPoolExecutor(1) as other:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("LOCK TABLE mailhub_apikey IN ACCESS EXCLUSIVE MODE")
             request = other.submit(server.ask, "GET", "/api/v1/services", "mh_live_nobody_knows")

@@ -1,6 +1,7 @@
 """`manage.py recover_store`: after a failover or a restore of PostgreSQL, lets calls start again."""
 
 from argparse import ArgumentParser
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -8,12 +9,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
-from campaigns.failover import recovery
+from campaigns.failover import holding, recovery
 from campaigns.management.job_commands import confirm
+from campaigns.operators import answering
 from vendors.history import Actor
 from vendors.instants import checked
 from vendors.management.arguments import person
 from vendors.management.output import tell
+
+ANSWERS = (
+    "Say what this is: --go-on, the only installation with these rows, so all is sent; --copy, another one goes on, so "
+    "all jobs here are stopped; --since TIME, a backup that was begun then, so what may have been called is in doubt"
+)
 
 
 class Command(BaseCommand):
@@ -21,7 +28,9 @@ class Command(BaseCommand):
         "After a failover or a restore of PostgreSQL nothing is called until somebody has run this: it shows in "
         "numbers what may have been called that the rows do not know, puts that in doubt, and lets calls start "
         "again. Redis is asked what it let through; if it was not there all the time, all that waits and may have "
-        "been called is in doubt. Exit codes: 0 done, or nothing to do, 1 bad value, 2 usage, or --yes is missing."
+        "been called is in doubt. Also where calls are held because this installation may be a copy, was moved, or "
+        "was away for long: then one of --go-on, --copy and --since says what it is. "
+        "Exit codes: 0 done, or nothing to do, 1 bad value, or none of these was given, 2 usage, or --yes is missing."
     )
     requires_system_checks = ()
 
@@ -35,6 +44,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--without", nargs="+", type=int, default=[], metavar="JOB", help="jobs that surely had not begun"
         )
+        parser.add_argument(
+            "--go-on",
+            action="store_true",
+            help="calls are held: this is the only installation with these rows (the original, or moved), send all",
+        )
+        parser.add_argument(
+            "--copy",
+            action="store_true",
+            help="calls are held: another installation with these rows goes on, stop all jobs that wait here",
+        )
         parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
         parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
         parser.add_argument("--json", action="store_true", help="one object")
@@ -43,6 +62,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         since, without = _time(options["since"]), options["without"]
+        if options["go_on"] or options["copy"]:
+            self._answer(options)
+            return
+        held = holding.why_held()
+        if held is not None and since is None:
+            if options["dry_run"]:
+                tell(self.stdout, f"{held}. {ANSWERS}", _held_facts(held), options["json"])
+                return
+            raise CommandError(f"{held}. {ANSWERS}")
         if recovery.needed() is None and since is None:
             tell(self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"])
             return
@@ -57,6 +85,29 @@ class Command(BaseCommand):
         after = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
         facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
         tell(self.stdout, recovery.describe(losses) + after, facts, options["json"])
+
+    def _answer(self, options: dict[str, Any]) -> None:
+        held, copy = holding.why_held(), options["copy"]
+        if copy and options["go_on"]:
+            raise CommandError("--go-on and --copy exclude each other")
+        if held is None:
+            tell(self.stdout, "calls are not held: nothing to do", {"held": None}, options["json"])
+            return
+        waiting = holding.find_waiting()
+        does = f"{waiting}: all jobs are stopped" if copy else f"{waiting}: all that is due is sent"
+        if not options["dry_run"]:
+            confirm(does, options)
+            by = Actor(options["by"] or person())
+            try:
+                (answering.stop_copy if copy else answering.go_on)(by, options["reason"])
+            except holding.NotHeld as error:
+                raise CommandError(str(error)) from error
+        facts = {**_held_facts(held, waiting), "answer": "copy" if copy else "go on", "dry_run": options["dry_run"]}
+        tell(self.stdout, does + ("" if options["dry_run"] else ". Calls start again"), facts, options["json"])
+
+
+def _held_facts(held: str, waiting: holding.Waiting | None = None) -> dict[str, Any]:
+    return {"held": held, **asdict(waiting or holding.find_waiting())}
 
 
 def _time(word: str | None) -> datetime | None:

@@ -14,9 +14,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.failover import guard
+from campaigns.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
+from mailhub import stored_moments
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, outcomes
 from vendors.management.output import PIPE_WIDTH, write_json
@@ -44,7 +45,7 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="only what is wrong: jobs that no sender begins, workers to be restarted",
+            help="only what is wrong: jobs that no sender begins, workers to be restarted, a clock that was wrong",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -73,9 +74,12 @@ class Command(BaseCommand):
             self.stdout.write(text.get().rstrip())
 
     def _check(self) -> None:
+        if halt := recovery.halt():
+            raise CommandError(f"nothing is called: {_describe_halt(halt)}")
         away = probes.refusing()
         alarms, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
-        for alarm in (*away, *alarms, *outdated):
+        clocks = stored_moments.found_lately()
+        for alarm in (*away, *alarms, *outdated, *clocks):
             self.stdout.write(alarm)
         if away:
             raise CommandError("a server or a process is in trouble")
@@ -83,6 +87,8 @@ class Command(BaseCommand):
             raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
         if outdated:
             raise CommandError("workers need a restart")
+        if clocks:
+            raise CommandError("a clock was wrong within the hour")
 
     def _watch(self) -> None:
         try:
@@ -92,6 +98,10 @@ class Command(BaseCommand):
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return
+
+
+def _describe_halt(halt: recovery.Halt) -> str:
+    return f"{halt.why} ({halt.held})" if halt.held else halt.why
 
 
 def _page(found: dashboard.Workers, width: int) -> RenderableType:
@@ -119,8 +129,9 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
-    halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
-    late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated)]
+    halt = recovery.halt()
+    halted = [Text(f"Nothing is called: {_describe_halt(halt)}", style="bold red")] if halt else []
+    late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated, *stored_moments.found_lately())]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
     return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
 

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from honcho.environ import parse_procfile
 
-from mailhub import embedded, environment
+from mailhub import embedded, environment, presence
 from mailhub.supervisor import Supervisor
 from vendors import outages
 
@@ -50,6 +50,8 @@ class Command(BaseCommand):
         self.stdout.flush()
         call_command("migrate", verbosity=0, interactive=False, wait=True)
         self.stdout.write(f"The database is up to date ({time.monotonic() - began:.0f} s)")
+        if why := presence.look():
+            self.stdout.write(f"Nothing is called: {why}")
         self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
         self.stdout.write(f"API      http://127.0.0.1:{api}/api/v1/docs")
         self.stdout.write(f"Flower   http://127.0.0.1:{flower}/  user and password: {password}")

@@ -1,0 +1,28 @@
+"""The answer to what an installation is whose calls are held (failover/holding.py): with a record in the history."""
+
+from campaigns.failover import holding
+from campaigns.models import Job, Message
+from campaigns.operators.actions import stop, stoppable
+from vendors.history import Actor
+
+ONLY_ONE = "the only installation with these rows: calls start again"
+COPY = "a copy: what waited here was stopped, calls start again"
+
+
+def go_on(by: Actor, reason: str) -> None:
+    """This is the only installation with these rows: all that waits is sent. Raises holding.NotHeld."""
+    holding.go_on(by, reason, ONLY_ONE)
+
+
+def stop_copy(by: Actor, reason: str) -> int:
+    """Another installation sends what waits here: each job is stopped, then calls start again; returns how many.
+
+    A doubt of a call that the original may settle, or repeat, waits for a person here. Raises holding.NotHeld.
+    """
+    if holding.why_held() is None:
+        raise holding.NotHeld("calls are not held: nothing was done")
+    jobs = list(Job.objects.filter(stoppable(), parent=None).order_by("pk").values_list("pk", flat=True))
+    stop(jobs, by, reason or COPY)
+    Message.objects.filter(in_doubt_at__isnull=False, settle_at__isnull=False).update(settle_at=None)
+    holding.go_on(by, reason, COPY)
+    return len(jobs)

@@ -1,0 +1,144 @@
+"""Finds, before a worker or beat starts, whether this is the installation that wrote the rows, and was not long away.
+
+Where mailhub brings its own PostgreSQL, the rows have a mark of what is outside of them: the inodes of its folder and
+the machine. A copy of the disk has other inodes. So has a move, which is asked about as well. Of a PostgreSQL that
+the environment names only the rows' last sign of life is known.
+
+What must be answered is decided by a person (recover_store); until then nothing is called (failover/holding.py).
+"""
+
+import json
+import logging
+from pathlib import Path
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+from django.utils import timezone
+
+from campaigns.dispatch import nightly
+from campaigns.failover import guard, holding
+from campaigns.failover.holding import Mark
+from mailhub import embedded
+from mailhub.embedded.postgres import Postgres
+from vendors.models import Vendor
+
+log = logging.getLogger(__name__)
+
+MACHINE, BOOT = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+# Of files that PostgreSQL makes once and never replaces.
+MADE_ONCE = ("", "PG_VERSION", "base", "global")
+# What workers, beat and senders write while they live; not what a process writes that is only starting.
+SILENT = """
+SELECT extract(epoch FROM clock_timestamp() - greatest(
+    (SELECT max(ran_at) FROM mailhub_periodicrun WHERE task <> 'mailhub.stored_moments'),
+    (SELECT max(last_run_at) FROM django_celery_beat_periodictask),
+    (SELECT max(heartbeat_at) FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED'))
+))::float8
+"""
+
+
+def present_mark() -> Mark | None:
+    """The mark of the home's own PostgreSQL; None: the environment names another one."""
+    own = Postgres(embedded.Home())
+    if own.url() != settings.DATABASE_URL:
+        return None
+    try:
+        inodes = "-".join(str((own.data / name).stat().st_ino) for name in MADE_ONCE)
+    except OSError:  # it belongs to a user whose folders this process may not see
+        return None
+    return {"disk": inodes, "machine": _read(MACHINE), "boot": _read(BOOT)}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def is_same(mark: Mark, known: Mark) -> bool:
+    """The same disk in the same machine. After a reboot the boot differs, in a new container the machine-id."""
+    machine = mark["machine"] == known["machine"] or mark["boot"] == known["boot"] != ""
+    return mark["disk"] == known["disk"] and machine
+
+
+def look() -> str | None:
+    """Hold calls where a person has to answer first. Returns why nothing is called; None: calls may start.
+
+    While PostgreSQL is away the first session that this process, or one of its pool, opens asks this before anything
+    else: what calls begins with a session of Django's.
+    """
+    try:
+        return _look()
+    except ProgrammingError:  # tables of another version, with which nothing is called either
+        return None
+    except (OperationalError, InterfaceError) as why:
+        log.warning("PostgreSQL is asked before anything is called, and is away: %s", why)
+        guard.ask_first = _ask_first
+        return None
+    finally:
+        connection.close()
+
+
+def _ask_first() -> None:
+    guard.ask_first = None  # the question has a session already
+    try:
+        _look()
+    except ProgrammingError:
+        pass
+    except BaseException:
+        guard.ask_first = _ask_first
+        raise
+
+
+def _look() -> str | None:
+    known, same = holding.read()
+    if not same:
+        return guard.halted()
+    mark = present_mark()
+    if mark is not None and known is not None and not is_same(mark, known):
+        return _hold("these rows were written on another disk or machine: they were copied, restored or moved", mark)
+    silent = _silence()
+    if silent is not None and 0 < settings.AWAY_SECONDS < silent:
+        waiting = holding.find_waiting(everything=False, nights=_nights(silent))
+        if waiting.jobs:
+            why = f"nothing has run here for {_span(silent)}, and mail fell due or was under way: {waiting}"
+            return _held(why, mark)
+    if mark != known:
+        holding.note_mark(json.dumps(mark))
+    return None
+
+
+def _hold(why: str, mark: Mark) -> str | None:
+    waiting = holding.find_waiting()
+    if waiting:
+        return _held(f"{why}; {waiting}", mark)
+    log.warning("%s; nothing waits, so nothing is asked", why)
+    holding.note_mark(json.dumps(mark))
+    return None
+
+
+def _held(why: str, mark: Mark | None) -> str:
+    holding.hold_calls(why, json.dumps(mark))
+    log.warning("nothing is called: %s: %s", guard.HELD, why)
+    return f"{guard.HELD}: {why}"
+
+
+def _silence() -> float | None:
+    """Seconds since the last sign of life in the rows; None: there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(SILENT)
+        found: float | None = cursor.fetchone()[0]
+        return found
+
+
+def _nights(silent: float) -> list[int]:
+    """Vendors whose night fell into the silence."""
+    now = timezone.now()
+    nights = ((vendor.pk, nightly.due(vendor, now)) for vendor in Vendor.objects.all())
+    return [pk for pk, night in nights if night and (now - night[1]).total_seconds() < silent]
+
+
+def _span(seconds: float) -> str:
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} days and {hours} hours" if days else f"{hours} hours" if hours else f"{seconds / 60:.0f} minutes"

@@ -1,0 +1,262 @@
+"""Stored moments that wait for a clock, and their correction where they lie ahead of PostgreSQL's without reason.
+
+A clock that was ahead leaves such moments behind: nothing moves until the right clock has reached them. MOMENTS names
+each one with the longest distance that is legal; the others are in CHOSEN and PAST, so that a new column needs a
+decision (tests/mailhub/test_stored_moments.py). PostgreSQL's clock decides, because all processes share it. Beat
+compares its own entries with its own clock besides (mailhub/beat.py).
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from campaigns.webhooks import delivery
+from mailhub.models import MomentFound
+from waiter import parking
+
+log = logging.getLogger(__name__)
+
+SLACK = timedelta(seconds=10)  # more than clocks of machines may differ: the throttle already stops at 2 s
+EVERY = timedelta(minutes=1)
+RECENT = timedelta(hours=1)  # for which `status` tells of it
+NOW = "clock_timestamp()"
+DAY = timedelta(days=1)
+# A wait that a vendor may ask for, with an hour for clocks that change.
+LONGEST_WAIT = DAY + timedelta(hours=1)
+UNFINISHED = (
+    "t.status IN ('READY', 'RENDERED', 'DISPATCHED', 'P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED', 'ENQUEUED', 'SENDING',"
+    " 'RECOVERING', 'SENT', 'STOPPED')"
+)
+
+
+@dataclass(frozen=True)
+class StoredMoment:
+    """A column of which something waits for a clock.
+
+    longest: how far ahead it may lie, and why. clamped: its value where it lies further ahead (SQL). where: SQL over
+    the row `t` that keeps the look to few rows. waits: it is a wait from the moment at which it was stored, so a clock
+    that is put back takes it along.
+    """
+
+    model: str
+    field: str
+    longest: timedelta
+    why: str
+    clamped: str = NOW
+    where: str = "true"
+    waits: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}.{self.field}"
+
+
+ZERO = timedelta(0)
+# A job may wait for its send time, and for the sending hours of the day after it.
+NOT_BY_SEND_TIME = f"""{UNFINISHED} AND NOT EXISTS (SELECT FROM campaigns_campaign c WHERE c.id = t.campaign_id
+    AND t.not_before <= c.send_at + interval '2 days')"""
+# A recovery closes a credential for its vendor's longest window, and one that is full has no place for so long.
+NOT_BY_WINDOW = """NOT EXISTS (SELECT FROM vendors_ratelimit l WHERE l.vendor_id = t.vendor_id
+    AND t.{until} <= clock_timestamp() + l.seconds * interval '1 second' + interval '15 minutes')"""
+MOMENTS = (
+    StoredMoment("django_celery_beat.PeriodicTask", "last_run_at", ZERO, "beat starts a task when it is past"),
+    StoredMoment("django_celery_beat.PeriodicTask", "date_changed", ZERO, "beat takes it where a task never ran"),
+    StoredMoment("django_celery_beat.PeriodicTasks", "last_update", ZERO, "beat reads its rows when it is later"),
+    StoredMoment("mailhub.PeriodicRun", "ran_at", ZERO, "workers sweep by themselves when it is old"),
+    StoredMoment("campaigns.Job", "heartbeat_at", ZERO, "a lease: recovery waits for it", where=UNFINISHED),
+    StoredMoment("campaigns.Job", "refusals_from", ZERO, "equal refusals count from then on", where=UNFINISHED),
+    StoredMoment(
+        "campaigns.Job", "not_before", 2 * DAY, "a vendor's wait, quiet or sending hours",
+        where=NOT_BY_SEND_TIME, waits=True,
+    ),
+    StoredMoment(
+        "campaigns.Message", "settle_at", timedelta(days=60), "a print shop's acknowledgement takes days",
+        where="t.in_doubt_at IS NOT NULL", waits=True,
+    ),
+    StoredMoment("campaigns.AnswerBatch", "at", ZERO, "answers that were left behind are merged when it is past"),
+    StoredMoment("campaigns.WaitingReport", "look_at", 2 * timedelta(hours=1), "a look each hour", waits=True),
+    StoredMoment(
+        "campaigns.Webhook", "suspended_until", max(timedelta(seconds=delivery.SUSPENDED[1]), LONGEST_WAIT),
+        "a receiver that does not answer", waits=True,
+    ),
+    StoredMoment(
+        "campaigns.WebhookCall", "next_at", timedelta(seconds=1.1 * max(delivery.WAITS)) + timedelta(hours=1),
+        "the longest wait between two tries", where="t.next_at IS NOT NULL", waits=True,
+    ),
+    StoredMoment("campaigns.Draft", "lease_at", ZERO, "a lease: another worker takes the draft over"),
+    StoredMoment("vendors.Credential", "unreached_since", ZERO, "a route's patience counts from then on"),
+    StoredMoment(
+        "vendors.Credential", "retry_after_until", LONGEST_WAIT, "a vendor's Retry-After is believed up to a day",
+        where=NOT_BY_WINDOW.format(until="retry_after_until"), waits=True,
+    ),
+    StoredMoment(
+        "vendors.Credential", "rate_limited_until", timedelta(minutes=15), "its longest window, and open calls",
+        clamped="NULL", where=NOT_BY_WINDOW.format(until="rate_limited_until"), waits=True,
+    ),
+    StoredMoment(
+        "vendors.Usage", "until", DAY, "no call takes that long; a rebuilt window holds it until then", waits=True
+    ),
+    StoredMoment(
+        "waiter.ParkedTask", "claimed_until", parking.LEASE, "a lease of the release", where="t.done_at IS NULL",
+        waits=True,
+    ),
+)  # fmt: skip
+# Moments that somebody chose, however far ahead.
+CHOSEN = {
+    "campaigns.Campaign.send_at": "the sponsor's send time",
+    "campaigns.Campaign.deadline": "the sponsor's deadline",
+    "campaigns.Draft.send_at": "the sponsor's send time",
+    "campaigns.Suppression.until": "until when somebody is not written to",
+    "mailhub.ApiKey.expires_at": "until when a key is valid",
+    "vendors.ReportKey.expires_at": "until when a replaced key is taken",
+    "waiter.ParkedTask.due_at": "the eta of a task, as its caller gave it",
+    "django_celery_beat.ClockedSchedule.clocked_time": "an operator's own task",
+    "django_celery_beat.PeriodicTask.expires": "an operator's own task",
+    "django_celery_beat.PeriodicTask.start_time": "an operator's own task",
+    "sessions.Session.expire_date": "how long a log-in lasts",
+    "campaigns.Message.call_after": "bound by its job's not_before, with which it is corrected: it has no index",
+}
+# History: they say when something was. Nothing waits for one of them; a wrong one is shown, or kept some time longer.
+PAST = {
+    "mailhub.KeptAnswer": ("created_at",),
+    "mailhub.ApiKey": ("created_at", "revoked_at", "last_used_at"),
+    "mailhub.MomentFound": ("at",),
+    "campaigns.Topic": ("archived_at", "created_at"),
+    "campaigns.Campaign": ("paused_at", "created_at"),
+    # The age of a deduplication key is sent_at's: one that lies ahead counts as too old (doubts/queries.py).
+    "campaigns.Message": (
+        *("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "put_off_at", "disproved", "report_at"),
+    ),
+    "campaigns.Claim": ("at",),
+    "campaigns.AnswerBatch": ("called_at",),
+    "campaigns.Job": (
+        *("status_at", "created_at", "dispatched_at", "started_at", "stopped_at", "paused_at", "finished_at"),
+    ),
+    "campaigns.Session": ("created_at", "finished_at"),
+    "campaigns.Webhook": ("created_at",),
+    "campaigns.WebhookCall": ("taken_at", "created_at"),
+    "campaigns.Approval": ("asked_at", "decided_at"),
+    "campaigns.StoredFile": ("asked_at",),
+    "campaigns.UploadedFile": ("asked_at",),
+    "campaigns.Identity": ("created_at",),
+    "campaigns.Entitlement": ("created_at",),
+    "campaigns.Route": ("created_at",),
+    "campaigns.RouteMove": ("at",),
+    "campaigns.Template": ("archived_at", "created_at"),
+    "campaigns.TemplateVersion": ("made_at",),
+    "campaigns.Draft": ("created_at", "updated_at"),
+    "campaigns.MessageEvent": ("at", "stored_at"),
+    "campaigns.VendorMessageId": ("at",),
+    "campaigns.WaitingReport": ("at",),
+    "campaigns.InboundMessage": ("written_at", "stored_at"),
+    "campaigns.DispatchRun": ("due_at", "started_at", "finished_at"),
+    "campaigns.Resolution": ("created_at",),
+    "campaigns.Audited": ("at",),
+    "campaigns.Store": ("adopted_at", "noticed_at"),
+    "campaigns.Suppression": ("since",),
+    "campaigns.TokenKey": ("created_at",),
+    "vendors.Vendor": ("limits_since", "paused_at", "resumed_at", "created_at"),
+    "vendors.Credential": ("paused_at", "resumed_at"),
+    "vendors.Usage": ("at",),
+    "vendors.VendorChange": ("asked_at", "decided_at"),
+    "vendors.Minute": ("at",),
+    "vendors.Price": ("entered_at",),
+    "vendors.ReportKey": ("created_at",),
+    "waiter.ParkedTask": ("parked_at", "done_at"),
+    "waiter.Revocation": ("revoked_at",),
+    "admin.LogEntry": ("action_time",),
+    "auth.User": ("last_login", "date_joined"),
+}
+
+# What somebody has locked is left to the next look, a minute later.
+CLAMP = """
+WITH ahead AS (
+    SELECT t.{key} AS key, t.{field} - clock_timestamp() AS distance FROM {table} t
+    WHERE t.{field} > clock_timestamp() + %(longest)s AND {where}
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+), clamped AS (
+    UPDATE {table} t SET {field} = {clamped} FROM ahead WHERE t.{key} = ahead.key
+)
+SELECT count(*), max(distance) FROM ahead
+"""
+# The put-off messages of jobs that wait too long: by their range of ids, because call_after has no index.
+CALLS = f"""
+UPDATE campaigns_message m SET call_after = {{clamped}} WHERE m.id = ANY(ARRAY(
+    SELECT w.id FROM campaigns_job t CROSS JOIN LATERAL (
+        SELECT m.id FROM campaigns_message m WHERE m.id >= t.first_message AND m.id < t.first_message + t.size
+            AND m.dequeued_at IS NULL AND m.call_after > clock_timestamp() + %(longest)s
+        OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
+    ) w
+    WHERE t.not_before > clock_timestamp() + %(longest)s AND {NOT_BY_SEND_TIME}))
+"""
+NOTED = """
+INSERT INTO mailhub_momentfound AS f (moment, number, ahead) VALUES (%(moment)s, %(number)s, %(ahead)s)
+ON CONFLICT (moment) DO UPDATE SET at = clock_timestamp(), number = excluded.number, ahead = excluded.ahead
+"""
+LOOKED = "mailhub.stored_moments"
+# One look a minute, by whichever process comes first. A last look that lies ahead shows that the clock was put back.
+TURN = """
+INSERT INTO mailhub_periodicrun AS r (task, ran_at) VALUES (%(task)s, clock_timestamp())
+ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp()
+WHERE %(at_once)s OR r.ran_at < clock_timestamp() - %(every)s OR r.ran_at > clock_timestamp() + %(slack)s
+RETURNING true
+"""
+PUT_BACK = """
+SELECT max(ran_at) - clock_timestamp() FROM mailhub_periodicrun
+WHERE ran_at > clock_timestamp() + %(slack)s * interval '1 second'
+"""
+
+
+def look(at_once: bool = False) -> int:
+    """Correct moments that lie ahead without reason, if no process did within the minute; returns how many.
+
+    at_once: without regard to others, for a process that starts. Each one is told in the log, and kept as a MomentFound
+    for pages. Raises django.db.Error.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(PUT_BACK, {"slack": SLACK.total_seconds()})
+        put_back: timedelta | None = cursor.fetchone()[0]
+        turn: dict[str, Any] = {"task": LOOKED, "at_once": at_once, "every": EVERY, "slack": SLACK}
+        cursor.execute(TURN, turn)
+        if cursor.fetchone() is None:
+            return 0
+    if put_back:
+        log.warning("the clock of PostgreSQL was put back by about %s: waits that it had stored end sooner", put_back)
+        for moment in MOMENTS:
+            if moment.waits:
+                _clamp(moment, put_back, f"greatest(clock_timestamp(), t.{moment.field} - %(back)s)", put_back)
+    return sum(_clamp(moment, moment.longest, moment.clamped) for moment in MOMENTS)
+
+
+def found_lately() -> list[str]:
+    """A sentence for each kind of moment that lay ahead within RECENT, for `status`."""
+    rows = MomentFound.objects.filter(at__gt=Now() - RECENT).order_by("moment")
+    return [
+        f"A clock was wrong: {row.number:,} × {row.moment} lay up to {str(row.ahead).partition('.')[0]} ahead of"
+        f" PostgreSQL's, corrected {row.at:%Y-%m-%d %H:%M} UTC"
+        for row in rows
+    ]
+
+
+def _clamp(moment: StoredMoment, longest: timedelta, clamped: str, back: timedelta = ZERO) -> int:
+    model = apps.get_model(moment.model)
+    params: dict[str, Any] = {"longest": max(longest, SLACK), "back": back}
+    statement = CLAMP.format(
+        key=model._meta.pk.column, field=moment.field, table=model._meta.db_table, where=moment.where, clamped=clamped
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        if moment.name == "campaigns.Job.not_before":
+            cursor.execute("SET LOCAL enable_seqscan = off")  # where jobs are few it might read all messages
+            cursor.execute(CALLS.format(clamped=clamped.replace("t.not_before", "m.call_after")), params)
+        cursor.execute(statement, params)
+        number, ahead = cursor.fetchone()
+        if not number:
+            return 0
+        cursor.execute(NOTED, {"moment": moment.name, "number": number, "ahead": ahead})
+    log.warning("a stored moment lay ahead: %s of %s rows, by up to %s; it is corrected", moment.name, number, ahead)
+    return int(number)

@@ -1,0 +1,132 @@
+"""The workers' own leg: what beat should have had done and nobody did, each worker does by itself.
+
+Every task that beat starts by an interval notes when it ran (PeriodicRun). A worker looks every SWEEP_SECONDS, in a
+thread of its main process: a task that did not run for 3 × its interval is run here, whether beat is down, its clock
+wrong, the broker away or no worker reads the hub's queue. The row is taken by one statement, so one worker runs it.
+"""
+
+import logging
+import threading
+import time
+from typing import Any
+
+from celery import Celery, bootsteps, signals
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+
+from mailhub import installation, stored_moments
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 3  # intervals of a task
+WARN_AGAIN = 600.0  # seconds
+_warned_at: dict[str, float] = {}
+SELF = "mailhub.watchdog"  # the workers' sign of life
+# A task that never ran counts from the first look on: a new installation is not late.
+KNOWN = """
+INSERT INTO mailhub_periodicrun (task) SELECT task FROM unnest(%(tasks)s::text[]) AS t(task)
+WHERE NOT EXISTS (SELECT FROM mailhub_periodicrun r WHERE r.task = t.task) ON CONFLICT DO NOTHING
+"""
+# The task that waits longest. One that an operator has disabled in beat's table is not run here either.
+TAKE = """
+WITH late AS (
+    SELECT r.task, r.ran_at AS before FROM unnest(%(tasks)s::text[], %(seconds)s::float8[]) AS t(task, seconds)
+        JOIN mailhub_periodicrun r USING (task)
+    WHERE (r.ran_at < clock_timestamp() - t.seconds * interval '1 second' OR r.ran_at > clock_timestamp() + %(slack)s)
+        AND NOT EXISTS (SELECT FROM django_celery_beat_periodictask p WHERE p.task = r.task AND NOT p.enabled)
+    ORDER BY r.ran_at LIMIT 1 FOR UPDATE OF r SKIP LOCKED
+)
+UPDATE mailhub_periodicrun r SET ran_at = clock_timestamp() FROM late WHERE r.task = late.task
+RETURNING r.task, extract(epoch FROM clock_timestamp() - late.before)::float8
+"""
+RAN = """
+INSERT INTO mailhub_periodicrun (task) VALUES (%(task)s) ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp()
+"""
+ALIVE = """
+INSERT INTO mailhub_periodicrun AS r (task) VALUES (%(task)s)
+ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp() WHERE r.ran_at < clock_timestamp() - interval '1 second'
+"""
+
+
+def intervals() -> dict[str, float]:
+    """The tasks that beat starts by an interval, and seconds after which one is late."""
+    entries = installation.interval_entries()
+    return {entry.task: PATIENCE * entry.every.total_seconds() for entry in entries if entry.every}
+
+
+class Watchdog(bootsteps.StartStopStep):
+    """A thread of each worker's main process. It needs no broker: the worker's consumer comes and goes with that."""
+
+    requires = ("celery.worker.components:Pool",)  # after the pool has forked
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        self._over = threading.Event()
+
+    def start(self, worker: Any) -> None:
+        self._over.clear()
+        threading.Thread(target=self._live, args=(worker.app,), name="watchdog", daemon=True).start()
+
+    def stop(self, worker: Any) -> None:
+        self._over.set()
+
+    def terminate(self, worker: Any) -> None:
+        self.stop(worker)
+
+    def _live(self, app: Celery) -> None:
+        first = True
+        while not self._over.is_set():
+            try:
+                stored_moments.look(at_once=first)
+                first = False
+                run_late(app, self._over)
+            except Exception as why:  # PostgreSQL is away, mostly; the next look is soon
+                log.warning("the watchdog could not look: %s", why)
+            finally:
+                connection.close()  # a pool process that is forked later must not inherit it
+            self._over.wait(settings.SWEEP_SECONDS)
+
+
+def run_late(app: Celery, over: threading.Event) -> list[str]:
+    """Run what is late, one task after the other; returns their names. An error in one keeps back no other."""
+    tasks = intervals()
+    params: dict[str, Any] = {"tasks": list(tasks), "seconds": list(tasks.values()), "slack": stored_moments.SLACK}
+    ran: list[str] = []
+    with connection.cursor() as cursor:
+        cursor.execute(ALIVE, {"task": SELF})
+        cursor.execute(KNOWN, params)
+    while not over.is_set():
+        with connection.cursor() as cursor:
+            cursor.execute(TAKE, params)
+            found = cursor.fetchone()
+        if found is None:
+            return ran
+        name, seconds = found
+        warns = _warned_at.get(name, -WARN_AGAIN) + WARN_AGAIN <= time.monotonic()
+        _warned_at[name] = time.monotonic() if warns else _warned_at[name]
+        log.log(
+            logging.WARNING if warns else logging.DEBUG,
+            "%s did not run for %.0f s, and is run by this worker: look at beat and the hub workers", name, seconds,
+        )  # fmt: skip
+        try:
+            app.tasks[name]()
+        except Exception:
+            log.exception("%s failed in the watchdog", name)
+        ran.append(name)
+    return ran
+
+
+@signals.task_prerun.connect
+@signals.task_postrun.connect
+def _note_run(task: Any = None, state: str | None = None, **_: Any) -> None:
+    """At its begin and, if it did not fail, at its end: a sweep that takes long is not begun twice."""
+    if task.name not in _TASKS or state not in (None, "SUCCESS"):
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(RAN, {"task": task.name})
+    except (DatabaseError, InterfaceError) as why:  # then it counts as late, and is run again
+        log.debug("%s is not noted: %s", task.name, why)
+
+
+_TASKS = frozenset(intervals())
