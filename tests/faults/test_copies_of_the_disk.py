@@ -171,7 +171,8 @@ def test_a_copy_that_is_started_beside_the_original_calls_nobody_until_somebody_
         copy.manage("recover_store", "--copy", "--yes", "--reason", "a rehearsal")
         copy.sweeps()
         assert copy.logged() and len(references(sandbox)) == PEOPLE
-        copy.accept(tmp_path, 1)
+        copy.accept(tmp_path, 3600)
+        copy.fall_due()
         wait_until(lambda: len(references(sandbox)) == 2 * PEOPLE, "what is new in the copy is its own")
 
 
