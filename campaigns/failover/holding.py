@@ -40,7 +40,7 @@ UNHOLD = "UPDATE campaigns_store SET timeline = held->>'timeline', held = NULL W
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMail:
     """Jobs that would be sent, their recipients, and doubts that would be asked about or repeated."""
 
     jobs: int
@@ -58,11 +58,11 @@ class NotHeld(Exception):
     """The answer has no question: somebody has answered it, or the store was taken over."""
 
 
-def find_waiting(everything: bool = True, nights: list[int] | None = None) -> Waiting:
+def find_waiting(everything: bool = True, nights: list[int] | None = None) -> WaitingMail:
     """What waits. everything: else only what is under way or due now, with what these vendors' nights dispatch."""
     with connection.cursor() as cursor:
         cursor.execute(WAITING, {"everything": everything, "nights": nights or []})
-        return Waiting(*map(int, cursor.fetchone()))
+        return WaitingMail(*map(int, cursor.fetchone()))
 
 
 def read() -> tuple[Mark | None, bool]:

@@ -23,7 +23,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600)]
-PEOPLE = 10
+RECIPIENTS = 10
 SHORT = {"LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
 HELD = "nothing is called: this installation was copied, moved or away: a person has to run manage.py recover_store"
 
@@ -91,7 +91,7 @@ class OwnInstallation:
     def accept(self, folder: Path, seconds: int) -> None:
         """A campaign for so many seconds from now on, by the database's clock."""
         (folder / "body").write_text("Hello")
-        (folder / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(PEOPLE)))
+        (folder / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(RECIPIENTS)))
         at = self.ask(f"SELECT now() + interval '{seconds} seconds'").isoformat()
         arguments = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(folder / "body"), "--at", at]
         self.manage("send_campaign", *arguments, str(folder / "people.csv"))
@@ -155,14 +155,14 @@ def test_a_copy_that_is_started_beside_the_original_calls_nobody_until_somebody_
         assert not original.said(HELD), "it is the same one, started again"
         original.fall_due()
         wait_until(original.logged, "the original has sent")
-        assert len(set(references(sandbox))) == PEOPLE == len(references(sandbox))
+        assert len(set(references(sandbox))) == RECIPIENTS == len(references(sandbox))
         original.stop()
 
         copy.start()
         assert copy.said(HELD) and copy.said("1 jobs with 10 recipients, 0 messages in doubt")
         copy.fall_due()
         copy.sweeps()
-        assert len(references(sandbox)) == PEOPLE, "nobody is called again"
+        assert len(references(sandbox)) == RECIPIENTS, "nobody is called again"
         for arguments in (["status"], ["recover_store", "--dry-run"]):
             assert "these rows were written on another disk or machine" in copy.manage(*arguments)
         assert "nothing is called: this installation was copied" in copy.manage("status", "--check", code=1)
@@ -170,10 +170,10 @@ def test_a_copy_that_is_started_beside_the_original_calls_nobody_until_somebody_
         copy.manage("recover_store", "--copy", code=2)
         copy.manage("recover_store", "--copy", "--yes", "--reason", "a rehearsal")
         copy.sweeps()
-        assert copy.logged() and len(references(sandbox)) == PEOPLE
+        assert copy.logged() and len(references(sandbox)) == RECIPIENTS
         copy.accept(tmp_path, 3600)
         copy.fall_due()
-        wait_until(lambda: len(references(sandbox)) == 2 * PEOPLE, "what is new in the copy is its own")
+        wait_until(lambda: len(references(sandbox)) == 2 * RECIPIENTS, "what is new in the copy is its own")
 
 
 def test_a_home_that_was_moved_goes_on_with_all_after_an_answer(
@@ -186,9 +186,9 @@ def test_a_home_that_was_moved_goes_on_with_all_after_an_answer(
         moved.sweeps()
         assert references(sandbox) == []
         facts = json.loads(moved.manage("recover_store", "--go-on", "--yes", "--json", "--reason", "a new machine"))
-        assert (facts["jobs"], facts["recipients"], facts["answer"]) == (1, PEOPLE, "go on")
+        assert (facts["jobs"], facts["recipients"], facts["answer"]) == (1, RECIPIENTS, "go on")
         wait_until(moved.logged, "all is sent")
-        assert len(set(references(sandbox))) == PEOPLE
+        assert len(set(references(sandbox))) == RECIPIENTS
         moved.stop()
         moved.start()
         assert not moved.said(HELD), "once is enough"
@@ -202,7 +202,7 @@ def test_a_home_that_was_renamed_is_asked_about_nothing(
         renamed.start()
         renamed.fall_due()
         wait_until(renamed.logged, "it goes on")
-        assert not renamed.said(HELD) and len(set(references(sandbox))) == PEOPLE
+        assert not renamed.said(HELD) and len(set(references(sandbox))) == RECIPIENTS
 
 
 def test_after_days_away_what_fell_due_waits_for_an_answer_and_a_short_stop_asks_nothing(
@@ -219,7 +219,7 @@ def test_after_days_away_what_fell_due_waits_for_an_answer_and_a_short_stop_asks
     assert references(sandbox) == []
     original.manage("recover_store", "--go-on", "--yes")
     wait_until(original.logged, "all is sent")
-    assert len(set(references(sandbox))) == PEOPLE
+    assert len(set(references(sandbox))) == RECIPIENTS
 
 
 def test_after_days_away_with_nothing_due_nothing_is_asked(original: OwnInstallation) -> None:

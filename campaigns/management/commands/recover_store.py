@@ -106,7 +106,7 @@ class Command(BaseCommand):
         tell(self.stdout, does + ("" if options["dry_run"] else ". Calls start again"), facts, options["json"])
 
 
-def _held_facts(held: str, waiting: holding.Waiting | None = None) -> dict[str, Any]:
+def _held_facts(held: str, waiting: holding.WaitingMail | None = None) -> dict[str, Any]:
     return {"held": held, **asdict(waiting or holding.find_waiting())}
 
 
