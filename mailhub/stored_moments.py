@@ -101,6 +101,7 @@ MOMENTS = (
     StoredMoment(
         "vendors.Usage", "until", DAY, "no call takes that long; a rebuilt window holds it until then", waits=True
     ),
+    StoredMoment("vendors.Usage", "ended_at", ZERO, "a rebuilt window holds its calls for one window from then on"),
     StoredMoment(
         "waiter.ParkedTask", "claimed_until", parking.LEASE, "a lease of the release", where="t.done_at IS NULL",
         waits=True,

@@ -99,9 +99,9 @@ def login(**fields: Any) -> Credential:
     return made
 
 
-def usage(until: datetime) -> Usage:
-    of = factories.credential()
-    return Usage.objects.create(vendor=of.vendor, credential=of, at=timezone.now(), until=until, units=1)
+def usage(**moments: datetime) -> Usage:
+    of, now = factories.credential(), timezone.now()
+    return Usage.objects.create(vendor=of.vendor, credential=of, units=1, **{"at": now, "until": now, **moments})
 
 
 def parked(claimed_until: datetime) -> ParkedTask:
@@ -131,7 +131,8 @@ MADE: dict[str, Callable[[datetime], models.Model]] = {
     "vendors.Credential.unreached_since": lambda at: login(unreached_since=at),
     "vendors.Credential.retry_after_until": lambda at: login(retry_after_until=at),
     "vendors.Credential.rate_limited_until": lambda at: login(rate_limited_until=at),
-    "vendors.Usage.until": usage,
+    "vendors.Usage.until": lambda at: usage(until=at),
+    "vendors.Usage.ended_at": lambda at: usage(ended_at=at),
     "waiter.ParkedTask.claimed_until": parked,
 }
 
