@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0057_claim_ledger'),
+        ('campaigns', '0058_partitions'),
     ]
 
     operations = [
