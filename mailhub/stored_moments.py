@@ -126,6 +126,7 @@ CHOSEN = {
 PAST = {
     "mailhub.KeptAnswer": ("created_at",),
     "mailhub.ApiKey": ("created_at", "revoked_at", "last_used_at"),
+    "mailhub.FormerSecretKey": ("created_at",),
     "mailhub.MomentFound": ("at",),
     "campaigns.Topic": ("archived_at", "created_at"),
     "campaigns.Campaign": ("paused_at", "created_at"),

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('mailhub', '0005_history_index'),
+        ('mailhub', '0006_api_keys_outlive_secret_key'),
     ]
 
     operations = [
