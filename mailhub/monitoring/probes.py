@@ -5,6 +5,7 @@ thread of its own (mailhub/monitoring/endpoints.py), with connections of its own
 """
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -49,10 +50,13 @@ def database() -> Found:
 
 
 def commits() -> Found:
-    """Whether PostgreSQL keeps what it has committed. Empty where it does not answer: the part `database` says so."""
+    """Whether PostgreSQL keeps what it has committed. Empty where it is away: the part `database` says so."""
+    began = time.monotonic()
     try:
         return {"durability": "; ".join(str(one) for one in durability.of_postgres() if one.refused)}
     except (DatabaseError, InterfaceError):
+        if time.monotonic() - began > SECONDS:  # it hangs, which is a fault of each part that asks it
+            raise
         return {"durability": ""}
     finally:
         connection.close()
@@ -67,6 +71,7 @@ SELECT last_value + 100000, gen_random_uuid(), 0, '', '{}' FROM campaigns_messag
 
 def storing() -> Found:
     """Whether a message can be stored. Empty where PostgreSQL is away: the part `database` says so."""
+    began = time.monotonic()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '1s'")
@@ -75,6 +80,8 @@ def storing() -> Found:
     except (IntegrityError, InternalError) as error:  # a constraint, no partition, a read-only server
         return {"storing": f"PostgreSQL stores no message: {str(error).splitlines()[0]}"}
     except (DatabaseError, InterfaceError) as error:
+        if time.monotonic() - began > SECONDS:
+            raise
         full = getattr(error.__cause__, "sqlstate", "") in ("53100", "53200", "25006")
         return {"storing": f"PostgreSQL stores no message: {str(error).splitlines()[0]}" if full else ""}
     finally:
