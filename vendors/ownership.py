@@ -44,8 +44,8 @@ def shown_to(user: Any) -> Iterator[None]:
 
 def _governed_ids(user: Any) -> frozenset[int] | None:
     """None: all, also for somebody without a log-in: for programs with a key the API itself asks who owns a vendor."""
-    mine = owned_vendors(user) if user.is_authenticated and not are_alone() else None
-    return None if mine is None else frozenset(row["pk"] for row in mine)
+    mine = owned_vendors(user) if user.is_authenticated else None
+    return None if mine is None or are_alone() else frozenset(row["pk"] for row in mine)
 
 
 def is_disclosed(vendor_id: int) -> bool:
