@@ -314,6 +314,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         others = [name for name in fields if name != "secret"]
         with transaction.atomic():
+            configuration.lock_vendor(obj.vendor_id)
             if "secret" in fields:
                 doubts = 0 if same_account else destinations.count_doubts(obj.vendor, obj)
                 configuration.save_secret(obj, obj.secret, _actor(request), same_account)

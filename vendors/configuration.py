@@ -162,11 +162,16 @@ def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, s
     one, and what was called with the old one waits for a person.
     """
     with transaction.atomic():
-        Vendor.objects.select_for_update(no_key=True).get(pk=row.vendor_id)  # before its credential, as everywhere
+        lock_vendor(row.vendor_id)
         with destinations.kept(row) if same_account else nullcontext():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
         if same_account:
             history.record(by, Credential, [(row.pk, SAME_ACCOUNT)])
+
+
+def lock_vendor(vendor_id: int) -> None:
+    """Lock a vendor before its credential, as claims do: who saves a credential may edit its limits later."""
+    Vendor.objects.select_for_update(no_key=True).values_list("pk").get(pk=vendor_id)
 
 
 def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test import Client
 from django.utils import timezone
 
+from campaigns.casting import mailcaster
 from campaigns.claiming import contexts
 from campaigns.doubts import queries
 from campaigns.failover import guard
@@ -183,6 +185,40 @@ def test_who_edits_a_limit_locks_vendor_and_credential_in_the_order_of_a_claim(e
             cursor.execute("SELECT FROM vendors_credential WHERE id = %s FOR SHARE NOWAIT", [job.credential_id])
         editing.result()
     assert RateLimit.objects.count() == 1
+
+
+@pytest.mark.parametrize("edit", [limit_edited, limit_of_login_edited])
+def test_who_edits_a_limit_leaves_the_vendor_to_those_who_store_a_row_of_it(edit: Change) -> None:
+    """A caster that has locked an exclusive credential stores a child: in a limit's way each would wait for the other."""
+    job = factories.campaign_with_job(1)
+    with ExitStack() as stack:
+        with transaction.atomic(), connection.cursor() as cursor:
+            assert mailcaster.admits(job)
+            editing = stack.enter_context(meanwhile(edit, job))
+            wait_until(somebody_waits, "the edit waits for the credential")
+            cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR KEY SHARE NOWAIT", [job.vendor_id])
+        editing.result()
+    assert RateLimit.objects.count() == 1
+
+
+def test_who_saves_the_page_of_a_credential_locks_its_vendor_first(admin_client: Client) -> None:
+    """Its limits lock the vendor: after the credential, a call for a doubt and the page would wait for each other."""
+    job = factories.campaign_with_job(1)
+    Vendor.objects.update(settings={"url": "http://127.0.0.1:1/letters"})
+    form: dict[str, Any] = {"limits-TOTAL_FORMS": 1, "limits-INITIAL_FORMS": 0, "name": job.credential.name}
+    form |= {"limits-0-units": 5, "limits-0-seconds": 60, "limits-0-credential": job.credential_id}
+    form |= {} if job.credential.exclusive else {"exclusive": "on"}
+    page = f"/admin/vendors/credential/{job.credential_id}/change/"
+    with ExitStack() as stack:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR SHARE", [job.vendor_id])
+            saving = stack.enter_context(meanwhile(admin_client.post, page, form))
+            wait_until(lambda: saving.done() or somebody_waits(), "the page waits for the vendor")
+            cursor.execute("SELECT FROM vendors_credential WHERE id = %s FOR SHARE NOWAIT", [job.credential_id])
+        saved = saving.result()
+        assert saved.status_code == 302, saved.context["errors"]
+    assert RateLimit.objects.count() == 1
+    assert Credential.objects.get().exclusive is not job.credential.exclusive
 
 
 @pytest.mark.parametrize("row", [Vendor, Credential])
