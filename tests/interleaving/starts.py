@@ -95,6 +95,10 @@ class State:
         return next((one.id for one in self.letters if one.reference == reference and one.verdict == "accepted"), None)
 
 
+# Else answers that a start leaves to be merged look forgotten, once the process has run for some minutes.
+FRESH = "UPDATE campaigns_answerbatch SET at = clock_timestamp()"
+
+
 class Snapshots:
     """Of each start's rows: `restore` puts them back by one statement."""
 
@@ -113,7 +117,7 @@ class Snapshots:
                 self._run(f"CREATE TABLE starts.{name}_{fate}_{table} AS SELECT * FROM {table}")
         else:
             steps = (f"INSERT INTO {table} SELECT * FROM starts.{name}_{fate}_{table}" for table in TABLES)
-            self._run("BEGIN", *self._deletes(), *steps, "COMMIT")
+            self._run("BEGIN", *self._deletes(), *steps, FRESH, "COMMIT")
         return replace(known, letters=list(known.letters), places={}, reported=set(known.reported))
 
     def drop(self) -> None:
