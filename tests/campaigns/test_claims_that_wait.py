@@ -189,7 +189,7 @@ def test_who_edits_a_limit_locks_vendor_and_credential_in_the_order_of_a_claim(e
 
 @pytest.mark.parametrize("edit", [limit_edited, limit_of_login_edited])
 def test_who_edits_a_limit_leaves_the_vendor_to_those_who_store_a_row_of_it(edit: Change) -> None:
-    """A caster that has locked an exclusive credential stores a child: in a limit's way each would wait for the other."""
+    """A caster that has locked an exclusive credential stores a child: else each would wait for the other."""
     job = factories.campaign_with_job(1)
     with ExitStack() as stack:
         with transaction.atomic(), connection.cursor() as cursor:
