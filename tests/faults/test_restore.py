@@ -5,13 +5,16 @@ itself. A copy by TEMPLATE is another database of the same cluster; dumps and ot
 """
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
 
 from campaigns import audit
@@ -19,11 +22,11 @@ from campaigns import sending as sender
 from campaigns.dispatch import dispatcher
 from campaigns.doubts.reconciler import reconcile
 from campaigns.failover import guard
-from campaigns.models import AnswerBatch, Job, Message
+from campaigns.models import AnswerBatch, Claim, Job, Message
 from tests import factories
-from tests.copies import backup, restore
+from tests.copies import backup, find_client, read_dump, restore, run_client
 from tests.faults.checker import judge, sums
-from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, take_again
+from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, take_again, taken
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 from vendors import redis_clients
@@ -47,6 +50,28 @@ def redis_lost_all() -> Iterator[None]:
     with redis_clients.connect(settings.REDIS_URL) as redis:
         redis.flushdb()
     yield
+
+
+@contextmanager
+def frozen(vendor: Sandbox) -> Iterator[None]:
+    """The vendor's process answers nobody during the block."""
+    vendor.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        vendor.process.send_signal(signal.SIGCONT)
+
+
+def claimed() -> set[int]:
+    """The messages that stand in claims."""
+    return {message for messages in Claim.objects.values_list("messages", flat=True) for message in messages}
+
+
+def answered() -> set[int]:
+    """The messages whose answers are stored, merged or not."""
+    stored = AnswerBatch.objects.values_list("messages", flat=True)
+    merged = Message.objects.filter(message_id__isnull=False).values_list("pk", flat=True)
+    return {message for messages in stored for message in messages} | set(merged)
 
 
 def asked(of: Job) -> bool:
@@ -155,3 +180,49 @@ def test_a_sender_from_before_the_takeover_claims_nothing_after_it(sandbox: Sand
     Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums()["accepted"] + sums()["in doubt"] == many
+
+
+@pytest.mark.parametrize("redis", ["kept", "emptied"])
+def test_a_dump_that_is_taken_in_mid_send_calls_nobody_twice_and_loses_nobody(
+    redis: str, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """pg_dump while calls are open, sending goes on, then pg_restore and recover_store as the page says.
+
+    One job is half sent in the dump, one is sent after it, and one is never called before the restore.
+    """
+    pg_dump, pg_restore = find_client("pg_dump"), find_client("pg_restore")
+    sandbox.settings(latency_ms=200.0)
+    many = 400  # more than are called before a slow machine looks
+    account = login(sandbox.url, timeout=240)  # the vendor answers nobody while the dump is taken
+    half = taken(many, account)
+    later, never = [factories.campaign_with_job(size, of=account, status="DISPATCHED") for size in (5, 7)]
+    dump = tmp_path / "mailhub.dump"
+    with being_sent(half) as sending:
+        calls(sandbox, 20)
+        wait_until(AnswerBatch.objects.exists, "answers are stored")
+        with frozen(sandbox):
+            wait_until(lambda: len(claimed() - answered()) == CONCURRENCY, "calls are open")
+            began = timezone.now()
+            database = connection.settings_dict["NAME"]
+            run_client(pg_dump, "--format=custom", f"--file={dump}", f"--dbname={database}")
+        sandbox.settings(latency_ms=0.0)
+        assert not sending.result().left
+    sent(take_again(later))
+    assert sandbox.ledger()["accepted"] == many + 5
+    if redis == "emptied":
+        with redis_lost_all():
+            pass
+    with read_dump(dump, pg_restore) as name:
+        restore(name)
+        known = len(answered())
+        assert 0 < known < many and len(claimed() - answered()) == CONCURRENCY, "the dump is of the middle"
+        take_again(never)
+        assert sender.send(never.pk, never.fence).left, "nothing is called before a person has said so"
+        recover(since=began.isoformat())
+        Job.objects.update(heartbeat_at="2000-01-01T00:00Z")
+        for job in (half, later, never):
+            send_the_rest(job)
+        called = 7 if redis == "kept" else 0  # without Redis's record nobody knows that these were not called
+        assert sandbox.ledger()["accepted"] == many + 5 + called
+        assert judge(sandbox.books(), final=False) == []
+        assert sums() == {"accepted": known + called, "in doubt": many + 5 + 7 - known - called}
