@@ -152,12 +152,17 @@ class Keyring:
             began = time.monotonic()
             caller = _read(token)
             with self._lock:
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
+                if len(self._known) >= MOST_KNOWN and token not in self._known:
+                    self._forget_strangers()
                 self._known[token] = (began, caller)
         if caller and caller.expires_at and caller.expires_at <= timezone.now():
             return None
         return caller
+
+    def _forget_strangers(self) -> None:
+        """Forget tokens that are no keys: with them a stranger must not put sponsors into the strangers' line."""
+        keys = {token: known for token, known in self._known.items() if known[1] is not None}
+        self._known = keys if len(keys) < MOST_KNOWN else {}
 
     def owner(self, token: str) -> int | None:
         """The sponsor of a key that this process has read, valid or not any more. It asks nobody."""

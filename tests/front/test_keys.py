@@ -193,3 +193,15 @@ def test_the_command_lists_without_secrets_and_names_what_is_wrong():
     ):
         with pytest.raises(CommandError, match=message):
             command(*args)
+
+
+def test_tokens_that_are_no_keys_do_not_push_keys_out_of_the_front(monkeypatch):
+    monkeypatch.setattr(keys, "MOST_KNOWN", 4)
+    alpha, beta, known = Program(), Program(), keys.Keyring()
+    assert known.find(alpha.token) and known.find(beta.token)
+    for number in range(9):
+        assert known.find(f"mh_live_{number}") is None
+    assert known.owner(alpha.token) == alpha.sponsor.pk and known.owner(beta.token) == beta.sponsor.pk
+    for _ in range(3):
+        assert known.find(Program().token)
+    assert known.owner(alpha.token) is None, "so many keys are not remembered, either"
