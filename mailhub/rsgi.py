@@ -184,13 +184,11 @@ class Listener:
             try:
                 shares.begin(cheap)
                 answer = _answer(self._django, environ, protocol)
-            except shares.TurnsOutDear:
-                environ["wsgi.input"].seek(0)
-                answer = AGAIN
-            except Exception:
+            except BaseException:  # whatever it is: the thread goes on, and the turn is given back
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
-            self._loop.call_soon_threadsafe(done.set_result, answer)
+            finally:
+                self._loop.call_soon_threadsafe(done.set_result, answer)
 
 
 def _gates(threads: int) -> dict[str, Turns]:
@@ -301,7 +299,16 @@ class LargeAnswer:
     response: Any  # Django's; it closes the file
 
 
-def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | None:
+def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | Again | None:
+    """Answers, unless the request turns out dear."""
+    try:
+        return _answer_at_once(django, environ, protocol)
+    except shares.TurnsOutDear:
+        environ["wsgi.input"].seek(0)
+        return AGAIN
+
+
+def _answer_at_once(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | None:
     """Answers, or returns what the event loop sends, so that a slow reader of a large file holds no thread."""
     begun: list[Any] = []
 

@@ -5,6 +5,7 @@ What is dear is held up by a lock in the database, so that a verdict never depen
 
 import asyncio
 import contextlib
+import io
 import json
 import socket
 
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.http import HttpResponse
+from django.test import RequestFactory
 
 from campaigns.models import Message, Session
 from mailhub.shares import DEAR_MOST, Sessions, TooManyWait, Turns
@@ -184,6 +187,38 @@ def test_a_client_that_goes_away_leaves_its_place_and_a_line_has_an_end():
         return await asyncio.gather(holding, stays, ask("b"))
 
     assert asyncio.run(run()) == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, SystemExit, GeneratorExit, ValueError])
+def test_whatever_a_request_ends_with_its_turn_is_given_back(settings, monkeypatch, raised):
+    from mailhub import rsgi
+
+    settings.WEB_THREADS = 1
+    monkeypatch.setattr(rsgi.templates, "breathe", rsgi.templates.breathe)
+    monkeypatch.setattr(rsgi.sys, "setswitchinterval", lambda _: None)
+
+    class Protocol:
+        status = None
+
+        def response_bytes(self, status, headers, body):
+            self.status = status
+
+    def django(environ, begin):
+        if environ["PATH_INFO"] == "/ends":
+            raise raised
+        begin("204 none", [])
+        return HttpResponse()
+
+    async def run():
+        listener = rsgi.Listener(django, lambda path: True, "", None)
+        listener.__rsgi_init__(asyncio.get_running_loop())
+        for path, status in (("/ends", 500), ("/ends", 500), ("/goes-on", 204)):
+            environ, protocol = {**RequestFactory().get(path).environ, "wsgi.input": io.BytesIO()}, Protocol()
+            async with asyncio.timeout(DEADLINE):
+                assert await listener._in_turn(environ, protocol, "a", "")
+            assert protocol.status == status
+
+    asyncio.run(run())
 
 
 def test_a_page_says_whose_a_session_is():
