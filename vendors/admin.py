@@ -414,7 +414,7 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
         user: Any = request.user
         waits = bool(change) and not change.outcome
         context |= {
-            "lines": second_person.describe(change) if waits else [],
+            "lines": second_person.show(change) if waits else [],
             "waits": waits,
             "may_confirm": waits and second_person.may_confirm(change, user),
             "mine": waits and change.asked_by_id == user.pk,

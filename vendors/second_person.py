@@ -9,6 +9,7 @@ of the messages in doubt afterwards (campaigns/doubts/resolve.py). A shell is th
 import hashlib
 import json
 from collections.abc import Collection, Iterator
+from itertools import takewhile
 from typing import Any
 
 from django.conf import settings
@@ -90,8 +91,13 @@ def waiting(vendor: Vendor) -> list[VendorChange]:
 
 
 def describe(change: VendorChange) -> list[tuple[str, Any, Any]]:
-    """Of each field its name, its stored and its wanted value; of secrets only that they are replaced."""
-    return list(_described(change))
+    """Of each field its name, its stored and its wanted value, in brief; of secrets only that they are replaced."""
+    return [(name, history.brief(old), history.brief(new)) for name, old, new in _described(change)]
+
+
+def show(change: VendorChange) -> list[tuple[str, Any, Any]]:
+    """The same for who decides: of a text of several lines, as a description, all that is changed in it."""
+    return [line for name, old, new in _described(change) for line in _lines(name, old, new)]
 
 
 def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
@@ -104,9 +110,26 @@ def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
         for key in sorted({*before, *wanted}):
             old, new = before.get(key), wanted.get(key)
             if old != new:
-                yield key, history.brief(old), history.brief(new)
+                yield key, old, new
     if change.secret:
         yield "secret", "", ", ".join(sorted(change.secret))
+
+
+def _lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Lines that are alike at both ends of a text are left out."""
+    if not (isinstance(old, str) and isinstance(new, str) and "\n" in old + new):
+        yield name, old, new
+        return
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    alike = _alike(before, after)
+    before, after = before[alike:], after[alike:]
+    ends = _alike(before[::-1], after[::-1])
+    yield f"{name}:{alike + 1}", "".join(before[: len(before) - ends]), "".join(after[: len(after) - ends])
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines are the same from the first one on."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def may_confirm(change: VendorChange, user: User) -> bool:

@@ -1,5 +1,6 @@
 """Where a vendor's mail goes, and as whom, is changed by two persons."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from campaigns.models import Sponsor
+from tests.described.test_descriptions import GOOD
 from tests.vendors.test_admin import form, login_form
 from tests.vendors.test_ownership import URL, alpha, beta, owned, page, user_of
 from vendors import second_person
@@ -156,3 +158,18 @@ def test_tuning_waits_for_nobody_and_neither_does_the_shell(user_of: Users, alph
     call_command("vendor", "set", "own", "url=http://127.0.0.1:5/shell")
     assert Vendor.objects.get(pk=vendor.pk).settings["url"] == "http://127.0.0.1:5/shell"
     assert not VendorChange.objects.exists()
+
+
+def test_who_confirms_sees_each_changed_line_of_a_description(user_of: Users, alpha: Sponsor, beta: Sponsor) -> None:
+    stored = {"description": GOOD, "team": "red"}
+    vendor = Vendor.objects.create(slug="pigeon", name="Pigeon", adapter="described", settings=stored, owner=alpha)
+    Credential.objects.create(vendor=vendor, name="login", secret={"token": "of-us"})
+    evil = GOOD.replace("https://api.pigeon.example/", "https://evil.example/")
+    settings = json.dumps({**stored, "description": evil})
+    user_of([alpha], "vendor admin").post(page(vendor), form(slug="pigeon", adapter="described", settings=settings))
+    change = open_change()
+    shown = user_of([alpha], "vendor admin").get(page(change)).content.decode()
+    assert "https://evil.example/{settings.team}/letters" in shown and "https://api.pigeon.example/" in shown
+    assert "documents =" not in shown, "lines that stay are left out"
+    written = " ".join(LogEntry.objects.values_list("change_message", flat=True))
+    assert "sha256" in written and "https://evil.example" not in written, "the history has its digest"
