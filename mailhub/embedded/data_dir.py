@@ -27,6 +27,17 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def _close_file(path: str) -> None:
+    """Its owner keeps what he may. Not by its name: a link that has taken its place would lead to another file."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            os.fchmod(file, stat.S_IMODE(found.st_mode) & 0o700)
+    finally:
+        os.close(file)
+
+
 class Home:
     """The home of one installation. Several processes may use it; lock() makes them take turns."""
 
@@ -59,7 +70,7 @@ class Home:
         for one in os.scandir(self.path):
             if one.is_file(follow_symlinks=False) and one.stat(follow_symlinks=False).st_mode & 0o077:
                 with suppress(OSError):  # gone, or somebody else's
-                    os.chmod(one.path, 0o600)
+                    _close_file(one.path)
 
     def folder(self, name: str) -> Path:
         """A private folder in the home that belongs to the home's owner; created if missing."""

@@ -246,9 +246,14 @@ def test_a_home_that_was_open_to_others_is_closed_with_its_files(tmp_path: Path,
     elsewhere.touch(mode=0o644)
     elsewhere.chmod(0o644)
     (home.path / "link").symlink_to(elsewhere)
+    (home.path / "program").touch()
+    (home.path / "program").chmod(0o755)
+    (home.path / "other-name").hardlink_to(elsewhere)
     with home.lock():
         assert home.path.stat().st_mode & 0o777 == 0o700
-    files = [one for one in home.path.iterdir() if one.is_file() and not one.is_symlink()]
+    assert (home.path / "program").stat().st_mode & 0o777 == 0o700, "its owner may run it as before"
+    others = {"program", "other-name"}
+    files = [one for one in home.path.iterdir() if one.is_file() and not one.is_symlink() and one.name not in others]
     assert {one.stat().st_mode & 0o777 for one in files} == {0o600} and len(files) >= 3
     assert elsewhere.stat().st_mode & 0o777 == 0o644
 
