@@ -165,6 +165,7 @@ FAULTS = (
     gettext_noop("%(filter)s: %(value)s is no number like 1234.5"),
     gettext_noop("%(value)s is no text or number"),
     gettext_noop("%(filter)s: %(value)s is no list"),
+    gettext_noop("no webhook may go to the port %(port)s: use 443, or one that WEBHOOK_PORTS names"),
     gettext_noop("a field is null and would be shown; default(..., true) says what is shown instead"),
     gettext_noop("what would be shown is no text, number or list, but %(kind)s"),
 )

@@ -72,6 +72,7 @@ HELP = (
     gettext_noop("A missed nightly run still starts this late; then it is flagged."),
     gettext_noop("Empty: the limit holds over all credentials of the vendor together."),
     gettext_noop("The hard deadline: by then the last of these calls had ended."),
+    gettext_noop("When the last answer of its claims that have ended was stored."),
     gettext_noop("Under which the throttle gave these places."),
     gettext_noop("Empty: the price holds for all credentials of the vendor that have none of their own."),
     gettext_noop("The first day (UTC) on which it holds"),

@@ -6,6 +6,17 @@ The tables that people work with are in table_names.
 from django.utils.translation import gettext_noop
 
 INNER = (
+    gettext_noop("former secret key"),
+    gettext_noop("former secret keys"),
+    gettext_noop("moment found"),
+    gettext_noop("moments found"),
+    gettext_noop("periodic run"),
+    gettext_noop("periodic runs"),
+    gettext_noop("revocation"),
+    gettext_noop("revocations"),
+    gettext_noop("ended at"),
+    gettext_noop("With SECRET_KEY, or one before it"),
+    gettext_noop("SHA-256: a key has 192 bits that nobody can guess"),
     gettext_noop("answer batch"),
     gettext_noop("answer batchs"),
     gettext_noop("archived at"),

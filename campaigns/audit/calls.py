@@ -86,10 +86,12 @@ P5 = [
         "P5",
         "no call was allowed in a pause of its vendor or credential",
         # Of each the last pause; calls before a takeover of the store may be known better than the pauses.
-        """SELECT format('%%s: %%s units at %%s', p.name, u.units, u.at) FROM (
-            SELECT v.id AS vendor, NULL::bigint AS credential, format('vendor %%s', v.slug) AS name,
+        """SELECT CASE WHEN p.credential IS NULL THEN format('vendor %%s: %%s units at %%s', p.name, u.units, u.at)
+                ELSE format('credential %%s: %%s units at %%s', p.name, u.units, u.at) END
+        FROM (
+            SELECT v.id AS vendor, NULL::bigint AS credential, v.slug AS name,
                 v.paused_at AS first, v.paused, v.resumed_at FROM vendors_vendor v
-            UNION ALL SELECT c.vendor_id, c.id, format('credential %%s/%%s', v.slug, c.name),
+            UNION ALL SELECT c.vendor_id, c.id, v.slug || '/' || c.name,
                 c.paused_at, c.paused, c.resumed_at
             FROM vendors_credential c JOIN vendors_vendor v ON v.id = c.vendor_id
         ) p JOIN vendors_usage u ON u.vendor_id = p.vendor AND u.until > p.first AND u.at > p.first

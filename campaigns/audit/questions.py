@@ -158,7 +158,8 @@ P2 = [
     Question(
         "P2",
         "no constraint of a cut that was broken off refuses messages",
-        """SELECT format('%%s: %%s', c.conrelid::regclass, pg_get_constraintdef(c.oid)) FROM pg_constraint c
+        """SELECT format('constraint of %%s: %%s', c.conrelid::regclass, pg_get_constraintdef(c.oid))
+        FROM pg_constraint c
         WHERE c.conname = 'message_until'""",
     ),
     Question(

@@ -32,11 +32,11 @@ class Weakness:
 # Each loses commits, or whole pages, in a crash of PostgreSQL or of its machine. A crash empties tables that are not
 # logged; of ours that is only right for the one by which a crash is noticed (guard.INTACT).
 LOSING = """
-SELECT s.name, format('%%s is %%s: %%s', s.name, s.setting, bad.loses), format('Set %%s = %%s', s.name, bad.wanted)
+SELECT s.name, format(bad.loses, s.name, s.setting), format('Set %%s = %%s', s.name, bad.wanted)
 FROM pg_settings s JOIN (VALUES
-    ('fsync', 'off', 'on', 'a crash of the machine loses commits, and may destroy the database'),
-    ('full_page_writes', 'off', 'on', 'a crash of the machine may leave pages that are half written'),
-    ('zero_damaged_pages', 'on', 'off', 'damaged pages become empty ones, and their rows are gone')
+    ('fsync', 'off', 'on', '%%s is %%s: a crash of the machine loses commits, and may destroy the database'),
+    ('full_page_writes', 'off', 'on', '%%s is %%s: a crash of the machine may leave pages that are half written'),
+    ('zero_damaged_pages', 'on', 'off', '%%s is %%s: damaged pages become empty ones, and their rows are gone')
 ) AS bad(name, setting, wanted, loses) ON (bad.name, bad.setting) = (s.name, s.setting)
 UNION ALL
 SELECT 'tables', format('the table %%s is unlogged: a crash of PostgreSQL empties it', c.relname),
