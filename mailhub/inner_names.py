@@ -6,6 +6,10 @@ The tables that people work with are in table_names.
 from django.utils.translation import gettext_noop
 
 INNER = (
+    gettext_noop("asked destination"),
+    gettext_noop("asked wait"),
+    gettext_noop("destination"),
+    gettext_noop("ledger"),
     gettext_noop("former secret key"),
     gettext_noop("former secret keys"),
     gettext_noop("moment found"),
