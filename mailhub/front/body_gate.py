@@ -119,6 +119,13 @@ def too_large(most: int) -> Problem:
     return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
+class NamelessFile(UploadedFile):
+    """A file of a form. Django forgets one whose request breaks off in its middle, so it closes itself."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class NamelessUploads(FileUploadHandler):
     """Files of forms, as Django's own handler keeps them, in files that no folder names."""
 
@@ -126,7 +133,7 @@ class NamelessUploads(FileUploadHandler):
         super().new_file(*args, **kwargs)
         extra = self.content_type_extra
         named = tempfile.TemporaryFile()  # noqa: SIM115 (the request closes it)
-        self.file = UploadedFile(named, self.file_name, self.content_type, 0, self.charset, extra)
+        self.file = NamelessFile(named, self.file_name, self.content_type, 0, self.charset, extra)
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         self.file.write(raw_data)

@@ -178,6 +178,7 @@ class TestLists:
         User.objects.get(username="vera").user_permissions.set(seen)
         parent = family(parent="P_ASSIGNING", remaining=40, children=["LOGGED"], each=20)[0]
         parent.sponsor.users.add(User.objects.get(username="vera"))
+        Vendor.objects.filter(pk=minute.vendor_id).update(owner=minute.sponsor)  # of others he sees nothing
         page = window.open(JOBS)
         heads = page.locator("#result_list thead th").count()
         assert page.locator(f"#fold-{parent.pk} td").get_attribute("colspan") == str(heads)
