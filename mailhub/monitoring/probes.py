@@ -7,6 +7,7 @@ thread of its own (mailhub/monitoring/endpoints.py), with connections of its own
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -171,7 +172,9 @@ def refusing() -> list[str]:
 
     For operators: with all that a client says, addresses included.
     """
-    servers = [ask(parts, check, "is away or refuses: {}".format)[parts[0]] for parts, check in _SERVERS.items()]
+    with ThreadPoolExecutor(len(_SERVERS)) as threads:  # a check ends its thread's session
+        asked = threads.map(lambda one: ask(*one, "is away or refuses: {}".format)[one[0][0]], _SERVERS.items())
+        servers = list(asked)
     processes = (f"{one.part.removeprefix(outages.PROCESS)} {one.sentence}" for one in outages.of_processes())
     return [*filter(None, servers), *processes]
 

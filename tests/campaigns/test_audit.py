@@ -349,7 +349,7 @@ def break_off_a_cut() -> str:
         cursor.execute(
             "ALTER TABLE campaigns_message ADD CONSTRAINT message_until CHECK (id < 1000000000000) NOT VALID"
         )
-    return "campaigns_message: CHECK ("
+    return "constraint of campaigns_message: CHECK ("
 
 
 def lose_commits() -> str:

@@ -373,7 +373,9 @@ def test_a_repeat_for_a_doubt_is_word_for_word_the_letter_that_was_sent(folder: 
         assert finalizer.finalise(job.pk)
         past = timezone.now() - timedelta(hours=1)
         lost = {"dequeued_at": past, "sent_at": past, "in_doubt_at": past, "settle_at": past}
-        Message.objects.update(**lost, message_id=None, delivered_at=None)
+        made.refresh_from_db()
+        where = made.destination + job.credential.destination
+        Message.objects.update(**lost, message_id=None, delivered_at=None, destination=where)
         Job.objects.filter(pk=job.pk).update(accepted=0, in_doubt=3)
         reconciler.reconcile()
     letters = [json.loads(content) for _, _, content in books.requests]

@@ -15,7 +15,7 @@ from tests.front.vendor import NOON, receipt, reporting
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 NONE = {"hard_bounce": 0, "soft_bounce": 0, "blocked": 0, "failed": 0, "complaint": 0}
-URL = "http://127.0.0.1:9/hook"
+URL = "http://127.0.0.1:8443/hook"
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,11 @@ def service(program, vendor):
     return next(one for one in program.get("/api/v1/services").json()["data"] if one["slug"] == vendor.slug)
 
 
+def counts(said):
+    """Where the number of everybody's messages stands in an answer; times and names may have these digits."""
+    return re.findall(r"(?<![\w:.+-])43(?![\w:.+-])", json.dumps(said))
+
+
 def shared():
     """A vendor of the installation that is used by Alpha and, much more, by Beta."""
     alpha, beta = Program(Sponsor.objects.create(name="Alpha")), Program(Sponsor.objects.create(name="Beta"))
@@ -50,11 +55,11 @@ def test_only_ones_own_messages_wait_for_a_vendor_of_the_installation():
     Minute.objects.create(vendor=vendor, at=minute, share=0, sponsor=beta.sponsor.pk, accepted=40, units=100)
     said = service(alpha, vendor)
     assert said["waiting"] == 3
-    assert "others go first" in said["forecast"]["basis"] and "43" not in json.dumps(said)
+    assert "others go first" in said["forecast"]["basis"] and not counts(said)
     assert "units" not in said["forecast"]["basis"]
     assert service(beta, vendor)["waiting"] == 40
     dry = alpha.send(letter(vendor), None, "/api/v1/messages?dry_run=true").json()
-    assert "43" not in json.dumps(dry) and "others go first" in json.dumps(dry)
+    assert not counts(dry) and "others go first" in json.dumps(dry)
     assert said["forecast"]["last_at"] > (timezone.now() + timedelta(minutes=7)).isoformat(), "it ends behind all"
 
 

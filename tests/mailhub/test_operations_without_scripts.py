@@ -34,7 +34,10 @@ SHOW = {
     *("operations", "operations-pulse", "operations-throughput", "operations-workers", "operations-halt"),
     *("operations-vendor", "operations-forecast", "campaigns_job_parts", "campaigns_job_live", "printed_message"),
 }
-ELSEWHERE = {"operations-recover": "only after a failover: tests/faults/test_recover_page.py"}
+ELSEWHERE = {
+    "operations-recover": "only after a failover: tests/faults/test_recover_page.py",
+    "vendors_vendorchange_decide": "by a second person: tests/vendors/test_second_person.py",
+}
 MADE: dict[str, dict[str, Any]] = {  # each with what is typed into its form, in an order in which they can be made
     "campaigns_sponsor": {"name": "Velma", "time_zone": "UTC"},
     "vendors_vendor": {

@@ -190,8 +190,8 @@ def outages_of(parts: Installation) -> list[str]:
 def test_who_asks_for_a_part_that_is_away_learns_no_address(parts: Installation) -> None:
     parts.redis.kill()
     parts.database.gone()
-    said = parts.until({"redis", "database", "migrations", "beat"}).parts
-    assert {said[part].partition(" (since ")[0] for part in ("database", "migrations", "beat")} == {
+    said = parts.until({"redis", "database", "migrations", "beat", "calls"}).parts
+    assert {said[part].partition(" (since ")[0] for part in ("database", "migrations", "beat", "calls")} == {
         "PostgreSQL cannot be reached"
     }
     assert said["redis"].startswith("Redis cannot be reached (since ")
