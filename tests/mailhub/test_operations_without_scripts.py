@@ -1,5 +1,6 @@
 """The operators' verbs in a browser that runs no scripts: by the links and the forms that are on their pages."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.contrib.admin.utils import flatten
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import resolve, reverse
+from django.utils import timezone
 
 from campaigns.models import Job, Suppression, Topic
 from mailhub.models import SavedLook
@@ -171,6 +173,13 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     browser.open(change)
     browser.submit("Save", **{"limits-0-units": "5", "limits-0-seconds": "60", "dispatch_at": "20:15:00"})
     assert RateLimit.objects.get().units == 5 and f"{Vendor.objects.get().dispatch_at}" == "20:15:00", browser.text
+
+    until = timezone.now() + timedelta(hours=1)
+    login = factories.credential(vendor, asked_wait=3600, retry_after_until=until)
+    browser.open("/admin/vendors/credential/")
+    browser.submit("Go", action="end_waits", _selected_action=[str(login.pk)])
+    login.refresh_from_db()
+    assert login.retry_after_until is None, browser.text
 
     browser.open(JOBS, [("q", "winter")])
     browser.submit("Save", name="Winter")
