@@ -173,10 +173,14 @@ def refusing() -> list[str]:
     For operators: with all that a client says, addresses included.
     """
     with ThreadPoolExecutor(len(_SERVERS)) as threads:  # a check ends its thread's session
-        asked = threads.map(lambda one: ask(*one, "is away or refuses: {}".format)[one[0][0]], _SERVERS.items())
-        servers = list(asked)
+        servers = list(threads.map(_refusal_of, _SERVERS))
     processes = (f"{one.part.removeprefix(outages.PROCESS)} {one.sentence}" for one in outages.of_processes())
     return [*filter(None, servers), *processes]
+
+
+def _refusal_of(parts: tuple[str, ...]) -> str:
+    """Say why the server of these parts is away or refuses; empty: it does not."""
+    return ask(parts, _SERVERS[parts], "is away or refuses: {}".format)[parts[0]]
 
 
 _SERVERS: dict[tuple[str, ...], Probe] = {
