@@ -42,6 +42,14 @@ REFUSED = (
 )  # fmt: skip
 
 
+def _may_have_committed(error: Exception) -> bool:
+    """Tells whether the claim may be in the rows: PostgreSQL was asked, and did not say that it was aborted."""
+    if not isinstance(error, RowsError):
+        return True
+    asked = error.pgconn is None  # else there was no connection
+    return asked and error.diag.severity_nonlocalized != "ERROR"
+
+
 class JointClaims:
     """Claims for all streams of an event loop."""
 
@@ -259,9 +267,9 @@ class JointClaims:
                 failed[n] = error
         try:
             claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
-        except Exception:  # nobody makes a call under it, also where the claim was made and its answer was lost
+        except Exception as error:  # nobody makes a call under it, also where only its answer was lost
             with suppress(RowsError):
-                await permits.cancel(group.scope, grant.places())
+                await permits.cancel(group.scope, grant.places(), counted=_may_have_committed(error))
             group.open()
             raise
         found: list[Answer | Exception | None] = []

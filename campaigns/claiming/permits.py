@@ -53,10 +53,13 @@ class Permits:
             log.warning("vendor %s: places could not be handed back", scope.vendor_id)
         failpoints.here("after_done")
 
-    async def cancel(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns permits for which no call was started: they can be granted again at once."""
+    async def cancel(self, scope: Scope, permits: Sequence[str], counted: bool = False) -> None:
+        """Returns permits for which no call was started: they can be granted again at once.
+
+        counted: the ledger may hold them, so the windows do, too.
+        """
         try:
-            await self._throttle.cancel(scope, permits)
+            await self._throttle.cancel(scope, permits, counted)
         except ThrottleUnreachable:
             log.warning("vendor %s: places could not be handed back", scope.vendor_id)
         else:

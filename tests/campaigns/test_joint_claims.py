@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from psycopg import DataError, OperationalError
 
-from campaigns import lifecycle
+from campaigns import audit, lifecycle
 from campaigns.claiming import claims, contexts, joint
 from campaigns.claiming.claims import ByCount
 from campaigns.claiming.contexts import SendContext
@@ -560,6 +560,33 @@ def test_when_the_reply_to_the_commit_is_lost_all_are_told_and_what_nobody_calle
     for job in two:
         assert sender.put_back(job.pk, 2)
     assert not Claim.objects.exists()
+
+
+def test_the_window_holds_a_claim_whose_reply_was_lost_as_the_ledger_does() -> None:
+    [job] = jobs(1, (7, 60), size=20)
+    with PostgresProxy(os.environ["DATABASE_URL"]) as proxy, through(proxy):
+        proxy.lose_next(of=lambda statement: "INSERT INTO campaigns_claim" in statement)
+        [found] = together((job, {"most": 5}))
+        assert isinstance(found, OperationalError) and len(proxy.lost) == 1
+    assert numbers(together((job, {"most": 5}))) == [2]
+    assert [usage.units for usage in Usage.objects.order_by("pk")] == [5, 2]
+    assert [check.examples for check in audit.run() if check.promise == "P4" and not check.ok] == []
+    trail = throttled(lambda throttle: throttle.granted(job.vendor_id, 1))
+    assert [(one.given, one.is_used) for one in trail.grants] == [(2, False)], "nobody calls under the other"
+
+
+def test_what_was_not_asked_for_is_free_again_at_once() -> None:
+    [job] = jobs(1, (7, 60), size=20)
+
+    async def story(streams: Streams) -> Any:
+        await streams.see(job)
+        await streams.rows.close(time.monotonic())
+        with through(PostgresProxy(os.environ["DATABASE_URL"])):  # which does not listen
+            return await asyncio.gather(streams.claim(job), return_exceptions=True)
+
+    [found] = run(story)
+    assert isinstance(found, OperationalError) and in_use(job) == 0
+    assert numbers(together((job, {"most": 7}))) == [7]
 
 
 def test_claims_and_those_who_hold_many_jobs_never_wait_for_each_other_in_a_circle() -> None:

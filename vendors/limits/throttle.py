@@ -129,6 +129,10 @@ class _Script:
     def _places(self, verb: str, scope: Scope, places: Iterable[str]) -> Ask:
         return _keys(scope.vendor_id, [scope.credential_id]), [*self._head(verb), " ".join(places)]
 
+    def _cancel(self, scope: Scope, places: Iterable[str], counted: bool) -> Ask:
+        keys, arguments = self._places("cancel", scope, places)
+        return keys, [*arguments, int(counted)]
+
     def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Ask:
         nth: dict[int, int] = {}
         rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
@@ -174,9 +178,12 @@ class Throttle(_Script):
         """
         self._run(self._places("done", scope, places))
 
-    def cancel(self, scope: Scope, places: Iterable[str]) -> None:
-        """Free places at once. Only legal for places for which no call has started."""
-        self._run(self._places("cancel", scope, places))
+    def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
+        """Free places at once. Only legal for places for which no call has started, nor ever will.
+
+        counted: the ledger may hold them, so that they count in the windows as calls that end now.
+        """
+        self._run(self._cancel(scope, places, counted))
 
     def places(self, scope: Scope, most: int = 10_000) -> tuple[list[float], list[float]]:
         """For meters and forecasts: when each place of the vendor and of the credential ended, oldest first.
@@ -261,9 +268,9 @@ class AsyncThrottle(_Script):
         """See Throttle.done."""
         await self._run(self._places("done", scope, places))
 
-    async def cancel(self, scope: Scope, places: Iterable[str]) -> None:
+    async def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
         """See Throttle.cancel."""
-        await self._run(self._places("cancel", scope, places))
+        await self._run(self._cancel(scope, places, counted))
 
 
 def _trail(rows: list[Any], cut: bool, used: set[str], in_flight: set[str]) -> Trail:

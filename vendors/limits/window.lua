@@ -244,20 +244,29 @@ local function acquire()
   return { 'grant', want, exact(wait) }
 end
 
--- done: places. With a clock far off the stamp is a guess: then a place keeps the end of its hold if that is sooner.
+-- With a clock far off the stamp is a guess: then a place keeps the end of its hold if that is sooner.
+local function end_now(names)
+  local flags = skewed and { 'XX', 'LT' } or { 'XX' }
+  for _, key in ipairs(KEYS) do each(key, 'ZADD', flags, names, exact(late)) end
+end
+
+-- done: places.
 local function done()
   local names, score = listed(ARGV[4]), exact(late)
-  local flags = skewed and { 'XX', 'LT' } or { 'XX' }
-  for _, key in ipairs(KEYS) do each(key, 'ZADD', flags, names, score) end
+  end_now(names)
   each(used, 'ZADD', {}, grants_of(names), score)
   redis.call('ZREMRANGEBYRANK', used, 0, -TRAIL - 1)
   return { 'ok' }
 end
 
--- cancel: places for which no call was started.
+-- cancel: places for which no call was started, whether they count as calls that end now: the ledger may hold them.
 local function cancel()
   local names = listed(ARGV[4])
-  for _, key in ipairs(KEYS) do each(key, 'ZREM', {}, names) end
+  if ARGV[5] == '1' then
+    end_now(names)
+  else
+    for _, key in ipairs(KEYS) do each(key, 'ZREM', {}, names) end
+  end
   local units = {}
   for _, name in ipairs(names) do
     local grant = name:match('^(.*):')
