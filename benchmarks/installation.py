@@ -209,6 +209,9 @@ def _end_with_parent() -> None:
 
 
 def main() -> int:
+    import django
+
+    django.setup()
     from mailhub.management.commands.up import formation
     from mailhub.supervisor import Supervisor
 
