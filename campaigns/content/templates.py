@@ -242,8 +242,11 @@ class _Part:
         literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
 
         def render(values: Values, meter: StepMeter) -> str:
-            given = {name: escape(values[name]) if escaped else str(values[name]) for name in shown}
-            size = literals + sum(len(given[name]) * times for name, times in shown.items())
+            given, size = {}, literals
+            for name, times in shown.items():  # in one loop, as each letter passes here
+                value = values[name]
+                given[name] = text = escape(value) if escaped else value if type(value) is str else str(value)
+                size += len(text) * times
             if size >= OUTPUT:  # before the text is made
                 texts = all(isinstance(values[name], str) for name in shown)
                 meter.spend(size // (OUTPUT if texts else cost.LISTED))

@@ -46,6 +46,7 @@ PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds for which answers, and freed connections, wait for others however long storing takes
 QUICK = 2  # times as long as storing its answers: a call that takes less is quick
 Said = NotSent | InDoubt
+SERVED = (Accepted, Refused)  # what a vendor answers who serves us
 
 
 def heavier(one: Said | None, other: Said) -> Said:
@@ -242,7 +243,7 @@ class CallPool:
             self.refusal = heavier(self.refusal, outcome)
         elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
             self.answered_at = time.monotonic()
-            if isinstance(outcome, Accepted | Refused):
+            if isinstance(outcome, SERVED):
                 self.served_at = self.answered_at
         self._answered.set()
 
