@@ -83,6 +83,17 @@ def another_version() -> str | None:
     return f"{ANOTHER} (it has {unknown[-1]}): {what}" if unknown else None
 
 
+def has_unapplied() -> bool:
+    """Say whether a migration of ours is to be applied, by the names of files: Django needs seconds to load them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return True
+        cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s)", [list(OURS)])
+        applied = set(cursor.fetchall())
+    return any((app, name) not in applied for app, names in migrations().items() for name in names)
+
+
 # Written instead of a timeline where a crash has lost commits: no PostgreSQL is the one that wrote the rows then.
 NO_TIMELINE = "lost"
 STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}', s.timeline = '{HELD_TIMELINE}'"
@@ -143,7 +154,10 @@ def migrated() -> None:
 
 
 def close() -> str | None:
-    """Before migrate: nothing is claimed any more. Returns what `undo_close` needs; None: no such table yet."""
+    """Forbid calls before a migration; from its commit on no claim is made.
+
+    Waits for claims that are under way. Returns the value for `undo_close`; None: there is no such table yet.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_store') IS NOT NULL")
         if not cursor.fetchone()[0]:

@@ -1,10 +1,11 @@
 """Tables that change under a sender: it calls nobody whose answer it could not store, and `migrate` waits for it."""
 
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -18,13 +19,16 @@ from campaigns.failover import guard
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message, Store
 from campaigns.sending.sender import Sender
+from campaigns.tasks import notify_vendors
 from mailhub import checks
-from tests import factories
+from tests import factories, forks
 from tests.faults import rounds
 from tests.faults.checker import judge, rows, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, send_the_rest, take_again, taken
+from tests.programs import environment, worker
 from tests.sandbox import Sandbox
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
+from vendors.models import RateLimit
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 MANY = 400  # more than are called before a slow machine has done what is to stop them
@@ -150,13 +154,56 @@ def test_a_database_of_another_version_is_refused_with_the_way_out_and_nothing_i
     assert checks.tables_are_of_this_version() == []
 
 
+NOTE_CLOSINGS = """
+CREATE TABLE noted_closing (id serial, tables text, at float8, allowed bigint, being_sent bigint);
+CREATE FUNCTION note_closing() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO noted_closing (tables, at, allowed, being_sent)
+    SELECT NEW.tables, extract(epoch FROM clock_timestamp()), coalesce(sum(units), 0),
+        (SELECT count(*) FROM campaigns_job WHERE status = 'SENDING')
+    FROM vendors_usage;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER zz_note_closing AFTER UPDATE OF tables ON campaigns_store FOR EACH ROW EXECUTE FUNCTION note_closing();
+"""
+
+
+class Closing(NamedTuple):
+    """tables: empty: the store is closed for calls; at: Unix seconds; allowed: calls by then; being_sent: jobs."""
+
+    tables: str
+    at: float
+    allowed: int
+    being_sent: int
+
+
+@contextmanager
+def noted_closings() -> Iterator[Callable[[], list[Closing]]]:
+    """Each time that the store is closed or opened.
+
+    It is noted in the same transaction, after the trigger that locks the vendors: no claim is under way then, and none
+    comes before the commit.
+    """
+
+    def read() -> list[Closing]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT tables, at, allowed, being_sent FROM noted_closing ORDER BY id")
+            return list(map(Closing._make, cursor.fetchall()))
+
+    execute(NOTE_CLOSINGS)
+    try:
+        yield read
+    finally:
+        execute("DROP FUNCTION note_closing CASCADE; DROP TABLE noted_closing")
+
+
 def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: Any) -> None:
     settings.LEASE_SECONDS = 600.0  # nobody beats for the job: it is not to run out before it is looked at
     job = taken(5, login("http://127.0.0.1:1"))
-    with a_migration_to_do():
+    with a_migration_to_do(), noted_closings() as closings:
         with pytest.raises(CommandError, match="1 job is being sent: end the workers first, or say --wait"):
             migrate()
-        assert guard.halted() is None
+        assert guard.halted() is None and closings() == [], "no sender is stopped for a moment"
         Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
         migrate()
     assert guard.halted() is None
@@ -175,6 +222,74 @@ def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: San
     Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
+
+
+def test_from_the_commit_that_closes_the_store_no_call_is_allowed_until_the_tables_are_those_of_the_program(
+    sandbox: Sandbox,
+) -> None:
+    """Real senders and the real command: judged by the ledger and by the vendor's books."""
+    sandbox.settings(latency_ms=500.0)
+    account = login(sandbox.url, (20, 1.0), concurrency=16)
+    factories.caster(account.vendor)
+    two = [factories.campaign_with_job(MANY, of=account, status="DISPATCHED") for _ in range(2)]
+    queues = f"hub,{account.vendor.queue}"
+    with noted_closings() as closings, worker(queues=queues) as one, worker(queues=queues) as other:
+        notify_vendors([account.vendor_id])
+        calls(sandbox, CONCURRENCY)
+        with a_migration_to_do():
+            done = forks.run(["manage.py", "migrate", "--wait", "--fake"], env=environment(), timeout=DEADLINE)
+        assert done.returncode == 0, done.stderr
+        assert (one.end(signal.SIGTERM), other.end(signal.SIGTERM)) == (0, 0)
+        closed, opened, *_ = closings()
+    assert closed.tables == "" and opened.tables == guard.tables() and closed.at < opened.at
+    assert 0 < closed.allowed == opened.allowed < 2 * MANY, "the ledger has not grown between the two commits"
+    assert closed.being_sent > 0 == opened.being_sent, "open calls were awaited"
+    assert 0 < sum(entry.wall < opened.at for entry in sandbox.books().entries) <= closed.allowed
+    assert sums()["in doubt"] == 0
+    sentences = (
+        "no call starts from now on",
+        r"no call is open any more, after \d+\.\d s",
+        r"the tables were changed in \d+\.\d s: processes of this version may start calls again",
+    )
+    assert re.search(".*".join(sentences), done.stderr, re.DOTALL), done.stderr
+    sandbox.settings(latency_ms=0.0)
+    RateLimit.objects.all().delete()
+    Job.objects.update(not_before=None)
+    for job in two:
+        send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": 2 * MANY}
+
+
+def test_that_migrations_are_to_be_applied_is_known_before_django_has_read_them() -> None:
+    assert not guard.has_unapplied()
+    with a_migration_to_do():
+        assert guard.has_unapplied()
+    assert not guard.has_unapplied()
+
+
+@contextmanager
+def let_go_of(job: Job) -> Iterator[None]:
+    """After the block, whatever came of it, no sender has the job."""
+    try:
+        yield
+    finally:
+        Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
+
+
+def test_a_second_migrate_waits_for_the_first_and_neither_opens_what_the_other_has_closed(
+    settings: Any, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.LEASE_SECONDS = 600.0
+    job = taken(5, login(sandbox.url))
+    with a_migration_to_do(), noted_closings() as closings:
+        with meanwhile(lambda: migrate(wait=True)) as first, let_go_of(job):
+            wait_until(lambda: guard.halted() == guard.MIGRATING, "the first has closed the store")
+            with meanwhile(lambda: migrate()) as second, let_go_of(job):
+                wait_until(lambda: "waits for another migrate" in capsys.readouterr().err or second.done(), "it waits")
+                assert not second.done() and guard.halted() == guard.MIGRATING
+            second.result()
+            first.result()
+        assert [one.tables for one in closings()] == ["", guard.tables(), guard.tables()]
 
 
 @contextmanager
