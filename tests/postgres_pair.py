@@ -149,6 +149,40 @@ class Pair:
         with_pid(receiver, signal.SIGKILL)
         wait_until(self._promoted, "the standby is promoted")
 
+    def delay_replay(self) -> None:
+        """From here on the standby stores all that the primary writes, and applies none of it.
+
+        It is restarted for that: after a reload nobody can tell when the delay begins.
+        """
+        self._restart_standby(recovery_min_apply_delay="1h")
+        wait_until(self.standby.receiver, "the standby hears from the primary again")
+
+    def has_received_all(self) -> bool:
+        """Say whether the standby has stored all that the primary has written by now."""
+        at = self.primary.ask("SELECT pg_current_wal_lsn()::text")[0][0]
+        received = f"SELECT coalesce(pg_last_wal_receive_lsn() >= '{at}'::pg_lsn, false)"
+        return bool(self.standby.ask(received)[0][0])
+
+    def promote_with_all_received(self) -> None:
+        """The primary is lost, and the standby applies what it has stored: a promotion ends the delay."""
+        self.primary.kill()
+        wait_until(self._promoted, "the standby is promoted")
+
+    def promote_as_applied(self) -> None:
+        """The primary is lost, and somebody ends the recovery of the standby where it stands.
+
+        So it is done to get back to a moment before a mistake; what was stored and not applied is gone.
+        """
+        self.primary.kill()
+        self._restart_standby(recovery_target="immediate", recovery_target_action="promote")
+        wait_until(lambda: not self.standby.ask("SELECT pg_is_in_recovery()")[0][0], "the standby is promoted")
+
+    def _restart_standby(self, **settings: str) -> None:
+        self.standby.stop()
+        with (self.standby.data / "postgresql.auto.conf").open("a") as config:
+            config.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        self.standby.start()
+
     def _promoted(self) -> bool:
         try:
             if self.standby.ask("SELECT pg_is_in_recovery()")[0][0]:

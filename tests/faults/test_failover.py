@@ -6,7 +6,7 @@ its own books tell who got something twice.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -21,6 +21,9 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 RECIPIENTS, RATE = 400, 40
+MORE = 1000  # enough to go on while a standby is started again, on a slow machine too
+CALLED = "m.dequeued_at IS NOT NULL OR m.id IN (SELECT unnest(messages) FROM campaigns_claim)"
+IN_DOUBT = "m.in_doubt_at IS NOT NULL"
 SHORT = {"LEASE_SECONDS": "5", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
 
 
@@ -59,6 +62,12 @@ class Installation:
         """How often each reference, by the vendor's own books."""
         return Counter(entry.reference for entry in self.vendor.books().entries)
 
+    def references(self, which: str) -> set[str]:
+        """Those of the messages `m` of which this SQL is true."""
+        with psycopg.connect(self.pair.url) as line:
+            found = line.execute(f"SELECT m.uuid || '-' || m.resend_no FROM campaigns_message m WHERE {which}")
+            return {reference for (reference,) in found.fetchall()}
+
     def at_an_end(self) -> bool:
         with psycopg.connect(self.pair.url) as line:
             jobs = line.execute("SELECT status FROM campaigns_job").fetchall()
@@ -74,13 +83,13 @@ def installation(tmp_path: Path, sandbox: Sandbox) -> Iterator[Installation]:
         made.end()
 
 
-def start_sending(installation: Installation, tmp_path: Path) -> int:
+def start_sending(installation: Installation, tmp_path: Path, recipients: int = RECIPIENTS) -> int:
     """A campaign of which a fifth has been called, and the standby has heard of it. Of how many calls, at least."""
     installation.manage("migrate", "--verbosity", "0")
     options = [f"url={installation.vendor.url}", "concurrency=4", "timeout=5"]
     installation.manage("vendor", "add", "v", "--adapter", "http", "--set", *options, "--limit", f"{RATE}/1")
     (tmp_path / "body").write_text("Hello")
-    (tmp_path / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(RECIPIENTS)))
+    (tmp_path / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(recipients)))
     installation.start()
     args = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
     installation.manage("send_campaign", *args, str(tmp_path / "people.csv"))
@@ -116,3 +125,41 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"
     installation.manage("audit")
     print(f"called {len(calls)} of {RECIPIENTS}, none twice; unknown {vendor['calls']}, in doubt {len(doubts)}")
+
+
+@pytest.mark.parametrize(
+    ("promote", "loses"),
+    [
+        pytest.param(Pair.promote_with_all_received, False, id="applies what it has stored"),
+        pytest.param(Pair.promote_as_applied, True, id="ends where it stands"),
+    ],
+)
+def test_after_the_promotion_of_a_standby_whose_replay_is_delayed_nobody_is_called_twice(
+    promote: Callable[[Pair], None], loses: bool, installation: Installation, tmp_path: Path
+) -> None:
+    """The standby has stored the last seconds and applied none of them. The promotion decides what becomes of them."""
+    pair = installation.pair
+    start_sending(installation, tmp_path, MORE)
+    pair.delay_replay()
+    at = len(installation.called())
+    wait_until(lambda: len(installation.called()) >= at + RECIPIENTS // 4, "calls that the standby does not apply")
+    stored = set(installation.called())
+    wait_until(pair.has_received_all, "the standby has stored them")
+    promote(pair)
+    wait_until(lambda: installation.said("nothing is called: the store was taken over"), "it is seen")
+    before = installation.called()
+    assert stored <= set(before) and set(before.values()) == {1}
+    lost = set(before) - installation.references(CALLED)
+    assert (len(lost) >= RECIPIENTS // 4) if loses else not lost & stored
+    found = json.loads(installation.manage("recover_store", "--dry-run", "--json"))["vendors"]
+    assert all(vendor["witnessed"] for vendor in found) and sum(vendor["calls"] for vendor in found) >= len(lost)
+    assert installation.called() == before, "nothing is called meanwhile"
+    installation.manage("recover_store", "--yes", "--reason", "the primary's disk died")
+    assert lost <= installation.references(IN_DOUBT), "each of them by what Redis remembers"
+    wait_until(installation.at_an_end, "all is sent", 240)
+    calls, doubts = installation.called(), installation.references(IN_DOUBT)
+    assert {name: times for name, times in calls.items() if times > 1} == {}
+    assert lost <= doubts and len(calls) >= MORE - len(doubts), "whoever is not in doubt was called"
+    assert len(doubts - set(calls)) <= RATE, "some of the last permits were granted and not used any more"
+    installation.manage("audit")
+    print(f"called {len(calls)}, none twice; lost {len(lost)}, in doubt {len(doubts)}")
