@@ -76,6 +76,7 @@ ACCEPT = f"""{BEFORE}written AS (
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         destination = {CALLED_AT},
+        asked_destination = CASE WHEN m.dequeued_at IS NOT NULL THEN m.asked_destination END,
         units = {CLAIMED_UNITS}
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, a.no AS resend_no, m.sent_at, m.units,

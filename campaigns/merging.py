@@ -31,12 +31,15 @@ WRITE = """
         error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
         error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
         units = nullif(a.units, 1),
-        destination = CASE WHEN a.kind = 'd' AND m.in_doubt_at IS NULL THEN a.destination ELSE m.destination END,
-        asked_destination = CASE WHEN a.kind <> 'd' OR m.in_doubt_at IS NOT NULL THEN m.asked_destination END,
+        destination = CASE WHEN a.kind NOT IN ('n', 's') AND a.known AND m.in_doubt_at IS NULL
+            THEN CASE WHEN a.kind = 'd' THEN a.destination ELSE nullif(a.destination, 0) END ELSE m.destination END,
+        asked_destination = CASE WHEN a.kind IN ('n', 's') OR m.dequeued_at IS NOT NULL THEN m.asked_destination END,
         put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
             least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
-# A message in doubt keeps where it was called; whoever asks the vendor about it asks there, or nobody does.
+# A message keeps where it was called last, if that is not 0: the audit compares the vendor's ids within one place. One
+# in doubt keeps 0, too, and no answer changes it: whoever asks the vendor about it asks there, or nobody does. Where it
+# was asked about an earlier call is forgotten with the next one.
 # In which sending of message m call a was made: sent again since then, it has another number now. A call whose answer
 # is not known is followed by another sending only after a person has settled it, and that keeps the number.
 SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE coalesce((

@@ -50,7 +50,8 @@ MAY_WAIT = """
 SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
     AND (SELECT count(*) FROM campaigns_waitingreport w WHERE w.vendor_id = v.id) < %(most)s
 """
-# Of a kind that waits already the later one by the vendor's clock counts.
+# Of a kind that waits already the later one by the vendor's clock counts. Once the vendor is called elsewhere the first
+# one stays: vendors repeat reports, and a repeat is of where the vendor was called when the first one came.
 KEEP = f"""
 INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials, destinations)
 SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s, (
@@ -58,9 +59,9 @@ SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s, (
     FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.vendor_id = %(vendor)s)
 FROM unnest(%(names)s::text[], %(kinds)s::text[], %(said)s::text[]) AS a(name, kind, said) ORDER BY 2, 3
 ON CONFLICT (vendor_id, name, kind, credentials)
-    DO UPDATE SET said = excluded.said, destinations = excluded.destinations
+    DO UPDATE SET said = excluded.said
     WHERE (excluded.said->>'at')::timestamptz > (was.said->>'at')::timestamptz
-        OR was.destinations IS DISTINCT FROM excluded.destinations
+        AND was.destinations IS NOT DISTINCT FROM excluded.destinations
 """
 THEN = "coalesce((w.destinations->>l.id::text)::bigint, 0)"  # of a waiting report w; 0: of a version before
 FORGET = """

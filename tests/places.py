@@ -13,10 +13,14 @@ KEYS = ("X-Account", "Authorization", "X-Postmark-Server-Token")
 
 
 class Places:
-    """What was accepted where. lost: of so many acceptances one is not answered (0: each is); dedupe: of each place."""
+    """What was accepted where.
+
+    lost: of so many acceptances one is not answered (0: each is); dedupe: of each place; numbered: each place names its
+    letters 1, 2, ...
+    """
 
     def __init__(self, url: str) -> None:
-        self.url, self.lost, self.dedupe = url, 0, False
+        self.url, self.lost, self.dedupe, self.numbered = url, 0, False, False
         self.accepted: list[tuple[Place, str]] = []
         self.looked_up: list[tuple[Place, str]] = []
         self.hold: Event | None = None  # answers wait for it
@@ -59,6 +63,7 @@ def _handler(places: Places) -> type[BaseHTTPRequestHandler]:
                 known = places.dedupe and found in places.accepted
                 if not known:
                     places.accepted.append(found)
+                number = len(places.of(*found[0]))
                 cut = not known and places.lost and len(places.accepted) % places.lost == 0
             places.arrived.set()
             if places.hold is not None:
@@ -66,7 +71,7 @@ def _handler(places: Places) -> type[BaseHTTPRequestHandler]:
             if cut:
                 self.close_connection = True
                 return
-            name = f"v-{found[1]}"
+            name = str(number) if places.numbered else f"v-{found[1]}"
             answer = {
                 "id": name,
                 "MessageID": name,

@@ -86,7 +86,8 @@ class Message(models.Model):
     the deadline passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why.
     put_off_at: when the vendor first put this message off; call_after: no call before then. report: the last delivery
     report; report_at: when that happened by the vendor's clock; report_no: of which sending; report_note: its text.
-    destination, asked_destination: as vendors/destinations.py numbers them; empty: 0.
+    destination: where its last call was made, once that has ended; asked_destination: where the vendor was asked last.
+    Both as vendors/destinations.py numbers them; empty: 0.
     """
 
     SPONSOR = "campaign__sponsor"

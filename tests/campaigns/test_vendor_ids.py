@@ -292,6 +292,19 @@ def test_a_report_that_waits_is_of_where_the_vendor_was_called_when_it_came() ->
     assert take_later() == 1 and stored(job) == ["bounced", None], "both were called before the move"
 
 
+@pytest.mark.parametrize(("minutes", "timed"), [(0, True), (1, True), (1, False)], ids=["same", "later", "untimed"])
+@pytest.mark.django_db(transaction=True)
+def test_a_report_that_is_repeated_after_a_move_is_of_where_the_vendor_was_called_when_it_came_first(
+    minutes: int, timed: bool
+) -> None:
+    job = sending(1)
+    for at in (NOON, NOON + timedelta(minutes=minutes)):
+        delivery_reports.take(job.vendor_id, [Reported("", "bounced", at, "SM1", timed=timed)], "sms")
+        moves(job)
+    answer(job, [Accepted("SM1")])
+    assert take_later() == 1 and stored(job) == ["bounced"], "the call was made before the move"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_report_with_our_reference_counts_wherever_the_vendor_is_called_now() -> None:
     """Nobody else knows the reference."""

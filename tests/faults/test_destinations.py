@@ -232,6 +232,44 @@ def test_what_a_person_sends_again_is_settled_where_it_was_called_the_second_tim
     assert wait_for_a_person([]) and len(places.of("b", "one")) == MANY // 4 and places.twice() == []
 
 
+def move_by_command(account: Credential, places: Places) -> None:
+    by_command(account, places.at("b"))
+    enter_the_key(account)
+
+
+def another_key(account: Credential, places: Places) -> None:
+    key_by_command(account)
+
+
+@pytest.mark.parametrize("change", [move_by_command, another_key])
+def test_another_place_may_number_its_letters_as_the_one_before_did(
+    change: Callable[[Credential, Places], None], places: Places
+) -> None:
+    places.numbered = True
+    account = http(places)
+    sent(taken(3, account))
+    change(account, places)
+    job = sent(taken(3, Credential.objects.get(pk=account.pk)))
+    ids = Message.objects.values_list("message_id", flat=True)
+    assert sorted(ids) == ["1", "1", "2", "2", "3", "3"] and broken() == []
+    Message.objects.filter(campaign=job.campaign).update(message_id="3")
+    assert [one.question for one in broken()] == ["no two messages have one letter of the vendor"]
+
+
+def test_where_an_earlier_call_was_asked_about_says_nothing_of_the_next_one(places: Places) -> None:
+    account = http(places, lookup="strong")
+    lost_answers(places, account)
+    doubts = Message.objects.filter(in_doubt_at__isnull=False)
+    doubts.update(asked_destination=0)  # as each look-up does
+    ids = list(doubts.values_list("pk", flat=True))
+    actions.settle(ids, "failed", "A has it not", "ann")
+    move_by_command(account, places)
+    job = Job.objects.get()
+    assert actions.retry([job.pk])[0].messages == len(ids)
+    assert sent(take_again(job)).accepted == MANY
+    assert len(places.of("b", "one")) == len(ids) and broken() == []
+
+
 def test_of_a_described_vendor_a_new_description_counts(places: Places, tmp_path: Path) -> None:
     source = DESCRIBED.format(url=places.at("a"))
     vendor = factories.vendor(adapter="described", settings={"description": source, "concurrency": 2})
