@@ -15,7 +15,6 @@ from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 
 from vendors import adapters, destinations, history
-from vendors.adapters.base import InvalidSettings
 from vendors.limits.values import SPANS
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
@@ -138,7 +137,11 @@ def save_vendor(
         if same_account and elsewhere:
             history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
         after = Vendor.objects.get(pk=row.pk)
-        moved = _moved((before.adapter, before.settings), (after.adapter, after.settings))
+        moved = destinations.compare_settings(
+            (before.adapter, before.settings),
+            (after.adapter, after.settings),
+            lambda adapter, settings: adapter.destination(settings),
+        )
         if not moved:
             return []
         reason = f"its secret is forgotten, for its vendor's {' and '.join(moved)} changed: enter it again"
@@ -172,17 +175,3 @@ def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, s
 def lock_vendor(vendor_id: int) -> None:
     """Lock a vendor before its credential, as claims do: who saves a credential may edit its limits later."""
     Vendor.objects.select_for_update(no_key=True).values_list("pk").get(pk=vendor_id)
-
-
-def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:
-    """The names of the changed settings that say where a secret goes."""
-    if before == after:
-        return []
-    if before[0] != after[0]:
-        return ["adapter"]
-    try:
-        kind = adapters.load(after[0])
-        old, new = kind.destination(before[1]), kind.destination(after[1])
-    except (LookupError, InvalidSettings):  # the destination before or after is unknown
-        return ["settings"]
-    return [name for name in new if old[name] != new[name]]

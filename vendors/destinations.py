@@ -7,16 +7,20 @@ it. Whoever knows that calls still reach the same account says so to the trigger
 for settings that are marked as tuning, and a person for a new key of the same account.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Model
 from django.dispatch import Signal
 
 from vendors import adapters
+from vendors.adapters.base import Adapter
 from vendors.models import Credential, Vendor
+
+UsedSettings = tuple[str, Mapping[str, Any]]
+"""The name of an adapter, and its settings."""
 
 # Of a credential l and its vendor v, in SQL.
 NUMBER = "(v.destination + l.destination)"
@@ -32,18 +36,22 @@ def count_doubts(vendor: Vendor, credential: Credential | None = None) -> int:
     return sum(number for _receiver, number in answers)
 
 
-def changed_settings(before: tuple[str, Mapping[str, Any]], after: tuple[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the settings by which calls are made elsewhere or as somebody else; [] if there are none.
+def changed_settings(before: UsedSettings, after: UsedSettings) -> list[str]:
+    """Return the names of the settings by which calls are made elsewhere or as somebody else; [] if there are none."""
+    return compare_settings(before, after, lambda adapter, settings: adapter.calls_at(settings))
 
-    before, after: an adapter's name and its settings. What cannot be read counts.
-    """
+
+def compare_settings(
+    before: UsedSettings, after: UsedSettings, read: Callable[[type[Adapter], Mapping[str, Any]], dict[str, Any]]
+) -> list[str]:
+    """Return the names of the settings that differ, as the adapter reads them. Those that it cannot read differ."""
     if before == after:
         return []
     if before[0] != after[0]:
         return ["adapter"]
     try:
-        kind = adapters.load(after[0])
-        old, new = kind.calls_at(before[1]), kind.calls_at(after[1])
+        adapter = adapters.load(after[0])
+        old, new = read(adapter, before[1]), read(adapter, after[1])
     except (LookupError, ValueError):
         return ["settings"]
     return [name for name in {**old, **new} if old.get(name) != new.get(name)]
@@ -51,10 +59,14 @@ def changed_settings(before: tuple[str, Mapping[str, Any]], after: tuple[str, Ma
 
 @contextmanager
 def kept(row: Model) -> Iterator[None]:
-    """Run the block, in which a change of this row leaves its number as it is. In the caller's transaction."""
-    _say(f"{row._meta.db_table} {row.pk}")
-    yield
-    _say("")
+    """Run the block, in which a change of this row leaves its number as it is.
+
+    If the block raises, what it has changed is undone, and so is what the trigger was told.
+    """
+    with transaction.atomic():
+        _say(f"{row._meta.db_table} {row.pk}")
+        yield
+        _say("")
 
 
 def _say(row: str) -> None:
