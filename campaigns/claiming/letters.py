@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 from django.conf import settings
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 from campaigns.content import templates
 from campaigns.content.headers import Headers
@@ -121,11 +123,12 @@ def letter_of(
 
 # A campaign's or identity's version is the transaction that wrote its row and where that lies; another store may have
 # had the same. Rows of vendors and credentials change while mail is sent: of those what is used.
-OF_JOB = """
+USED = """concat_ws(' ', {v}.adapter, {v}.slug, {v}.channel, md5({v}.settings::text), md5({l}.secret), {v}.destination,
+        {l}.destination)"""
+OF_JOB = f"""
 SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
     j.campaign_id, concat_ws(' ', s.adoptions, c.xmin, c.ctid), i.id, concat_ws(' ', s.adoptions, i.xmin, i.ctid),
-    j.vendor_id, j.credential_id, concat_ws(' ', v.adapter, v.slug, v.channel, md5(v.settings::text), md5(l.secret),
-        v.destination, l.destination)
+    j.vendor_id, j.credential_id, {USED.format(v="v", l="l")}
 FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
     JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_store s ON s.id = 1
     LEFT JOIN campaigns_identity i ON i.id = c.identity_id
@@ -152,22 +155,37 @@ def _campaign(
     return campaign, content_of(campaign)
 
 
+class Outdated(Exception):
+    """The rows have changed since their version was read."""
+
+
 @lru_cache(maxsize=64)
 def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, int, bytes]:
-    """The vendor, LeasedJob.destination and LeasedJob.connection_key."""
-    login: Any = Credential.objects.select_related("vendor").get(pk=credential_id, vendor=vendor_id)
-    # Of one read: the number is that of these settings and this secret, whatever `version` says.
+    """The vendor, LeasedJob.destination and LeasedJob.connection_key. Raises Outdated: nothing is kept then."""
+    used = RawSQL(USED.format(v="vendors_vendor", l="vendors_credential"), ())
+    rows: Any = Credential.objects.select_related("vendor").annotate(used=used)
+    login = rows.get(pk=credential_id, vendor=vendor_id)
+    if login.used != version:
+        raise Outdated
     destination = login.vendor.destination + login.destination
     return login.vendor, destination, orjson.dumps([login.vendor.adapter, login.vendor.settings, login.secret])
 
 
+def _read(lease: Lease) -> tuple[tuple[Any, ...], tuple[Vendor, int, bytes]]:
+    """The row of OF_JOB, and what `_login` has of that version."""
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(OF_JOB, {"job": lease.job_id})
+            row = cursor.fetchone()
+        with suppress(Outdated):
+            return row, _login(*row[-3:])
+
+
 def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
-    with connection.cursor() as cursor:
-        cursor.execute(OF_JOB, {"job": lease.job_id})
-        first, end, begin, suppressions, *written, vendor_id, credential_id, used = cursor.fetchone()
+    row, (vendor, destination, key) = _read(lease)
+    first, end, begin, suppressions, *written, vendor_id, credential_id, _ = row
     campaign, content = _campaign(*written, settings.PUBLIC_URL)
-    vendor, destination, key = _login(vendor_id, credential_id, used)
     name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
