@@ -124,8 +124,12 @@ class OfOwners(OwnLookups):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Campaigns and entitlements that a removal would touch may be of sponsors that the user does not see."""
+        """Campaigns and entitlements that a removal would touch may be of sponsors that the user does not see.
+
+        What was asked of a second person goes with its vendor or credential; the history keeps it.
+        """
         listed, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        lacking.discard(VendorChange._meta.verbose_name)
         if owned_vendors(request.user) is None:
             return listed, counts, lacking, protected
         kept = [gettext("rows that use it, so it stays: pause it instead")] if protected else []
@@ -200,7 +204,11 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         return [(title, {"fields": names}) for title, names in parts if names]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
+        """A new vendor is paused until a second person confirms it."""
+        if not change and second_person.hold_new_vendor(obj, _actor(request)):
+            messages.warning(request, gettext(HELD))
+        else:
+            super().save_model(request, obj, form, change)
         for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
             messages.warning(request, sentence)
 
@@ -208,10 +216,13 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         return second_person.hold_vendor(obj, fields, by)
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
-        doubts = destinations.count_doubts(obj) if configuration.moves(obj) and not same_account else 0
+        moved = configuration.moves(obj)
+        doubts = destinations.count_doubts(obj) if moved and not same_account else 0
         for login in configuration.save_vendor(obj, fields, _actor(request), same_account):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
         _tell_doubts(request, doubts)
+        if moved and second_person.hold_new(obj.pk, _actor(request)):
+            messages.warning(request, gettext(HELD))
 
     @admin.display(description="limits")
     def limits(self, vendor: Vendor) -> str:
@@ -254,6 +265,9 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
             context = {**self.admin_site.each_context(request), "title": title, "vendor": vendor}
             return TemplateResponse(request, "admin/vendors/vendor/pause.html", context)
         was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
+        if was and second_person.hold_new(vendor_id, _actor(request)):
+            messages.warning(request, gettext(HELD))
+            return redirect("admin:vendors_vendor_change", vendor_id)
         rows = Vendor.objects.filter(pk=vendor_id, paused=was)
         if rows.update(paused=not was, paused_reason="" if was else reason[:255]):
             self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
@@ -300,7 +314,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
         return second_person.hold_credential(obj, fields, by)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """The secret of a second credential waits for a second person, and the credential is paused so long."""
+        """The secret of a new credential waits for a second person, and the credential is paused so long."""
         if not change and second_person.hold_new_credential(obj, _actor(request)):
             messages.warning(request, gettext(HELD))
         else:

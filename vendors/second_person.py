@@ -3,7 +3,9 @@
 Such a change of a vendor (`configuration.moves`) or of a credential (its secret, or the name by which programs get it)
 is stored as a `VendorChange` and changes nothing else, until another user with the same right confirms it. It is
 then made by the functions that make it without a second person, as one to another account: whoever knows better says so
-of the messages in doubt afterwards (campaigns/doubts/resolve.py). A shell is the installation's, and needs nobody.
+of the messages in doubt afterwards (campaigns/doubts/resolve.py). The secret of a new credential waits likewise, and a
+new vendor is paused so long: no entitlement and no route of one person leads mail to a place that nobody else has seen.
+A shell is the installation's, and needs nobody.
 """
 
 import hashlib
@@ -26,6 +28,8 @@ OF_VENDORS = ("adapter", "settings", "sandbox")
 OF_CREDENTIALS = ("secret", "name")
 RIGHT = "vendors.change_vendorchange"
 WAITS = "it waits until a second person confirms its secret"
+NEW = "it is new, and waits until a second person confirms it"  # a vendor that is paused with it has no such person
+BEGIN: Any = {"paused": False, "paused_reason": ""}  # what is asked for then
 
 
 class CannotConfirm(ValueError):
@@ -41,7 +45,8 @@ def is_needed() -> bool:
 def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
     """Hold back those of the changed fields that need a second person: their columns have the stored values again.
 
-    Returns their names; none: nothing needs one.
+    Returns their names; none: nothing needs one. A vendor that is new is changed at once, and asked for anew
+    (`hold_new`); so that it is not confirmed in between, this is in the transaction that stores the change.
     """
     held = [name for name in OF_VENDORS if name in fields]
     if not held or not is_needed() or not configuration.moves(row):
@@ -49,6 +54,8 @@ def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
     wanted = {name: getattr(row, name) for name in held}
     with transaction.atomic():
         stored = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
+        if _is_new(stored):
+            return []
         _ask(stored, None, wanted, {}, by)
     for name in held:
         setattr(row, name, getattr(stored, name))
@@ -72,9 +79,11 @@ def hold_credential(row: Credential, fields: Collection[str], by: Actor) -> list
 
 
 def hold_new_credential(row: Any, by: Actor) -> bool:
-    """Store a new credential beside others paused and without its secret, which waits; False: it needs nobody."""
-    beside = Credential.objects.filter(vendor=row.vendor_id).exists()
-    if not row.secret or not beside or not is_needed():
+    """Store a new credential paused and without its secret, which waits; False: it needs nobody.
+
+    Also the first of its vendor: whoever removes the only one could else put an account of his own in its place.
+    """
+    if not row.secret or not is_needed():
         return False
     secret: Any = row.secret
     with transaction.atomic():
@@ -83,6 +92,33 @@ def hold_new_credential(row: Any, by: Actor) -> bool:
         row.save()
         _ask(vendor, row, {}, secret, by)
     return True
+
+
+def hold_new_vendor(row: Vendor, by: Actor) -> bool:
+    """Store a new vendor paused until a second person confirms it; False: it needs nobody."""
+    if not is_needed():
+        return False
+    with transaction.atomic():
+        row.paused, row.paused_reason = True, NEW
+        row.save()
+        _ask(row, None, BEGIN, {}, by)
+    return True
+
+
+def hold_new(vendor_id: int, by: Actor) -> bool:
+    """Ask for a new vendor as it is now, if nobody has confirmed it; False: it is not new, or needs nobody."""
+    if not is_needed():
+        return False
+    with transaction.atomic():
+        vendor = Vendor.objects.select_for_update(no_key=True).get(pk=vendor_id)
+        if _is_new(vendor):
+            _ask(vendor, None, BEGIN, {}, by)
+            return True
+    return False
+
+
+def _is_new(vendor: Vendor) -> bool:
+    return vendor.paused and vendor.paused_reason == NEW
 
 
 def waiting(vendor: Vendor) -> list[VendorChange]:
@@ -102,6 +138,10 @@ def show(change: VendorChange) -> list[tuple[str, Any, Any]]:
 
 def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
     row: Any = change.credential or change.vendor
+    if change.fields == BEGIN:
+        facts = {"adapter": row.adapter, **row.settings, "sandbox": row.sandbox}
+        yield from (("new vendor" if name == "adapter" else name, "", value) for name, value in facts.items())
+        return
     for name, wanted in change.fields.items():
         before = getattr(row, name)
         if name != "settings":
@@ -230,6 +270,8 @@ def _basis(vendor: Vendor, login: Credential | None) -> str:
     """A digest of what the change is about: of a credential also of where its secret would go."""
     vendor = Vendor.objects.get(pk=vendor.pk)
     facts: list[Any] = [vendor.adapter, vendor.settings, vendor.sandbox]
+    if login is None and _is_new(vendor):
+        facts.append(NEW)
     if login is not None:
         stored = Credential.objects.only("name", "destination").get(pk=login.pk)
         facts += [stored.name, vendor.destination, stored.destination]

@@ -10,6 +10,8 @@ from django.core.management import call_command
 from django.test import Client
 
 from campaigns.models import Sponsor
+from campaigns.routes.entries import why_not
+from tests import factories
 from tests.described.test_descriptions import GOOD
 from tests.vendors.test_admin import form, login_form
 from tests.vendors.test_ownership import URL, alpha, beta, owned, page, user_of
@@ -90,6 +92,95 @@ def test_a_second_credential_is_paused_and_without_its_secret_until_it_is_confir
     decide(bob, open_change())
     made.refresh_from_db()
     assert made.secret == {"X-Key": "mine"} and made.paused
+
+
+def test_the_only_credential_is_not_replaced_by_removing_it(user_of: Users, alpha: Sponsor, beta: Sponsor) -> None:
+    ann, bob = user_of([alpha], "vendor admin"), user_of([alpha], "vendor admin")
+    vendor = Vendor.objects.create(slug="bare", name="Bare", adapter="http", settings=URL, owner=alpha)
+    login = factories.credential(vendor, secret={"X-Key": "of-us"})
+    ann.post(page(login, "delete"), {"post": "yes"})
+    assert not vendor.credentials.exists()
+    ann.post(
+        "/admin/vendors/credential/add/", login_form(vendor=vendor.pk, name=login.name, secret='{"X-Key": "mine"}')
+    )
+    made = vendor.credentials.get()
+    assert made.paused and made.secret == {}
+    ann.post(page(made), login_form(name=made.name))
+    assert "somebody else has to confirm" in decide(ann, open_change()).content.decode()
+    assert vendor.credentials.get().secret == {}
+    decide(bob, open_change())
+    made = vendor.credentials.get()
+    assert made.secret == {"X-Key": "mine"}
+    ann.post(page(made, "delete"), {"post": "yes"})
+    assert not vendor.credentials.exists() and not VendorChange.objects.exists(), "it goes with what was asked for it"
+
+
+def begin_route(client: Client, alpha: Sponsor, *logins: Credential) -> None:
+    """A route of the sponsor over these, in this order."""
+    rows = {"entries-TOTAL_FORMS": len(logins), "entries-INITIAL_FORMS": 0}
+    for n, login in enumerate(logins):
+        rows |= {f"entries-{n}-position": n + 1, f"entries-{n}-credential": login.pk, f"entries-{n}-weight": 0}
+    about = {"sponsor": alpha.pk, "name": "news", "channel": "email", "patience": 60}
+    assert client.post("/admin/campaigns/route/add/", about | rows).status_code == 302
+
+
+def add_vendor(client: Client, alpha: Sponsor) -> Credential:
+    """A vendor with a credential, which the sponsor may use."""
+    client.post("/admin/vendors/vendor/add/", form(slug="new", owner=alpha.pk, settings=json.dumps(ELSEWHERE)))
+    made = Vendor.objects.get(slug="new")
+    client.post("/admin/vendors/credential/add/", login_form(vendor=made.pk, name="default"))
+    client.post("/admin/campaigns/entitlement/add/", {"sponsor": alpha.pk, "vendor": made.pk, "credential": ""})
+    factories.caster(made)
+    return made.credentials.get()
+
+
+def take_work(*logins: Credential) -> list[bool]:
+    """Of each, whether a route leads work to it."""
+    found = why_not([one.pk for one in logins], 60)
+    return [not found[one.pk] for one in logins]
+
+
+def test_no_route_of_one_person_leads_mail_to_a_new_vendor(user_of: Users, alpha: Sponsor, vendor: Vendor) -> None:
+    ann, bob = user_of([alpha], "vendor admin"), user_of([alpha], "vendor admin")
+    factories.entitle([alpha], [vendor])
+    of_new, of_old = add_vendor(ann, alpha), vendor.credentials.get()
+    begin_route(ann, alpha, of_new, of_old)
+    assert take_work(of_new, of_old) == [False, True]
+
+    def resume(client: Client) -> str:
+        at = f"/admin/vendors/vendor/{of_new.vendor_id}/pause/"
+        return client.post(at, {"confirmed": "1", "was": "paused", "reason": "go"}, follow=True).content.decode()
+
+    for client in (ann, bob):
+        assert "waits until a second person confirms" in resume(client), "whoever resumes it asks for it"
+        assert take_work(of_new, of_old) == [False, True]
+    assert "somebody else has to confirm" in decide(bob, open_change()).content.decode()
+    assert ELSEWHERE["url"] in ann.get(page(open_change())).content.decode()
+    decide(ann, open_change())
+    assert take_work(of_new, of_old) == [True, True]
+    written = " ".join(LogEntry.objects.values_list("change_message", flat=True))
+    assert "asked for new vendor" in written and "confirmed by" in written
+    ann.post(f"/admin/vendors/vendor/{of_new.vendor_id}/pause/", {"confirmed": "1", "was": "going", "reason": "why"})
+    assert take_work(of_new) == [False]
+    resume(ann)
+    assert take_work(of_new) == [True], "it was confirmed once"
+
+
+def test_a_new_vendor_is_confirmed_as_it_is_by_then(user_of: Users, alpha: Sponsor, beta: Sponsor) -> None:
+    ann, bob = user_of([alpha], "vendor admin"), user_of([alpha], "vendor admin")
+    made = add_vendor(ann, alpha).vendor
+    first = open_change()
+    ann.post(page(made), form(slug="new", settings='{"url": "http://127.0.0.1:3/third"}'))
+    made.refresh_from_db()
+    assert made.settings["url"] == "http://127.0.0.1:3/third", "nothing is called there yet"
+    assert "does not wait any more" in decide(bob, first).content.decode()
+    call_command("vendor", "set", "new", "url=http://127.0.0.1:4/fourth")
+    assert "changed since" in decide(bob, open_change()).content.decode()
+    made.refresh_from_db()
+    assert made.paused
+    call_command("vendor", "resume", "new")
+    made.refresh_from_db()
+    assert not made.paused, "a shell needs nobody"
 
 
 @pytest.mark.parametrize("who", ["asker", "other"])
