@@ -19,6 +19,7 @@ from markupsafe import Markup
 TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of a list's or an object's members
 WALKED = 10_000  # characters of a list that are looked at before they are paid for
 SCALAR, REAL = 4, 20  # characters of null, true and false; of a number with a point
+WIDE = 1_024  # bits of a whole number from which on it costs: to divide takes time by the square of its length
 # Templates cannot contain these names, because they have spaces in them.
 COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
 # Filters that read only the beginning of a value; and those that read each character in Python, or keep each apart.
@@ -143,6 +144,9 @@ def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
             context[METER].spend(len(value) if dear else len(value) // TEXT)
     elif kind is list or kind is dict or kind is tuple:
         _read(value, context[METER], 1 if dear else LISTED)
+    elif kind is int:
+        if wide := value.bit_length() // WIDE:
+            context[METER].spend(wide * wide)
     elif value is None:
         if shown:
             raise ValueError("a field is null and would be shown; default(..., true) says what is shown instead")

@@ -185,3 +185,11 @@ def test_the_search_for_bombs_finds_none():
         [sys.executable, "-m", "tests.properties.template_bombs", examples], cwd=ROOT, capture_output=True, text=True
     )
     assert searched.returncode == 0, (searched.stdout + searched.stderr)[-4000:]
+
+
+def test_long_numbers_are_paid_for_where_they_are_divided():
+    """A field of JSON may have 4,300 digits. The longest that comes out of the database as a number has 309."""
+    body = "{% for n in m %}{% if a is divisibleby(b) or a is even or a == b %}{% endif %}{% endfor %}x"
+    assert "more than 50,000 steps" in fault(body, m=[0] * 1_000, a=10**4_299 + 1, b=10**2_150 + 1)
+    fields = {**FIELDS, "m": [0] * 1_000, "a": int(1e308), "b": 10**154 + 1}
+    assert templates.compile("", body, False).render("ann@b.example", fields)[1] == "x"
