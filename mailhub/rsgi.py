@@ -30,10 +30,9 @@ from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
-from django.shortcuts import resolve_url
 
 from campaigns.content import templates
-from mailhub import shares
+from mailhub import devices, shares
 from mailhub.front import keys, receipts
 from mailhub.front.body_gate import LITTLE, BodyGate, Judge, too_large
 from mailhub.front.keys import keyring
@@ -49,8 +48,8 @@ LARGE = 1_000_000  # bytes of a file that is not read into memory
 FILES_MOST = 20  # requests for files, of one sponsor, that may wait until theirs is made
 DEAR_BODY = 262_144  # bytes of a body that takes long to read
 SWITCH = 0.0005  # seconds that a thread computes before another one has Python's lock
-HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
-HASHING_MOST = 32  # log-ins that may wait for a check
+HASHING = 2  # passwords of strangers that are checked at a time; each takes a processor for a third of a second
+HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, of one address and of all
 FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # made when it is asked for (front/downloads)
 LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # that are read while they are stored
 # Pages on which letters are made, and what a program asks for that is only looked at.
@@ -116,7 +115,7 @@ class Listener:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
         self._bodies = BodyGate(self._judge)
-        self._loop, self._logins = loop, {resolve_url(settings.LOGIN_URL), resolve_url("admin:login")}
+        self._loop, self._logins = loop, devices.login_paths()
         self._gates = _gates(settings.WEB_THREADS)
         sys.setswitchinterval(SWITCH)
         templates.breathe = shares.give_way
@@ -145,6 +144,8 @@ class Listener:
         body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
         environ["wsgi.input"] = body
         who, kind = _whose(environ), self._kind(environ)
+        if kind == "hashing":
+            who, kind = _who_logs_in(environ)
         try:
             if not await self._in_turn(environ, protocol, who, kind):
                 await self._in_turn(environ, protocol, who, "dear")
@@ -199,7 +200,8 @@ def _gates(threads: int) -> dict[str, Turns]:
         "": Turns(threads, max(1, threads - few), WAITING_MOST, f"Too many of yours wait; {again}"),
         "dear": Turns(min(DEAR_AT_ONCE, half), DEAR_EACH, DEAR_MOST, f"Too many of yours take long; {again}"),
         "file": Turns(few, 1, FILES_MOST, f"Too many files are being made; {again}"),
-        "hashing": Turns(HASHING, HASHING, HASHING_MOST, f"Too many are logging in; {again}"),
+        "hashing": Turns(HASHING, 1, HASHING_EACH, f"Too many are logging in; {again}", HASHING_MOST),
+        "known": Turns(1, 1, HASHING_EACH, f"Too many are logging in; {again}", HASHING_MOST),
         "public": Turns(half, half, PUBLIC_MOST, f"Too many ask at once; {again}"),
     }
 
@@ -207,12 +209,18 @@ def _gates(threads: int) -> dict[str, Turns]:
 def _whose(environ: Environ) -> Hashable:
     """The sponsor that asks, as far as this process has seen its key or its session."""
     path = environ["PATH_INFO"]
-    if path.startswith(RECEIPTS):
-        return RECEIPTS
+    if (vendors := keys.find_reports(path)) is not None:
+        return vendors
     if path.startswith(API):
         return keyring.owner(environ.get("HTTP_AUTHORIZATION", "").rpartition(" ")[2]) or shares.STRANGER
     found = SESSION.search(environ.get("HTTP_COOKIE", ""))
     return shares.sessions.find(found[1]) if found else shares.STRANGER
+
+
+def _who_logs_in(environ: Environ) -> tuple[Hashable, str]:
+    """Whose a log-in is, and its gate: that of a device on which somebody has logged in, or that of strangers."""
+    user = devices.find_user(environ.get("HTTP_COOKIE", ""))
+    return (f"device of {user}", "known") if user else (f"address {devices.find_address(environ)}", "hashing")
 
 
 def _is_dear(path: str, method: str, environ: Environ) -> bool:

@@ -63,6 +63,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "mailhub.devices.DeviceMiddleware",
     "mailhub.operations.views.ViewerMiddleware",
     "mailhub.operations.views.PollMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -27,11 +27,11 @@ class TooManyWait(Exception):
 class Turns:
     """Lets so many through at once, and so many of each; the others wait, in a line for each.
 
-    most: how many of each may wait; detail: of the refusal for those beyond.
+    most: how many of each may wait; detail: of the refusal for those beyond; total: how many of all may wait.
     """
 
-    def __init__(self, at_once: int, each: int, most: int, detail: str) -> None:
-        self._free, self._each, self._most, self._detail = at_once, each, most, detail
+    def __init__(self, at_once: int, each: int, most: int, detail: str, total: int | None = None) -> None:
+        self._free, self._each, self._most, self._detail, self._total = at_once, each, most, detail, total
         self._running: dict[Hashable, int] = {}
         self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()  # the next one is the first
 
@@ -52,6 +52,8 @@ class Turns:
         if self._free and who not in self._lines and self._running.get(who, 0) < self._each:
             self._begin(who)
             return
+        if self._total is not None and sum(map(len, self._lines.values())) >= self._total:
+            raise TooManyWait(self._detail)
         line = self._lines.setdefault(who, deque())
         if len(line) >= self._most:
             raise TooManyWait(self._detail)

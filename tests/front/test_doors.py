@@ -3,13 +3,19 @@
 import contextlib
 import json
 import re
+import socket
 
+import psycopg
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.auth.models import User
+from django.db import connection
 
 from campaigns.models import Message
+from mailhub import devices
 from tests.front.doors import ask, connect, doors, get, head, read, unanswered
 from tests.front.program import Program, api_vendor, fresh, letter
-from tests.programs import wait_until
+from tests.programs import DEADLINE, wait_until
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -147,6 +153,69 @@ def test_more_log_ins_than_can_be_looked_at_are_put_off_and_pages_are_served(bot
     assert unanswered(guesses), "served while passwords were looked at"
     codes = [read(connection)[0] for connection in guesses]
     assert set(codes) == {200, 503} and codes.count(503) >= 60 - 34 - 8, codes
+
+
+def person(name):
+    password = PBKDF2PasswordHasher().encode("secret", "salt", iterations=1)
+    return User.objects.create(username=name, is_staff=True, password=password)
+
+
+def credentials(both, name, **cookies):
+    """A request that logs in."""
+    _, page = get(both.web, "/admin/login/")
+    token = re.search(rb"csrftoken=(\w+)", page)[1].decode()
+    body = f"username={name}&password=secret&csrfmiddlewaretoken={token}".encode()
+    shown = "; ".join(f"{key}={value}" for key, value in {"csrftoken": token, **cookies}.items())
+    headers = {"Cookie": shown, "Content_Type": "application/x-www-form-urlencoded", "Connection": "close"}
+    return head("POST", "/admin/login/", Content_Length=len(body), **headers) + body
+
+
+@contextlib.contextmanager
+def held(user):
+    """Nobody can write that the user has logged in."""
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as other:
+        other.execute("SELECT FROM auth_user WHERE id = %s FOR UPDATE", [user.pk])
+        yield
+
+
+def hanging():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return cursor.fetchone()[0]
+
+
+def test_log_ins_that_hang_at_one_address_stop_nobody_at_another_one_or_on_a_known_device(both, connections):
+    eve, _ = person("eve"), person("ann")
+    with held(eve):
+        stuck = begin(connections, both.web, credentials(both, "eve"), 6)
+        wait_until(hanging, "one of them hangs")
+        elsewhere = connections.enter_context(
+            socket.create_connection(("127.0.0.1", both.web), DEADLINE, source_address=("127.0.0.2", 0))
+        )
+        elsewhere.sendall(credentials(both, "ann"))
+        status, answer = read(elsewhere)
+        assert status == 302, "somebody at another address"
+        device = re.search(rb"mailhub_device=([\w.-]+); expires=[^;]+; HttpOnly", answer)[1].decode()
+        assert ask(both.web, credentials(both, "ann", mailhub_device=device))[0] == 302, "the same one, on that device"
+        forged = begin(connections, both.web, credentials(both, "ann", mailhub_device=device[:-1] + "_"), 1)
+        others_are_served(both, Program())
+        assert unanswered(stuck + forged) == 7 and hanging() == 1
+    assert {read(one)[0] for one in stuck + forged} == {302}
+
+
+@pytest.mark.parametrize(
+    ("address", "forwarded", "trusted", "found"),
+    [
+        ("192.0.2.7", "198.51.100.1", False, "192.0.2.7"),
+        ("127.0.0.1", "203.0.113.5, 198.51.100.1", True, "198.51.100.1"),
+        ("127.0.0.1", "", True, "127.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "", False, "2001:db8:1:2::/64"),
+        ("127.0.0.1", "no address", True, "no address"),
+    ],
+)
+def test_an_address_is_that_of_the_network_as_the_proxy_in_front_says(settings, address, forwarded, trusted, found):
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if trusted else None
+    assert devices.find_address({"REMOTE_ADDR": address, "HTTP_X_FORWARDED_FOR": forwarded}) == found
 
 
 def test_a_name_with_an_underscore_does_not_pass_for_the_one_with_a_hyphen(both):

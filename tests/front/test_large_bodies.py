@@ -154,6 +154,20 @@ def test_at_the_api_a_larger_body_needs_a_key_and_a_share(both: Doors, fresh: No
     assert is_read(both.api, asks("", "/api/v1/receipts/vendor")), "its signature proves it, once it is here"
 
 
+@pytest.mark.parametrize("first", ["receipts", "inbound"])
+def test_reports_and_what_recipients_write_do_not_take_each_others_room(
+    both: Doors, fresh: None, connections: ExitStack, first: str
+) -> None:
+    def asks(kind: str) -> bytes:
+        return head("POST", f"/api/v1/{kind}/vendor", Content_Length=3_000_000)
+
+    slow = begin(connections, both.api, asks(first))
+    judged(both.api)
+    (other,) = {"receipts", "inbound"} - {first}
+    assert ask(both.api, asks(first))[0] == 429 and is_read(both.api, asks(other))
+    assert unanswered([slow])
+
+
 def test_a_disk_that_is_nearly_full_takes_no_larger_body_and_all_others(fresh: None) -> None:
     program = Program()
     with doors(SPOOL_FREE_MEGABYTES="9e8", BODY_SECONDS="100") as both:
