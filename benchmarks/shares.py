@@ -8,7 +8,7 @@ import statistics
 
 from benchmarks.doors import rows, times
 from benchmarks.results import keep
-from benchmarks.stage import console, numbers, stage
+from benchmarks.stage import console, numbers, ratio, stage
 from tests.front.doors import doors, get
 
 ROUNDS, FIRST, TIMES = 5, 20, 200
@@ -29,19 +29,23 @@ def main() -> None:
             asked = {"GET /services": lambda: get(running.api, "/api/v1/services", Authorization=f"Bearer {other}")[0]}
             times(asked, FIRST)
             took: dict[str, list[float]] = {}
+            medians: dict[str, list[float]] = {}
             for _ in range(rounds):
                 for row, begin in rows(running, one, vendor.slug, costly=40).items():
                     if row == "nothing else" or COSTLY in row:
                         with begin():
                             times(asked, FIRST)  # what comes at once is over then
-                            took.setdefault(row, []).extend(times(asked, TIMES)["GET /services"])
+                            waits = times(asked, TIMES)["GET /services"]
+                        took.setdefault(row, []).extend(waits)
+                        medians.setdefault(row, []).append(statistics.median(waits))
         halves = {row: [statistics.median(waits)] for row, waits in took.items()}
         keep("GET /services of another sponsor: half within, while there are", "ms", halves)
         for row, waits in took.items():
             most = statistics.quantiles(waits, n=100)[98]
             console.print(f"{row}: half within {halves[row][0]:.1f} ms, 99 % within {most:.1f} ms")
-        idle, busy = (half for [half] in halves.values())
-        console.print(f"{busy / idle:.2f} times the idle latency")
+        idle, busy = medians.values()
+        each = ", ".join(f"{slow / quick:.2f}" for slow, quick in zip(busy, idle, strict=True))
+        console.print(f"{ratio(busy, idle):.2f} times the idle latency; by round: {each}")
 
 
 if __name__ == "__main__":

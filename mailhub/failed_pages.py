@@ -1,4 +1,6 @@
-"""The page for what went wrong: 503 while a store is away or says "not now", so that a client comes again; else 500."""
+"""The page for what went wrong: 503 if a client may come again, because a store is away or says "not now", or because a
+process that makes letters has ended; else 500.
+"""
 
 import sys
 
@@ -6,6 +8,7 @@ from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseServerError
 from django.views import defaults
 
+from campaigns.content.apart import ProcessLost
 from vendors import outages
 from vendors.not_now import refusal
 
@@ -20,5 +23,7 @@ def show(request: HttpRequest) -> HttpResponse:
         if isinstance(error, Error):
             outages.note("database", said)
             connection.close()  # a session that is read-only may stay so
+        page.status_code, page.headers["Retry-After"] = 503, str(AGAIN)
+    elif isinstance(error, ProcessLost):
         page.status_code, page.headers["Retry-After"] = 503, str(AGAIN)
     return page

@@ -72,8 +72,8 @@ class Again(Enum):
 
 
 AGAIN = Again.DEAR
-# A request that has arrived whole, whether it has no turn for what is dear, and the future of its coroutine.
-Ready = tuple[Environ, Any, bool, "asyncio.Future[LargeAnswer | Again | None]"]
+# A request that has arrived whole, its kind, and the future of its coroutine.
+Ready = tuple[Environ, Any, str, "asyncio.Future[LargeAnswer | Again | None]"]
 ALWAYS: Environ = {
     "SCRIPT_NAME": "",
     "SERVER_SOFTWARE": "granian",
@@ -118,7 +118,7 @@ class Listener:
         self._loop, self._logins = loop, devices.login_paths()
         self._gates = _gates(settings.WEB_THREADS)
         sys.setswitchinterval(SWITCH)
-        templates.breathe = shares.give_way
+        templates.breathe, templates.renderer = shares.give_way, shares.renderer
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
@@ -148,7 +148,7 @@ class Listener:
             who, kind = _who_logs_in(environ)
         try:
             if not await self._in_turn(environ, protocol, who, kind):
-                await self._in_turn(environ, protocol, who, "dear")
+                await self._in_turn(environ, protocol, who, shares.DEAR)
         except TooManyWait as busy:
             raise Problem("busy", str(busy), retry_after=5) from busy
 
@@ -161,18 +161,18 @@ class Listener:
             return "public"
         if FILE.search(path) or (method == "POST" and LISTS.search(path)):
             return "file"
-        return "dear" if _is_dear(path, method, environ) else ""
+        return shares.DEAR if _is_dear(path, method, environ) else shares.CHEAP
 
     async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
         """Has it answered in its turn. False: it turned out dear, and is to begin anew. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
                 await turns.enter_async_context(self._gates[kind].turn(who))
-            else:
-                turns.enter_context(shares.cheap())
             await turns.enter_async_context(self._gates[""].turn(who))
+            if kind == shares.CHEAP:  # one that waits for its turn computes nothing
+                turns.enter_context(shares.cheap())
             done = self._loop.create_future()
-            self._ready.put((environ, protocol, kind == "", done))
+            self._ready.put((environ, protocol, kind, done))
             large = await done
         if isinstance(large, LargeAnswer):
             await _send(protocol, large)
@@ -180,11 +180,11 @@ class Listener:
 
     def _work(self) -> None:
         while True:
-            environ, protocol, cheap, done = self._ready.get()
+            environ, protocol, kind, done = self._ready.get()
             answer: LargeAnswer | Again | None = None
             try:
-                shares.begin(cheap)
-                answer = _answer(self._django, environ, protocol)
+                with shares.answering(kind):
+                    answer = _answer(self._django, environ, protocol)
             except BaseException:  # whatever it is: the thread goes on, and the turn is given back
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
@@ -197,8 +197,8 @@ def _gates(threads: int) -> dict[str, Turns]:
     few, half = max(1, threads // 4), max(1, threads // 2)
     again = "try again in a moment."
     return {
-        "": Turns(threads, max(1, threads - few), WAITING_MOST, f"Too many of yours wait; {again}"),
-        "dear": Turns(min(DEAR_AT_ONCE, half), DEAR_EACH, DEAR_MOST, f"Too many of yours take long; {again}"),
+        shares.CHEAP: Turns(threads, max(1, threads - few), WAITING_MOST, f"Too many of yours wait; {again}"),
+        shares.DEAR: Turns(min(DEAR_AT_ONCE, half), DEAR_EACH, DEAR_MOST, f"Too many of yours take long; {again}"),
         "file": Turns(few, 1, FILES_MOST, f"Too many files are being made; {again}"),
         "hashing": Turns(HASHING, 1, HASHING_EACH, f"Too many are logging in; {again}", HASHING_MOST),
         "known": Turns(1, 1, HASHING_EACH, f"Too many are logging in; {again}", HASHING_MOST),

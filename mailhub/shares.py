@@ -13,9 +13,12 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from campaigns.content.render_pool import RenderPool, RequestRenderer
+
 DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST = 2, 1, 100  # requests that take a processor for long: in all, of one; that wait
 WAITING_MOST = 1_000  # other requests of one sponsor that may wait
-SLICE, PATIENCE = 0.002, 0.05  # seconds that a dear request computes at least, and gives way at most
+SLICE, PATIENCE = 0.002, 0.05  # seconds that a thread computes before it gives way, and gives way at most
+CHEAP, DEAR = "", "dear"  # kinds of requests
 MOST_SESSIONS = 10_000  # that are remembered
 STRANGER: Hashable = "stranger"  # whose key or session this process has not seen
 
@@ -100,14 +103,15 @@ class TurnsOutDear(BaseException):
 
 
 _here = threading.local()
-_clear = threading.Event()  # no cheap request is on its way
+_pool = RenderPool(DEAR_AT_ONCE)
+_clear = threading.Event()  # no cheap request has a thread
 _clear.set()
-_cheap = 0  # that are; counted by the event loop alone
+_cheap = 0  # that have one; counted by the event loop alone
 
 
 @contextmanager
 def cheap() -> Iterator[None]:
-    """A cheap request is on its way: dear ones give way to it. For the event loop."""
+    """A cheap request has a thread: others give way to it. For the event loop."""
     global _cheap
     _cheap += 1
     _clear.clear()
@@ -119,9 +123,22 @@ def cheap() -> Iterator[None]:
             _clear.set()
 
 
-def begin(cheap: bool) -> None:
-    """A thread begins a request. cheap: it had no turn for what is dear."""
-    _here.cheap, _here.resumed = cheap, 0.0
+@contextmanager
+def answering(kind: str) -> Iterator[None]:
+    """This thread answers a request. kind: of the turn that it had."""
+    _here.cheap, _here.computed = kind == CHEAP, time.thread_time()
+    _here.renderer = RequestRenderer(_pool) if kind == DEAR else None
+    try:
+        yield
+    finally:
+        if _here.renderer:
+            _here.renderer.close()
+        vars(_here).clear()
+
+
+def renderer() -> RequestRenderer | None:
+    """Returns that of the dear request which this thread answers."""
+    return getattr(_here, "renderer", None)
 
 
 def turn_dear() -> None:
@@ -131,11 +148,18 @@ def turn_dear() -> None:
 
 
 def give_way() -> None:
-    """Called again and again by what computes for long: lets cheap requests have Python's lock, for a moment."""
-    if _clear.is_set() or getattr(_here, "cheap", True) or time.monotonic() - _here.resumed < SLICE:
+    """Called again and again by what computes for long: lets cheap requests have Python's lock, for a moment.
+
+    It waits no longer than it has computed since the last time, so cheap requests that never end, or that themselves
+    wait for something, take half of its speed at most.
+    """
+    if _clear.is_set() or getattr(_here, "cheap", True):
         return
-    _clear.wait(PATIENCE)
-    _here.resumed = time.monotonic()
+    computed = time.thread_time() - _here.computed
+    if computed < SLICE:
+        return
+    _clear.wait(min(computed, PATIENCE))
+    _here.computed = time.thread_time()
 
 
 class Sessions:

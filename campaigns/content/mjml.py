@@ -4,13 +4,11 @@ The converter (MRML) calls itself for each level of nesting, and deep nesting en
 runs in a process of its own, which may take so much memory and time.
 """
 
-import re
 import subprocess
 
 from campaigns.content import apart
-from campaigns.content.templates import MAX_SIZE, MAX_TOKENS, Budget, TemplateError
+from campaigns.content.templates import MAX_SIZE, MAX_TOKENS, TAG, Budget, TemplateError
 
-TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 SIGN = "a tag of the template cannot have the sign <; {% if 2 > count %} says it, too"
 CODE = f"""
 import sys

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, Undefined, nodes
 from jinja2.lexer import TOKEN_FLOAT, TOKEN_INTEGER
@@ -36,6 +37,9 @@ LONGEST_FAULT = 300  # characters of a sentence that says what is wrong
 RECIPIENT = "recipient"
 UNSUBSCRIBE_URL = "unsubscribe_url"  # what mailhub gives a bulk campaign's templates, unless the list has it as a field
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+INTRICATE = 500  # characters within tags, above which compiling takes milliseconds
+# One that is not closed takes the rest: to look for its end at every opening takes quadratic time.
+TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
 # fmt: off
 NODES = {
@@ -53,6 +57,20 @@ NOTHING_GIVEN: Values = MappingProxyType({})
 
 def breathe() -> None:
     """Called after each SLICE of steps, and between the stages of compiling. A web server puts its own in its place."""
+
+
+class Renderer(Protocol):
+    """Compiles and renders for one request, here or in another process (campaigns/content/render_pool.py)."""
+
+    def compile(self, source: "Source", budget: "Budget | None") -> "Content":
+        """Compiles what is intricate, as `compile_here`."""
+
+    def render(self, content: "Content", values: Values, budget: "Budget | None") -> tuple[str, str, str]:
+        """Renders as Content.render_here."""
+
+
+# Finds the renderer of this thread's request. A web server puts a function in its place; None: all is done here.
+renderer: Callable[[], Renderer | None] | None = None
 
 
 class TooManySteps(Exception):
@@ -73,6 +91,10 @@ class Budget:
         breathe()
         return SLICE
 
+    def draw_portion(self) -> int:
+        """Grants as many steps as can be counted at once, for another process. Raises OverBudget."""
+        return MAX_STEPS
+
     def spend(self, steps: int) -> None:
         """Takes steps. Raises OverBudget."""
         self.left -= steps
@@ -87,6 +109,10 @@ class StepMeter:
 
     def __init__(self, budget: Budget) -> None:
         self._budget, self._left = budget, MAX_STEPS
+
+    @property
+    def used(self) -> int:
+        return MAX_STEPS - self._left
 
     def spend(self, steps: int) -> None:
         """Takes steps. Raises TooManySteps, OverBudget."""
@@ -118,6 +144,56 @@ def shorten(fault: str) -> str:
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT - 1]}…"
 
 
+def is_intricate(*texts: str) -> bool:
+    """Returns whether compiling these templates takes long."""
+    size = 0
+    for tag in chain.from_iterable(map(TAG.finditer, texts)):
+        size += tag.end() - tag.start()
+        if size > INTRICATE:
+            return True
+    return False
+
+
+class Source(NamedTuple):
+    """What a Content is compiled from, as `compile` takes it. given: names and values."""
+
+    subject: str
+    body: str
+    html: bool
+    text: str
+    given: tuple[tuple[str, Any], ...]
+
+
+class Splice(NamedTuple):
+    """A template that only shows fields, which is rendered as Jinja would, without Jinja.
+
+    form: for the % operator; shown: how often each field is there; literals: characters between them.
+    """
+
+    form: str
+    shown: Mapping[str, int]
+    literals: int
+    escaped: bool
+
+    def renderer(self) -> Render:
+        form, shown, literals, escaped = self
+
+        def render(values: Values, meter: StepMeter) -> str:
+            given, size = {}, literals
+            for name, times in shown.items():  # in one loop, as each letter passes here
+                value = values[name]
+                given[name] = text = escape(value) if escaped else value if type(value) is str else str(value)
+                size += len(text) * times
+            if size >= OUTPUT:  # before the text is made
+                texts = all(isinstance(values[name], str) for name in shown)
+                meter.spend(size // (OUTPUT if texts else cost.LISTED))
+                if size > MAX_SIZE:
+                    _too_long()
+            return form % given
+
+        return render
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """A campaign's compiled subject, body and text beside the body.
@@ -127,7 +203,8 @@ class Content:
     subject_fields: those of the subject. safe: if no required field is empty, printable fields with at most so many
     characters together are certain to be rendered; -1 unless all templates are plain.
     further: what else is wrong with a recipient and its fields, in sentences. given: values of mailhub's own that the
-    templates show, as examples for a rendering that is given no others.
+    templates show, as examples for a rendering that is given no others. source: what it was compiled from; splices: of
+    subject, body and text; None: Jinja renders it. is_deferred: another process has compiled it, and renders it.
     """
 
     fields: frozenset[str]
@@ -140,6 +217,14 @@ class Content:
     further: Callable[[str, Values, Budget | None], Iterator[str]] | None = None
     optional: frozenset[str] = frozenset()
     given: Values = field(default_factory=dict)
+    source: Source | None = None
+    splices: tuple[Splice | None, ...] = ()
+    is_deferred: bool = False
+
+    @property
+    def is_spliced(self) -> bool:
+        """All of its own templates only show fields."""
+        return bool(self.splices) and None not in self.splices
 
     @property
     def plain(self) -> bool:
@@ -151,7 +236,12 @@ class Content:
     ) -> tuple[str, str, str]:
         """Subject, body and text for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**(self.given if given is None else given), **params, RECIPIENT: recipient}
-        meter = StepMeter(budget or ENDLESS)
+        if renderer and self.source and (by := renderer()):
+            return by.render(self, values, budget)
+        return self.render_here(values, StepMeter(budget or ENDLESS))
+
+    def render_here(self, values: Values, meter: StepMeter) -> tuple[str, str, str]:
+        """Renders in this process. values: all that the templates know."""
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
             text = self._text(values, meter) if self._text else ""
@@ -169,12 +259,29 @@ class Content:
 
 
 def compile(
-    subject: str, body: str, html: bool, budget: Budget | None = None, text: str = "", given: Values = NOTHING_GIVEN
+    subject: str,
+    body: str,
+    html: bool,
+    budget: Budget | None = None,
+    text: str = "",
+    given: Values = NOTHING_GIVEN,
+    is_kept: bool = False,
 ) -> Content:
     """Compiles once for many renderings. html: fields are escaped in the body. Raises as `render` does.
 
-    text: beside an HTML body. given: the longest values that mailhub gives beside the fields.
+    text: beside an HTML body. given: the longest values that mailhub gives beside the fields. is_kept: other requests
+    will render it, too.
     """
+    source = Source(subject, body, html, text, tuple(given.items()))
+    if renderer and not is_kept and (by := renderer()):
+        return by.compile(source, budget)
+    return compile_here(source, budget)
+
+
+def compile_here(source: Source, budget: Budget | None = None) -> Content:
+    """Compiles in this process."""
+    subject, body, html, text, pairs = source
+    given = dict(pairs)
     if LINE_BREAK.search(subject):
         raise TemplateError("the subject has a line break in it")
     parts = [_Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)]
@@ -194,6 +301,8 @@ def compile(
         _subject=parts[0].renderer(),
         _body=parts[1].renderer(),
         _text=parts[2].renderer() if text else None,
+        source=source,
+        splices=tuple(part.splice() for part in parts),
     )
 
 
@@ -232,29 +341,17 @@ class _Part:
 
     def renderer(self) -> Render:
         with _naming(self.what):
-            return self._splice() if self.plain else self._jinja()
+            splice = self.splice()
+            return splice.renderer() if splice else self._jinja()
 
-    def _splice(self) -> Render:
-        """Puts fields between the literals as Jinja would, without Jinja."""
+    def splice(self) -> Splice | None:
+        """Returns the literals and the fields between them; None: there is more to it."""
+        if not self.plain:
+            return None
         shown = Counter(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
         texts = (f"%({n.name})s" if isinstance(n, nodes.Name) else n.data.replace("%", "%%") for n in self.pieces)
-        form, escaped = "".join(texts), self.environment.autoescape
         literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
-
-        def render(values: Values, meter: StepMeter) -> str:
-            given, size = {}, literals
-            for name, times in shown.items():  # in one loop, as each letter passes here
-                value = values[name]
-                given[name] = text = escape(value) if escaped else value if type(value) is str else str(value)
-                size += len(text) * times
-            if size >= OUTPUT:  # before the text is made
-                texts = all(isinstance(values[name], str) for name in shown)
-                meter.spend(size // (OUTPUT if texts else cost.LISTED))
-                if size > MAX_SIZE:
-                    _too_long()
-            return form % given
-
-        return render
+        return Splice("".join(texts), shown, literals, bool(self.environment.autoescape))
 
     def _jinja(self) -> Render:
         once = sum(map(cost.weight, self.tree.body))

@@ -46,10 +46,11 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     asked, version_id = contents.with_template(asked, caller.sponsor_id, vendors[0].channel)
     if asked.mjml:
         asked = _converted(asked, budget)
+    budget.foresee(*(one.value for one in asked.headers))
     beside = contents.read(asked, Owner(caller.sponsor_id, caller.test))
     vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
     topic_id = _about(asked, caller)
-    content, text = _content(asked, vendors, budget)
+    content, text = _content(asked, vendors, budget, is_sent=bool(key))
     if beside.files or beside.headers:
         content = _with_beside(content, beside, budget)
     content = with_addresses(content, (vendor.address for vendor in vendors))
@@ -253,8 +254,10 @@ def _as_whom(
     return usable, found.pk if found else None
 
 
-def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget) -> tuple[Content, str]:
-    """The compiled templates, and the text beside an HTML body."""
+def _content(
+    asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget, is_sent: bool
+) -> tuple[Content, str]:
+    """The compiled templates, and the text beside an HTML body. Those that are sent are kept for further requests."""
     if vendors[0].channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
     short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
@@ -263,10 +266,15 @@ def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBu
     key = (asked.subject, asked.body, asked.html, asked.text, "text" in carried, bool(ours))
     known = _remembered(*key) if short else []
     try:
-        if not known:
-            text = contents.text_of(asked, carried, budget) if asked.html or asked.text else ""
-            known.append((templates.compile(asked.subject, asked.body, asked.html, budget, text, ours), text))
-        return known[0]
+        if known:
+            return known[0]
+        budget.foresee(asked.subject, asked.body, asked.text)
+        text = contents.text_of(asked, carried, budget) if asked.html or asked.text else ""
+        kept = short and is_sent
+        made = templates.compile(asked.subject, asked.body, asked.html, budget, text, ours, is_kept=kept)
+        if not made.is_deferred:
+            known.append((made, text))
+        return made, text
     except OverBudget as why:
         raise over_budget(why, "/body") from why
     except TemplateError as why:

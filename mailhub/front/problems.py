@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
+from campaigns.content.apart import ProcessLost
 from vendors import health, outages
 from vendors.not_now import refusal
 
@@ -143,6 +144,9 @@ def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
     if isinstance(why, STORES):
         log.warning("%s: %s", request.path, why)
         return unavailable("A database cannot be reached").response()
+    if isinstance(why, ProcessLost):
+        log.warning("%s: %s", request.path, why)
+        return Problem("busy", str(why), retry_after=STORAGE_RETRY).response()
     if _takes_no_messages(why):
         log.error("no message can be stored: %s: an operator has to look at the audit", request.path)
         return unavailable("The database takes no messages until an operator has looked at it").response()

@@ -14,7 +14,7 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
-from campaigns.content.templates import Budget, OverBudget
+from campaigns.content.templates import Budget, OverBudget, is_intricate
 from mailhub.front.problems import Problem, error, invalid, unavailable
 from mailhub.shares import give_way, turn_dear
 from vendors import redis_clients
@@ -115,12 +115,21 @@ class RenderBudget(Budget):
         self._sponsor_id = sponsor_id
         self._portion, self._drawn, self._counted = FREE, 0, 0
 
+    def foresee(self, *templates: str) -> None:
+        """Called before they are compiled. Raises TurnsOutDear if it takes long, and there was no turn for that."""
+        if is_intricate(*templates):
+            turn_dear()
+
     def draw(self) -> int:
         give_way()
         if not self._counted:
             self._counted = self._next()
         granted = min(self._counted, GRANTED)
         self._counted -= granted
+        return granted
+
+    def draw_portion(self) -> int:
+        granted, self._counted = self._counted or self._next(), 0
         return granted
 
     def _next(self) -> int:

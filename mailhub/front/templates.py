@@ -114,6 +114,7 @@ def add_template_version(request: HttpRequest, response: HttpResponse) -> Status
     asked, _ = request_bodies.read(request, TemplateIn)
     headers = [(one.name, one.value) for one in asked.headers]
     content = TemplateContent(asked.subject, asked.body, asked.html, asked.text, headers)
+    budget.foresee(asked.subject, asked.body, asked.text, *(one.value for one in asked.headers))
     try:
         added = versions.add(
             caller.sponsor_id,

@@ -7,7 +7,12 @@ import asyncio
 import contextlib
 import io
 import json
+import os
+import signal
 import socket
+import threading
+import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,10 +22,12 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from campaigns.models import Message, Session
+from mailhub import shares
 from mailhub.shares import DEAR_MOST, Sessions, TooManyWait, Turns
 from tests import factories
+from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.front import server
-from tests.front.program import Program, api_vendor, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.programs import DEADLINE, wait_until
 
 __all__ = ["fresh"]
@@ -194,7 +201,8 @@ def test_whatever_a_request_ends_with_its_turn_is_given_back(settings, monkeypat
     from mailhub import rsgi
 
     settings.WEB_THREADS = 1
-    monkeypatch.setattr(rsgi.templates, "breathe", rsgi.templates.breathe)
+    for name in ("breathe", "renderer"):
+        monkeypatch.setattr(rsgi.templates, name, getattr(rsgi.templates, name))
     monkeypatch.setattr(rsgi.sys, "setswitchinterval", lambda _: None)
 
     class Protocol:
@@ -230,3 +238,156 @@ def test_a_page_says_whose_a_session_is():
     sessions.remember("k2", root)
     assert (sessions.find("k1"), sessions.find("k2")) == (sponsor.pk, f"user {root.pk}")
     assert sessions.find("k3") == "stranger"
+
+
+def session_of(running):
+    """The processes of a front, by their parents: granian's, and those that make letters."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            if int(rest[3]) == running.program.process.pid and rest[0] != "Z":
+                found[pid] = int(rest[1])
+    return found
+
+
+def makers_of(running):
+    """Those that make letters, by their parents: the front's workers."""
+    found = {}
+    for pid, parent in session_of(running).items():
+        with contextlib.suppress(OSError):
+            if b"render_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found[pid] = parent
+    return found
+
+
+DRY = "/api/v1/messages?dry_run=true"
+
+
+def heavies(vendor):
+    """Letters that take too long to make, so that each is refused when it has been made so far."""
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(3)]
+    return letter(vendor, body=LOOPS, recipients=recipients)
+
+
+@pytest.fixture
+def own_front():
+    with server.serving(workers=1, threads=THREADS) as running:
+        yield running
+
+
+def test_dear_letters_are_made_by_another_process_which_is_replaced_when_it_has_died(own_front):
+    vendor, program = api_vendor(), Program(requests_per_minute=0)
+    one = letter(vendor, body="Hello {{ a }}", recipients=[{"to": "p@sandbox.example", "fields": {"a": "b"}}])
+    assert own_front.ask("POST", DRY, program.token, one)[0] == 200
+    assert not makers_of(own_front), "a letter that takes no time needs no other process"
+    status, _, first = own_front.ask("POST", DRY, program.token, heavies(vendor))
+    (pid,) = makers_of(own_front)
+    assert status == 422 and len(first["errors"]) == 3
+    os.kill(pid, signal.SIGKILL)
+    status, _, again = own_front.ask("POST", DRY, program.token, heavies(vendor))
+    assert (status, again) == (422, first)
+    assert list(makers_of(own_front)) != [pid]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_however_a_front_ends_no_process_that_makes_letters_is_left(number, own_front):
+    own_front.ask("POST", DRY, Program(requests_per_minute=0).token, heavies(api_vendor()))
+    ((pid, parent),) = makers_of(own_front).items()
+    os.kill(parent if number == signal.SIGKILL else own_front.program.process.pid, number)
+    wait_until(lambda: pid not in session_of(own_front), "it has ended by itself")
+
+
+@pytest.mark.parametrize("path", [DRY, "/api/v1/messages"])
+def test_a_process_that_dies_amid_a_letter_is_a_problem_that_says_try_again(path, monkeypatch):
+    """Nothing of the request is stored."""
+    vendor, program = api_vendor(), Program(requests_per_minute=0)
+    with rendering_elsewhere(monkeypatch) as by:
+        program.send(heavies(vendor), path=DRY)
+        os.kill(by._process.pid, signal.SIGKILL)
+        wait_until(lambda: not by._process.lives, "it is dead")
+        answer = program.send(heavies(vendor), path=path)
+    found = problem(answer, "busy", 503)
+    assert "try again" in found["detail"] and int(answer.headers["Retry-After"]) > 0
+    assert not Session.objects.exists()
+
+
+def test_a_page_says_so_too(monkeypatch, client):
+    sponsor = factories.sponsor()
+    client.force_login(User.objects.create_superuser("root"))
+    client.raise_request_exception = False
+    form = {"sponsor": sponsor.pk, "name": "t", "channel": "email", "subject": "s", "body": LOOPS, "based_on": 0}
+    form["preview"] = "1"
+    with rendering_elsewhere(monkeypatch) as by:
+        assert client.post("/templates/new/", form).status_code == 200
+        os.kill(by._process.pid, signal.SIGKILL)
+        wait_until(lambda: not by._process.lives, "it is dead")
+        answer = client.post("/templates/new/", form)
+    assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
+
+
+class Way(threading.Event):
+    """Notes for how long it is waited, and lets nobody wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited = []
+
+    def wait(self, timeout=None):
+        self.waited.append(timeout)
+        return False
+
+
+def test_what_is_dear_never_gives_way_for_longer_than_it_has_computed(monkeypatch):
+    """However many cheap requests come, one after the other without an end."""
+    way, began = Way(), time.thread_time()
+    monkeypatch.setattr(shares, "_clear", way)
+    with shares.answering(shares.DEAR):
+        while len(way.waited) < 50:
+            shares.give_way()
+    assert 0 < sum(way.waited) <= time.thread_time() - began
+    assert max(way.waited) <= shares.PATIENCE
+    with shares.answering(shares.CHEAP):
+        for _ in range(1_000):
+            shares.give_way()
+    assert len(way.waited) == 50, "a cheap one gives way to nobody"
+
+
+def test_a_cheap_request_that_waits_for_a_thread_holds_nobody_up(settings, monkeypatch):
+    from mailhub import rsgi
+
+    settings.WEB_THREADS = 2
+    for name in ("breathe", "renderer"):
+        monkeypatch.setattr(rsgi.templates, name, getattr(rsgi.templates, name))
+    monkeypatch.setattr(rsgi.sys, "setswitchinterval", lambda _: None)
+    goes_on, counted = threading.Semaphore(0), []
+
+    class Protocol:
+        def response_bytes(self, status, headers, body):
+            pass
+
+    def django(environ, begin):
+        counted.append(shares._cheap)
+        assert goes_on.acquire(timeout=DEADLINE)
+        begin("204 none", [])
+        return HttpResponse()
+
+    async def run():
+        listener = rsgi.Listener(django, lambda path: True, "", None)
+        listener.__rsgi_init__(asyncio.get_running_loop())
+
+        def asked(who):
+            environ = {**RequestFactory().get("/").environ, "wsgi.input": io.BytesIO()}
+            return asyncio.ensure_future(listener._in_turn(environ, Protocol(), who, shares.CHEAP))
+
+        many = [asked(f"sponsor {number}") for number in range(20)]
+        await asyncio.sleep(0)
+        for _ in many:
+            goes_on.release()
+            await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*many)
+
+    asyncio.run(run())
+    assert len(counted) == 20 and min(counted) >= 1 and max(counted) <= 2
+    assert shares._clear.is_set() and not shares._cheap

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.campaigns.bombs import LEVELS, LONGEST_FAULT, USED, nested
+from tests.campaigns.elsewhere import where
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
-__all__ = ["fresh"]
+__all__ = ["fresh", "where"]
 pytestmark = pytest.mark.django_db(transaction=True)
 DRY = "/api/v1/messages?dry_run=true"
 FIELDS = {"x": "short", "y": {"a": "b"}, "l": ["a", "b"]}

@@ -5,10 +5,11 @@ import pytest
 from campaigns.models import Campaign
 from campaigns.template_versions.versions import TemplateContent
 from tests.campaigns.bombs import LEVELS, USED, nested
+from tests.campaigns.elsewhere import where
 from tests.owners.test_templates import NEW, sponsor, stored
 from tests.owners.test_wizard import SOON, ann, login, make, press, put
 
-__all__ = ["ann", "login", "sponsor"]
+__all__ = ["ann", "login", "sponsor", "where"]
 pytestmark = pytest.mark.django_db
 SMALL = 100_000  # bytes of a page
 SAMPLES = {"field.x": "short", "field.y": '{"a": "b"}', "field.l": '["a", "b"]'}

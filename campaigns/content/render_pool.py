@@ -1,0 +1,239 @@
+"""Has letters that take long compiled and rendered by other processes, so that a server's threads do not wait for them.
+
+Python's lock is shared by all threads of a process: letters of one request made in it hold up all others (decision
+47). What takes little time is made here, which is quicker. A letter is the same wherever it is made, takes the same
+steps and has the same faults.
+"""
+
+import json
+import queue
+import socket
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from campaigns.content import apart, templates
+from campaigns.content.apart import ProcessLost
+from campaigns.content.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
+from campaigns.content.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
+
+SECONDS = 60.0  # of the clock, in which a process is silent: it works for a sixth of that at most (render_process)
+REQUESTS = 200  # of which a process makes the letters, before another one takes its place
+FIRST = 12_000  # steps of a request that are taken here: about three milliseconds
+SHORT = 200  # steps of a letter that are not counted as those: to ask another process takes as long
+ROOT = Path(__file__).resolve().parents[2]
+CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from campaigns.content import render_process as p; p.main()"
+ENDED = "The process that makes the letters has ended; try again in a moment."
+BUSY = "All processes that make letters are busy; try again in a moment."
+NOT_STARTED = "No process that makes the letters can be started; try again in a moment."
+
+
+class RenderProcess:
+    """One process, which serves one request at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        """Starts it. Raises ProcessLost."""
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(seconds)
+        try:
+            with theirs:
+                self._process = apart.start(CODE, theirs)
+        except OSError as error:
+            self._line.close()
+            raise ProcessLost(NOT_STARTED) from error
+        self.pid, self.requests = self._process.pid, 0
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def tell(self, told: str) -> None:
+        """Sends JSON. Raises ProcessLost."""
+        frame = told.encode()
+        try:
+            self._line.sendall(LENGTH.pack(len(frame)) + frame)
+        except OSError as error:
+            raise ProcessLost(ENDED) from error
+
+    def hear(self) -> tuple[bytes, int, list[str]]:
+        """Receives the kind of an answer, steps and texts. Raises ProcessLost."""
+        try:
+            kind, used, *sizes = HEAD.unpack(receive(self._line, HEAD.size))
+            return kind, used, [receive(self._line, size).decode("utf-8", "surrogatepass") for size in sizes]
+        except (OSError, EOFError) as error:
+            raise ProcessLost(ENDED) from error
+
+    def end(self) -> None:
+        self._line.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class RenderPool:
+    """So many processes at most, which are started when they are needed. Safe for threads.
+
+    seconds: after which a silent process is ended.
+    """
+
+    def __init__(self, most: int, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._places: queue.LifoQueue[RenderProcess | None] = queue.LifoQueue()  # None: none was started for it
+        for _ in range(most):
+            self._places.put(None)
+
+    def take(self) -> RenderProcess:
+        """Returns one for one request. Raises ProcessLost."""
+        try:
+            found = self._places.get(timeout=self._seconds)
+        except queue.Empty:
+            raise ProcessLost(BUSY) from None
+        try:
+            if found and not found.lives:
+                found.end()
+                found = None
+            found = found or RenderProcess(self._seconds)
+        except BaseException:
+            self._places.put(None)
+            raise
+        found.requests += 1
+        return found
+
+    def give_back(self, process: RenderProcess, is_sound: bool) -> None:
+        """is_sound: it waits for its next question; else it is ended, and another one takes its place."""
+        is_kept = is_sound and process.requests < REQUESTS
+        if not is_kept:
+            process.end()
+        self._places.put(process if is_kept else None)
+
+
+class RequestRenderer:
+    """Compiles and renders for one request, in one thread: a `templates.Renderer`. Close it at the request's end."""
+
+    def __init__(self, pool: RenderPool) -> None:
+        self._pool = pool
+        self._process: RenderProcess | None = None
+        self._is_asking = False
+        self._taken = 0  # steps that were taken here
+        self._numbers: dict[Source, int] = {}  # of those that the process knows
+
+    def compile(self, source: Source, budget: Budget | None) -> Content:
+        """Raises TemplateError, OverBudget, ProcessLost."""
+        if not templates.is_intricate(source.subject, source.body, source.text):
+            return templates.compile_here(source, budget)
+        (facts,) = self._ask("compile", source, "null", budget)[:1]
+        return _deferred(source, json.loads(facts))
+
+    def render(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
+        """Raises TemplateError, OverBudget, ProcessLost."""
+        assert content.source is not None
+        if content.is_spliced or (self._taken <= FIRST and not content.is_deferred):
+            return self._render_here(content, values, budget)
+        try:
+            told = json.dumps(values)
+        except (TypeError, ValueError):  # what JSON has not, as a number of 5,000 digits
+            return self._render_here(content, values, budget)
+        subject, body, text = self._ask("render", content.source, told, budget)
+        return subject, body, text
+
+    def close(self) -> None:
+        """Gives its process back."""
+        if self._process:
+            self._pool.give_back(self._process, is_sound=not self._is_asking)
+            self._process = None
+
+    def _render_here(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
+        meter = StepMeter(budget or templates.ENDLESS)
+        try:
+            return content.render_here(values, meter)
+        finally:
+            if meter.used > SHORT:
+                self._taken += meter.used
+
+    def _ask(self, what: str, source: Source, told: str, budget: Budget | None) -> list[str]:
+        """Asks for the texts of an answer. told: JSON. Raises TemplateError, OverBudget, ProcessLost."""
+        payer = _PayingBudget(budget)
+        if self._process is None:
+            self._process = self._pool.take()
+        self._is_asking = True  # until it has answered, so that no other request gets this answer
+        if source not in self._numbers:
+            self._numbers[source] = len(self._numbers)
+            self._process.tell(f'["source",{self._numbers[source]},{json.dumps(source)},0]')
+        self._process.tell(f'["{what}",{self._numbers[source]},{told},{payer.left}]')
+        kind, used, texts = self._process.hear()
+        while kind == DRAW:
+            self._process.tell(payer.grant())
+            kind, used, texts = self._process.hear()
+        self._is_asking = False
+        payer.settle(used)
+        if payer.refusal:
+            raise payer.refusal
+        if kind == OVER:
+            raise OverBudget
+        if kind == FAULT:
+            raise TemplateError(texts[0])
+        return texts
+
+
+class _PayingBudget:
+    """Takes the steps that another process uses from a request's budget. refusal: why it was granted no more."""
+
+    def __init__(self, budget: Budget | None) -> None:
+        self._budget = budget or Budget()
+        self.left = self._given = max(0, self._budget.left)
+        self.refusal: OverBudget | None = None
+
+    def grant(self) -> str:
+        """Returns more steps, as JSON; null: there are no more."""
+        try:
+            granted = self._budget.draw_portion()
+        except OverBudget as over:
+            self.refusal = over
+            return "null"
+        self._given += granted
+        return str(granted)
+
+    def settle(self, used: int) -> None:
+        self._budget.left = self._given - used
+
+
+class _Deferred:
+    """Compiles templates that another process has compiled, if they are rendered here after all."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @cached_property
+    def _content(self) -> Content:
+        return templates.compile_here(self._source)
+
+    def subject(self, values: Values, meter: StepMeter) -> str:
+        return self._content._subject(values, meter)
+
+    def body(self, values: Values, meter: StepMeter) -> str:
+        return self._content._body(values, meter)
+
+    def text(self, values: Values, meter: StepMeter) -> str:
+        made = self._content._text
+        return made(values, meter) if made else ""
+
+
+def _deferred(source: Source, facts: dict[str, Any]) -> Content:
+    """Makes a Content of what another process says of it. What is only spliced is rendered here."""
+    late, given = _Deferred(source), dict(source.given)
+    splices = tuple(Splice(*found) if found else None for found in facts["splices"])
+    later = (late.subject, late.body, late.text)
+    parts = [one.renderer() if one else by for one, by in zip(splices, later, strict=False)]
+    return Content(
+        fields=frozenset(facts["fields"]),
+        optional=frozenset(facts["optional"]),
+        required=frozenset(facts["required"]),
+        subject_fields=frozenset(facts["subject_fields"]),
+        safe=facts["safe"],
+        given={name: given[name] for name in facts["given"]},
+        _subject=parts[0],
+        _body=parts[1],
+        _text=parts[2] if source.text else None,
+        source=source,
+        splices=splices,
+        is_deferred=None in splices,
+    )

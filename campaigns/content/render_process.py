@@ -1,0 +1,155 @@
+"""A process that compiles and renders templates for another one (render_pool.py), so that it holds no lock of that one.
+
+It knows no secret and no database, and its memory and its time are limited (apart.py). It reads questions from a
+socket, its standard input, and ends when the other end is closed, whatever the other process ended with. Questions are
+JSON; so are the fields of a letter where they are stored. An answer is a kind, steps, and at most three texts.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from campaigns.content import templates
+from campaigns.content.templates import Budget, Content, OverBudget, Source, StepMeter, TemplateError
+
+SECONDS = 10  # of a processor, for one question
+NICE = 5  # cheap requests and the database come first
+KEPT = 16  # compiled templates
+# Kinds of answers. Steps: those that were used.
+DRAW, LETTER, FAULT, OVER, FACTS = b"D", b"L", b"F", b"O", b"C"
+HEAD = struct.Struct(">cqIII")  # kind, steps, bytes of each text
+LENGTH = struct.Struct(">I")
+
+
+def receive(line: socket.socket, size: int) -> bytes:
+    """Receives so many bytes. Raises EOFError, and the socket's errors."""
+    whole = bytearray(size)
+    view, at = memoryview(whole), 0
+    while at < size:
+        got = line.recv_into(view[at:])
+        if not got:
+            raise EOFError
+        at += got
+    return bytes(whole)
+
+
+def facts_of(content: Content) -> dict[str, Any]:
+    """Returns all that is known of a Content but how Jinja renders it, as JSON has it."""
+    names = {name: sorted(getattr(content, name)) for name in ("fields", "optional", "required", "subject_fields")}
+    return {**names, "safe": content.safe, "given": sorted(content.given), "splices": content.splices}
+
+
+class _AskingBudget(Budget):
+    """Steps that the other process grants."""
+
+    def __init__(self, line: socket.socket, left: int) -> None:
+        self._line, self._given, self.left = line, left, left
+
+    @property
+    def used(self) -> int:
+        return self._given - self.left
+
+    def draw(self) -> int:
+        _answer(self._line, DRAW, self.used)
+        granted = _read(self._line)
+        if granted is None:
+            raise OverBudget
+        self._given += granted
+        return int(granted)
+
+
+class TemplateServer:
+    """Answers questions about templates. Each has a number, by which a request names what it has given."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._sources: dict[int, Source] = {}
+        self._compiled: OrderedDict[Source, tuple[Content, int]] = OrderedDict()
+
+    def serve(self) -> None:
+        """Answers until the other process closes the socket, or ends. Raises EOFError then."""
+        while True:
+            what, number, given, left = _read(self._line)
+            if what == "source":
+                self._take(number, given)
+            else:
+                _limit_time()
+                self._make(what, self._sources[number], given, _AskingBudget(self._line, left))
+
+    def _take(self, number: int, given: list[Any]) -> None:
+        if not number:
+            self._sources.clear()  # another request begins
+        subject, body, html, text, pairs = given
+        self._sources[number] = Source(subject, body, html, text, tuple((name, value) for name, value in pairs))
+
+    def _make(self, what: str, source: Source, values: Any, budget: _AskingBudget) -> None:
+        try:
+            if what == "compile":
+                facts = json.dumps(facts_of(self._content(source, budget)))
+                _answer(self._line, FACTS, budget.used, [facts])
+            else:
+                made = self._content(source).render_here(values, StepMeter(budget))
+                _answer(self._line, LETTER, budget.used, made)
+        except TemplateError as why:
+            _answer(self._line, FAULT, budget.used, [str(why)])
+        except OverBudget:
+            _answer(self._line, OVER, budget.used)
+
+    def _content(self, source: Source, budget: Budget | None = None) -> Content:
+        """Compiles, or finds what it has compiled, for which the budget pays all the same."""
+        if source not in self._compiled:
+            counting = _CountingBudget(budget)
+            made = templates.compile_here(source, counting)
+            self._compiled[source] = made, counting.counted
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+        elif budget:
+            budget.spend(self._compiled[source][1])
+        self._compiled.move_to_end(source)
+        return self._compiled[source][0]
+
+
+class _CountingBudget(Budget):
+    """Counts the steps that compiling takes, and takes them from another budget, if there is one."""
+
+    def __init__(self, other: Budget | None) -> None:
+        self._other, self.counted = other, 0
+
+    def spend(self, steps: int) -> None:
+        self.counted += steps
+        if self._other:
+            self._other.spend(steps)
+
+
+def _read(line: socket.socket) -> Any:
+    (size,) = LENGTH.unpack(receive(line, LENGTH.size))
+    return json.loads(receive(line, size))
+
+
+def _answer(line: socket.socket, kind: bytes, used: int, texts: Iterable[str] = ()) -> None:
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    sizes = [*map(len, parts), 0, 0, 0][:3]
+    line.sendall(b"".join((HEAD.pack(kind, used, *sizes), *parts)))
+
+
+def _limit_time() -> None:
+    """A processor's seconds for this question: then the system ends this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    soon = int(time.process_time()) + 1 + SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (soon if most == resource.RLIM_INFINITY else min(soon, most), most))
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person who ends the server ends this by that
+    os.nice(NICE)
+    try:
+        TemplateServer(socket.socket(fileno=0)).serve()
+    except (EOFError, ConnectionError):
+        return  # the other process has ended
