@@ -47,9 +47,9 @@ class RenderProcess:
     def lives(self) -> bool:
         return self._process.poll() is None
 
-    def tell(self, told: str) -> None:
+    def tell(self, question: str) -> None:
         """Sends JSON. Raises ProcessLost."""
-        frame = told.encode()
+        frame = question.encode()
         try:
             self._line.sendall(LENGTH.pack(len(frame)) + frame)
         except OSError as error:
@@ -129,10 +129,10 @@ class RequestRenderer:
         if content.is_spliced or (self._taken <= FIRST and not content.is_deferred):
             return self._render_here(content, values, budget)
         try:
-            told = json.dumps(values)
+            fields = json.dumps(values)
         except (TypeError, ValueError):  # what JSON has not, as a number of 5,000 digits
             return self._render_here(content, values, budget)
-        subject, body, text = self._ask("render", content.source, told, budget)
+        subject, body, text = self._ask("render", content.source, fields, budget)
         return subject, body, text
 
     def close(self) -> None:
@@ -149,8 +149,8 @@ class RequestRenderer:
             if meter.used > SHORT:
                 self._taken += meter.used
 
-    def _ask(self, what: str, source: Source, told: str, budget: Budget | None) -> list[str]:
-        """Asks for the texts of an answer. told: JSON. Raises TemplateError, OverBudget, ProcessLost."""
+    def _ask(self, what: str, source: Source, given: str, budget: Budget | None) -> list[str]:
+        """Asks for the texts of an answer. given: JSON. Raises TemplateError, OverBudget, ProcessLost."""
         payer = _PayingBudget(budget)
         if self._process is None:
             self._process = self._pool.take()
@@ -158,7 +158,7 @@ class RequestRenderer:
         if source not in self._numbers:
             self._numbers[source] = len(self._numbers)
             self._process.tell(f'["source",{self._numbers[source]},{json.dumps(source)},0]')
-        self._process.tell(f'["{what}",{self._numbers[source]},{told},{payer.left}]')
+        self._process.tell(f'["{what}",{self._numbers[source]},{given},{payer.left}]')
         kind, used, texts = self._process.hear()
         while kind == DRAW:
             self._process.tell(payer.grant())
