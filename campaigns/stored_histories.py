@@ -155,6 +155,10 @@ BREACHES = (
     gettext_noop("%(setting)s is %(value)s: a crash of the machine loses commits, and may destroy the database"),
     gettext_noop("%(setting)s is %(value)s: a crash of the machine may leave pages that are half written"),
     gettext_noop("%(setting)s is %(value)s: damaged pages become empty ones, and their rows are gone"),
+    gettext_noop("%(table)s refuses messages by a constraint that a cut has left behind, message_until: %(what)s"),
+    gettext_noop(
+        "A clock was wrong: %(count)s × %(moment)s lay up to %(ahead)s ahead of PostgreSQL's, corrected %(at)s UTC"
+    ),
     gettext_noop("mailcaster %(mailcaster_id)s"),
     gettext_noop("the store was taken over: %(system)s"),
 )

@@ -174,6 +174,22 @@ FIXED = (
     gettext_noop("what went to another vendor is in jobs of that vendor"),
     gettext_noop("no constraint of a cut that was broken off refuses messages"),
     gettext_noop("no setting of PostgreSQL lets a crash take back what was committed (else: doctor)"),
+    gettext_noop("SELECT campaigns_partition_forget_bounds() takes it away"),
+    gettext_noop(
+        "a standby follows, and no commit waits for a standby: a failover loses the last ones, and recover_store puts"
+        " in doubt what may have been called"
+    ),
+    gettext_noop(
+        "DATABASE_URL names several servers, and no commit waits for a standby: a failover loses the last ones, and"
+        " recover_store puts in doubt what may have been called"
+    ),
+    gettext_noop("Set synchronous_standby_names on the primary, for example to 'ANY 1 (*)'"),
+    gettext_noop(
+        "Redis keeps nothing over a restart: notifications wait for the sweep then, and after a failover of PostgreSQL"
+        " all that waits is in doubt"
+    ),
+    gettext_noop("Set appendonly yes in its configuration"),
+    gettext_noop("told"),
     gettext_noop("what is accepted has evidence"),
     gettext_noop("what was recorded as accepted still is"),
     gettext_noop("the accounts of what vendors charge are the messages that were accepted"),

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.checks import CheckMessage, Warning, register
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete, post_migrate, post_save
@@ -23,6 +24,7 @@ class MailhubConfig(AppConfig):
         )
         from vendors.models import Vendor
 
+        register(_clocks_were_right, "clocks", deploy=True)
         table_names.put_into_language()
         help_texts.put_into_language()
         connection_created.connect(_prepare)
@@ -48,6 +50,17 @@ def _prepare(connection: Any, **_: Any) -> None:
         )
     if guard.ask_first is not None:
         guard.ask_first()
+
+
+def _clocks_were_right(**_: Any) -> list[CheckMessage]:
+    """Tell of stored moments that lay ahead within the hour. `doctor` asks for this check by its tag."""
+    from mailhub import stored_moments
+
+    try:
+        found = stored_moments.found_lately()
+    except DatabaseError:  # away, or not migrated yet
+        return []
+    return [Warning(one, hint="Set the clocks of all machines by NTP.", id="mailhub.W006") for one in found]
 
 
 def _on_migrate(using: str, **_: Any) -> None:

@@ -144,6 +144,18 @@ def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 
 @register("servers", deploy=True)
+def messages_can_be_stored(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """A constraint that refuses messages from some id on is told before their ids reach it."""
+    from campaigns.intake import leftover_bounds  # Django is set up by now
+
+    try:
+        found = leftover_bounds.find_leftover_bounds()
+    except DatabaseError:  # away: sessions_are_kept says so
+        return []
+    return [Warning(one, hint=f"{leftover_bounds.REMEDY}.", id="mailhub.W005") for one in found]
+
+
+@register("servers", deploy=True)
 def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Where an identity lets bounces come back to mailhub, something has to take them."""
     from campaigns.models import Identity  # Django is set up by now
@@ -166,7 +178,8 @@ def refuse_to_start(**_: Any) -> None:
 
 def of_database() -> list[CheckMessage]:
     """What whoever works with the database asks it before."""
-    return [*sessions_are_kept(), *tables_are_of_this_version(), *commits_are_kept()]
+    asked = (sessions_are_kept, tables_are_of_this_version, commits_are_kept, messages_can_be_stored)
+    return [message for check in asked for message in check()]
 
 
 def refuse(found: list[CheckMessage]) -> None:

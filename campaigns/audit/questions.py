@@ -2,6 +2,7 @@
 
 from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
 from campaigns.failover import durability, guard
+from campaigns.intake import leftover_bounds
 from campaigns.lifecycle import DONE, RUNNING, sql_list
 from campaigns.routes import whose
 from vendors import destinations, shut
@@ -163,9 +164,7 @@ P2 = [
     Question(
         "P2",
         "no constraint of a cut that was broken off refuses messages",
-        """SELECT format('constraint of %%s: %%s', c.conrelid::regclass, pg_get_constraintdef(c.oid))
-        FROM pg_constraint c
-        WHERE c.conname = 'message_until'""",
+        f"SELECT format('constraint of %%s: %%s', l.name, l.bound) FROM ({leftover_bounds.FIND}) AS l",
     ),
     Question(
         "P2",

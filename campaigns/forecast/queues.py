@@ -32,6 +32,7 @@ from vendors.limits.values import Limit
 NEAR = 1000  # oldest jobs of a vendor in one status, for which positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 Sponsors = list[int] | None  # None: all
+CLOCKS = timedelta(seconds=5)  # more than the clocks of this process and of PostgreSQL may differ
 
 
 @dataclass(slots=True)
@@ -109,6 +110,21 @@ class VendorQueue:
     @property
     def queued(self) -> int:
         return sum(login.queued for login in self.logins.values())
+
+    def silent_until(self, now: datetime) -> datetime | None:
+        """Return until when rebuilt windows let no call start. None: calls start, or the wait is an everyday one.
+
+        A full window has a place again within its own length. A sender is told of a longer wait only after a rebuild:
+        calls may still be open then, and nobody will report their end.
+        """
+        open_logins = [login for login in self.logins.values() if not login.shut]
+        waiting = [login for login in open_logins if login.waiting] or open_logins
+        ends = [login.full_until for login in waiting if login.full_until and self._is_rebuilt(login, now)]
+        return min(ends) if ends and len(ends) == len(waiting) else None
+
+    def _is_rebuilt(self, login: LoginQueue, now: datetime) -> bool:
+        longest = max((limit.seconds for limit in (*self.limits, *login.limits)), default=0.0)
+        return login.full_until is not None and login.full_until > now + timedelta(seconds=longest) + CLOCKS
 
     def units(self, messages: int) -> int:
         """About what so many messages will cost: the real cost is known only once they are rendered."""

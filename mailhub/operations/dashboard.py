@@ -302,6 +302,9 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
         return queue.stopped
     if closed and max(closed) > now:
         return _("closed until %(at)s") % {"at": f"{timezone.localtime(max(closed)):%H:%M:%S}"}
+    if until := queue.silent_until(now):
+        silent = _("silent until %(at)s, because its windows were rebuilt and calls may still be open")
+        return silent % {"at": f"{timezone.localtime(until):%H:%M:%S}"}
     if not status.accepting:
         return _("503, retry after %(seconds)s") % {"seconds": f"{status.seconds:.0f}\N{NO-BREAK SPACE}s"}
     return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""

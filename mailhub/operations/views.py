@@ -23,7 +23,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
 from campaigns.operators import answering
-from mailhub.operations import charts, dashboard, saved_looks
+from mailhub.operations import charts, dashboard, findings, saved_looks
 from vendors import ownership, shut
 from vendors.history import Actor
 from vendors.limits.values import Limit
@@ -194,12 +194,16 @@ def at_work(request: HttpRequest) -> HttpResponse:
 
 
 def promises(request: HttpRequest) -> HttpResponse:
-    """The result of beat's last audit; POST runs an audit now. The examples name jobs of any sponsor."""
+    """The result of beat's last audit, and the findings about the installation; POST runs an audit now.
+
+    The examples name jobs of any sponsor.
+    """
     if request.method == "POST":
         audit.run_and_keep()
     at, checks = audit.last() or (None, [])
     broken = [check for check in checks if not check.ok]
-    return render(request, "admin/operations/audit.html", {"at": at, "checks": checks, "broken": broken})
+    context = {"at": at, "checks": checks, "broken": broken, "findings": findings.of_installation()}
+    return render(request, "admin/operations/audit.html", context)
 
 
 def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:

@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 
 from campaigns import audit
 from campaigns.failover import durability
 from mailhub import checks
+from mailhub.models import MomentFound
 from mailhub.monitoring import probes
 from tests import forks
 from tests.connected import connected_to
@@ -175,3 +178,13 @@ def test_doctor_of_a_safe_installation_says_so() -> None:
     assert code == 0 and found == [
         {"identity": None, "about": "durability", "status": "ok", "sentence": "a crash loses nothing", "enter": None}
     ]
+
+
+def test_doctor_tells_that_a_clock_was_wrong_within_the_hour() -> None:
+    MomentFound.objects.create(moment="campaigns.Job.heartbeat_at", number=2, ahead=timedelta(hours=2))
+    found, code = doctor("--installation")
+    [clock] = [one for one in found if one["about"] == "clocks"]
+    assert clock["status"] == "told" and code == 0
+    assert clock["sentence"].startswith("A clock was wrong: 2 × campaigns.Job.heartbeat_at lay up to 2:00:00 ahead of")
+    MomentFound.objects.update(at=timezone.now() - timedelta(hours=2))
+    assert "clocks" not in {one["about"] for one in doctor("--installation")[0]}

@@ -1,7 +1,9 @@
 """The operations page: what goes on now, from rows and from Redis, in a fixed number of statements."""
 
+import io
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -14,6 +16,7 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.forecast import kept_totals, queues
 from campaigns.models import Job
+from mailhub.models import MomentFound
 from mailhub.operations import charts, dashboard, outcomes
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
@@ -65,6 +68,47 @@ class TestPulse:
         rows = {row.vendor.pk: row for row in dashboard.read().vendors}
         assert rows[closed.pk].accepting.startswith("closed until") and not rows[closed.pk].open
         assert rows[paused.pk].accepting == "vendor paused: the contract ended"
+
+    def test_a_vendor_that_is_silent_after_a_rebuild_says_so_and_until_when(self) -> None:
+        """By the time that its sender was told: it is longer than a full window ever makes one wait."""
+        now = timezone.now()
+        until = now + timedelta(seconds=600)
+        vendor = factories.vendor(limits=[(5, 60)])
+        silent = factories.credential(vendor, rate_limited_until=until)
+        factories.campaign_with_job(5, of=silent, status="DISPATCHED")
+
+        def row() -> dashboard.VendorRow:
+            [found] = [one for one in dashboard.read().vendors if one.vendor == vendor]
+            return found
+
+        at = f"{timezone.localtime(until):%H:%M:%S}"
+        assert row().accepting == f"silent until {at}, because its windows were rebuilt and calls may still be open"
+        assert not row().open
+        out = io.StringIO()
+        call_command("status", stdout=out)
+        assert f"silent until {at}" in " ".join(out.getvalue().split())
+        Credential.objects.filter(pk=silent.pk).update(rate_limited_until=now + timedelta(seconds=60))
+        assert row().accepting == "yes" and row().open, "full, as it often is"
+        Credential.objects.filter(pk=silent.pk).update(rate_limited_until=until)
+        other = factories.credential(vendor)
+        factories.campaign_with_job(5, of=other, status="DISPATCHED")
+        assert row().accepting == "yes", "the other one's mail goes out"
+        Credential.objects.filter(pk=other.pk).update(rate_limited_until=until - timedelta(seconds=100))
+        sooner = timezone.localtime(until - timedelta(seconds=100))
+        assert row().accepting.startswith(f"silent until {sooner:%H:%M:%S}, "), "the first of them begins then"
+
+    def test_the_page_tells_what_a_crash_would_take_and_what_a_clock_did(
+        self, admin_client: Client, settings: Any
+    ) -> None:
+        def page() -> str:
+            return " ".join(admin_client.get("/admin/operations/audit/").content.decode().split())
+
+        badge = '<span class="badge warn">told</span> fsync is off: a crash of the machine loses commits'
+        assert badge in page() and "Set fsync = on." in page(), "the tests' own server"
+        settings.STORES_MAY_LOSE = False
+        assert badge.replace("warn", "bad").replace("told", "wrong") in page()
+        MomentFound.objects.create(moment="vendors.Credential.retry_after_until", number=3, ahead=timedelta(hours=1))
+        assert "A clock was wrong: 3 × vendors.Credential.retry_after_until lay up to 1:00:00 ahead" in page()
 
     def test_more_jobs_cost_no_more_statements(self, admin_client: Client) -> None:
         def statements() -> int:

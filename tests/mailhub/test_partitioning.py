@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 
 from campaigns import audit
 from campaigns.intake.storage import allocate
 from campaigns.models import Message
+from mailhub import checks
 from mailhub.front import problems
 from mailhub.monitoring import probes
 from tests import factories
@@ -138,6 +139,34 @@ def test_a_bound_that_an_old_cut_left_behind_is_told_and_taken_away(sandbox: San
     psql(FIRST)
     assert probes.storing() == {"storing": ""} and all(one.ok for one in audit.run())
     sent(taken(2, login(sandbox.url)))
+
+
+def said(*command: str) -> tuple[str, int]:
+    """What a command writes, and its exit code."""
+    out, code, why = io.StringIO(), 0, ""
+    try:
+        call_command(*command, stdout=out)
+    except CommandError as error:
+        code, why = error.returncode, str(error)
+    return " ".join((out.getvalue() + why).split()), code
+
+
+def test_a_bound_that_refuses_messages_months_later_is_told_by_status_doctor_the_start_and_the_page(
+    admin_client: Client,
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE campaigns_message ADD CONSTRAINT message_until CHECK (id < 9000000000) NOT VALID")
+    assert probes.storing() == {"storing": ""}, "no message is refused yet"
+    for command, code in ((("status",), 0), (("status", "--check"), 1), (("doctor", "--installation"), 1)):
+        text, ended = said(*command)
+        assert "campaigns_message refuses messages by a constraint that a cut has left behind" in text, command
+        assert "campaigns_partition_forget_bounds() takes it away" in text and ended == code, (command, text)
+    [warning] = [one for one in checks.of_database() if one.id == "mailhub.W005"]
+    assert not warning.is_serious() and "message_until: CHECK ((id < '9000000000'::bigint))" in warning.msg
+    assert "refuses messages by a constraint" in admin_client.get("/admin/operations/audit/").content.decode()
+    psql("SELECT campaigns_partition_forget_bounds();\n")
+    assert "constraint" not in said("status", "--check")[0] and said("doctor", "--installation")[1] == 0
+    assert [one for one in checks.of_database() if one.id == "mailhub.W005"] == []
 
 
 def test_to_try_a_store_uses_up_no_number_and_leaves_no_message() -> None:

@@ -3,12 +3,14 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.checks import run_checks
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.deliverability import findings, identity_checks
 from campaigns.deliverability.findings import Finding
 from campaigns.failover import durability
 from campaigns.failover.durability import Weakness
+from campaigns.intake import leftover_bounds
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from vendors.management.output import write_json
@@ -21,8 +23,9 @@ class Command(BaseCommand):
     help = (
         "Asks the DNS whether receivers can trust the mails of sender identities: SPF, DKIM, DMARC, and whether "
         "answers, bounces and clicks on unsubscribe links arrive; prints each record to enter. Then it asks PostgreSQL "
-        "and Redis whether a crash of theirs loses anything. Exit codes: 0 all is well, or only told, 1 something is "
-        "missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
+        "and Redis whether a crash of theirs loses anything, whether a constraint refuses messages, and whether a "
+        "clock was wrong within the hour. Exit codes: 0 all is well, or only told, 1 something is missing or wrong, "
+        "or an unknown name, 2 usage, 3 the DNS did not answer."
     )
     requires_system_checks = ()
 
@@ -74,16 +77,21 @@ class Command(BaseCommand):
         )
 
     def _of_installation(self, as_json: bool) -> str:
-        """Shows what a crash of a server would take with it. Returns what is wrong, as a sentence or empty."""
-        weak = durability.weaknesses()
+        """Show the weaknesses of servers, tables and clocks. Returns what is wrong, as a sentence or empty."""
+        weak, bounds = durability.weaknesses(), leftover_bounds.find_leftover_bounds()
         found = list(map(_finding, weak)) or [Finding("durability", findings.OK, "a crash loses nothing")]
+        found += [Finding("storing", findings.WRONG, f"{one}. {leftover_bounds.REMEDY}") for one in bounds]
+        # mailhub knows the moments of all apps, and registers what it found under this tag (mailhub/apps.py).
+        clocks = run_checks(tags=["clocks"], include_deployment_checks=True)
+        found += [Finding("clocks", findings.PRICED, f"{one.msg}. {one.hint}") for one in clocks]
         if as_json:
             write_json(self.stdout, ({"identity": None, **one.facts()} for one in found))
         else:
-            self.stdout.write(f"{INSTALLATION}: PostgreSQL and Redis")
+            self.stdout.write(f"{INSTALLATION}: PostgreSQL, Redis and clocks")
             self._show_lines(found)
         wrong = sum(one.refused for one in weak)
-        return f"a crash loses what is committed: {wrong} wrong" if wrong else ""
+        loses = f"a crash loses what is committed: {wrong} wrong" if wrong else ""
+        return "; ".join(filter(None, (loses, "a constraint refuses messages" if bounds else "")))
 
     def _show(self, identity: Identity, of_it: list[Finding]) -> None:
         self.stdout.write(f"{identity}: {identity.shown}")

@@ -17,9 +17,8 @@ from rich.text import Text
 from campaigns.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
-from mailhub import stored_moments
 from mailhub.monitoring import probes
-from mailhub.operations import charts, dashboard, outcomes
+from mailhub.operations import charts, dashboard, findings, outcomes
 from vendors.management.output import PIPE_WIDTH, write_json
 from vendors.not_now import refusal
 
@@ -45,7 +44,8 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="only what is wrong: jobs that no sender begins, workers to be restarted, a clock that was wrong",
+            help="only what is wrong: jobs that no sender begins, a constraint that refuses messages, workers to be "
+            "restarted, a clock that was wrong",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -78,13 +78,15 @@ class Command(BaseCommand):
             raise CommandError(f"nothing is called: {_describe_halt(halt)}")
         away = probes.refusing()
         alarms, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
-        clocks = stored_moments.found_lately()
-        for alarm in (*away, *alarms, *outdated, *clocks):
-            self.stdout.write(alarm)
+        clocks, tables = findings.of_clocks(), findings.of_tables()
+        for alarm in (*away, *alarms, *tables, *outdated, *clocks):
+            self.stdout.write(str(alarm))
         if away:
             raise CommandError("a server or a process is in trouble")
         if alarms:
             raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
+        if tables:
+            raise CommandError("a constraint refuses messages")
         if outdated:
             raise CommandError("workers need a restart")
         if clocks:
@@ -131,7 +133,8 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halt = recovery.halt()
     halted = [Text(f"Nothing is called: {_describe_halt(halt)}", style="bold red")] if halt else []
-    late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated, *stored_moments.found_lately())]
+    alarms = (*seen.alarms, *map(str, findings.of_tables()), *found.outdated, *map(str, findings.of_clocks()))
+    late = [Text(alarm, style="bold red") for alarm in alarms]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
     return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
 
