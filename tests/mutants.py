@@ -53,6 +53,17 @@ MUTANTS = (
         "tests/campaigns/test_claims_that_wait.py::test_a_claim_that_waits_for_a_row_claims_nothing_that_was_forbidden_meanwhile",
     ),
     Mutant(
+        "CLAIM does not take its turn",
+        "campaigns/claiming/claims.py",
+        (
+            (
+                "{locks.SHARED} FROM (SELECT count(*) AS jobs FROM holder)",
+                "true FROM (SELECT count(*) AS jobs FROM holder)",
+            ),
+        ),
+        "tests/campaigns/test_claims_in_turn.py::test_what_is_asked_for_while_a_writer_waits_comes_after_him_and_is_not_allowed",
+    ),
+    Mutant(
         "a child is cut from what is behind the first N",
         "campaigns/casting/mailcaster.py",
         (("min(size, job.left_to_cut)", "min(size, job.remaining)"),),

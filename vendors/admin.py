@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import configuration, destinations, health, history, prices, restarts, second_person, shut
+from vendors import configuration, destinations, health, history, locks, prices, restarts, second_person, shut
 from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import SPANS
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
@@ -269,7 +269,10 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
             messages.warning(request, gettext(HELD))
             return redirect("admin:vendors_vendor_change", vendor_id)
         rows = Vendor.objects.filter(pk=vendor_id, paused=was)
-        if rows.update(paused=not was, paused_reason="" if was else reason[:255]):
+        with transaction.atomic():
+            locks.take_turn(vendor_id)
+            changed = rows.update(paused=not was, paused_reason="" if was else reason[:255])
+        if changed:
             self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
             messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % vendor)
         else:
@@ -328,7 +331,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         others = [name for name in fields if name != "secret"]
         with transaction.atomic():
-            configuration.lock_vendor(obj.vendor_id)
+            locks.lock_vendor(obj.vendor_id)
             if "secret" in fields:
                 doubts = 0 if same_account else destinations.count_doubts(obj.vendor, obj)
                 configuration.save_secret(obj, obj.secret, _actor(request), same_account)

@@ -14,7 +14,7 @@ from typing import Any
 from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 
-from vendors import adapters, destinations, history
+from vendors import adapters, destinations, history, locks
 from vendors.limits.values import SPANS
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
@@ -54,7 +54,7 @@ def rate_limits(vendor: Vendor, credential: Credential | None = None) -> list[Li
 @transaction.atomic
 def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: Iterable[LimitSpec]) -> bool:
     """Replace the rate limits, in force from the next grant on. Equal limits are kept. False if nothing changed."""
-    Vendor.objects.select_for_update().get(pk=vendor.pk)  # two replacements run one after the other
+    locks.lock_vendor(vendor.pk)  # two replacements run one after the other
     wanted = {seconds: units for units, seconds in windows}
     there = RateLimit.objects.filter(vendor=vendor, credential=credential)
     gone = [row for row in there if wanted.get(row.seconds) != row.units]
@@ -130,7 +130,7 @@ def save_vendor(
     paused until new ones are entered.
     """
     with transaction.atomic():
-        before = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
+        before = locks.lock_vendor(row.pk)
         elsewhere = moves(row)
         with destinations.kept(row) if same_account or not elsewhere else nullcontext():
             row.save(update_fields={*fields, "reports_by_id"})
@@ -165,13 +165,8 @@ def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, s
     one, and what was called with the old one waits for a person.
     """
     with transaction.atomic():
-        lock_vendor(row.vendor_id)
+        locks.lock_vendor(row.vendor_id)
         with destinations.kept(row) if same_account else nullcontext():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
         if same_account:
             history.record(by, Credential, [(row.pk, SAME_ACCOUNT)])
-
-
-def lock_vendor(vendor_id: int) -> None:
-    """Lock a vendor before its credential, as claims do: who saves a credential may edit its limits later."""
-    Vendor.objects.select_for_update(no_key=True).values_list("pk").get(pk=vendor_id)

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone, translation
 
-from vendors import history
+from vendors import history, locks
 from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor
 
@@ -57,7 +57,7 @@ def add(price: Price, by: Actor) -> bool:
 
     Either way it has the row's key then. Raises NotAPrice.
     """
-    Vendor.objects.select_for_update(no_key=True).get(pk=price.vendor_id)  # of two at once the second sees the first
+    locks.lock_vendor(price.vendor_id)  # of two at once the second sees the first
     there = Price.objects.filter(vendor=price.vendor_id, credential=price.credential_id, since=price.since)
     last = there.order_by("-id").first()
     if last and _terms(last) == _terms(price):

@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
-from vendors import configuration, history, ownership
+from vendors import configuration, history, locks, ownership
 from vendors.history import Actor
 from vendors.models import Credential, Vendor, VendorChange
 
@@ -53,7 +53,7 @@ def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
         return []
     wanted = {name: getattr(row, name) for name in held}
     with transaction.atomic():
-        stored = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
+        stored = locks.lock_vendor(row.pk)
         if _is_new(stored):
             return []
         _ask(stored, None, wanted, {}, by)
@@ -70,7 +70,7 @@ def hold_credential(row: Credential, fields: Collection[str], by: Actor) -> list
     wanted: Any = {name: getattr(row, name) for name in held}
     secret = wanted.pop("secret", {})
     with transaction.atomic():
-        vendor = Vendor.objects.select_for_update(no_key=True).get(pk=row.vendor_id)
+        vendor = locks.lock_vendor(row.vendor_id)
         stored = Credential.objects.get(pk=row.pk)
         _ask(vendor, stored, wanted, secret, by)
     for name in held:
@@ -87,7 +87,7 @@ def hold_new_credential(row: Any, by: Actor) -> bool:
         return False
     secret: Any = row.secret
     with transaction.atomic():
-        vendor = Vendor.objects.select_for_update(no_key=True).get(pk=row.vendor_id)
+        vendor = locks.lock_vendor(row.vendor_id)
         row.secret, row.paused, row.paused_reason = {}, True, WAITS
         row.save()
         _ask(vendor, row, {}, secret, by)
@@ -110,7 +110,7 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
     if not is_needed():
         return False
     with transaction.atomic():
-        vendor = Vendor.objects.select_for_update(no_key=True).get(pk=vendor_id)
+        vendor = locks.lock_vendor(vendor_id)
         if _is_new(vendor):
             _ask(vendor, None, BEGIN, {}, by)
             return True
@@ -216,6 +216,7 @@ def refuse(change_id: int, user: User) -> VendorChange.Outcome:
 def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
     """The open change with its vendor, locked as for every change of one: of two who decide the second is refused."""
     found = VendorChange.objects.filter(pk=change_id).values_list("vendor", flat=True).first()
+    locks.take_turn(found or 0)
     vendor = Vendor.objects.select_for_update(no_key=True).filter(pk=found or 0).first()
     rows = VendorChange.objects.select_for_update(of=["self"]).select_related("credential")
     change = rows.filter(pk=change_id, outcome="").first()

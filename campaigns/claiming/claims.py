@@ -21,6 +21,7 @@ from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.claiming.limits import Need
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, moving
+from vendors import locks
 from vendors.adapters.base import Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
@@ -107,6 +108,9 @@ class ToClaim(NamedTuple):
 # the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
 # (lifecycle.LOCKED_BRIEFLY), and LOCKED says who has to wait.
 #
+# After the jobs and before those two rows the claim takes its turn behind writers that wait (vendors/locks.py). Before
+# the jobs a pause would wait for a claim that waits for its job.
+#
 # Nobody is called by an adapter of before the vendor's settings or the secret changed. The claim keeps where it calls,
 # for a doubt is settled there alone.
 #
@@ -124,7 +128,7 @@ WITH holder AS (
     FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
-        AND (SELECT count(*) FROM holder) > 0
+        AND (SELECT {locks.SHARED} FROM (SELECT count(*) AS jobs FROM holder) held WHERE jobs > 0)
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v, c
 ), moment AS (
@@ -158,16 +162,17 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
-# What CLAIM locks for these jobs.
+# What CLAIM locks for these jobs, in its order: the turns ask for a row of `j`, which is locked by then.
 UNLOCKED = """
-SELECT j.id FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
-    JOIN vendors_credential c ON c.id = j.credential_id
-WHERE j.id = ANY(%(jobs)s) FOR SHARE OF j, v, c{skip}
+WITH j AS (
+    SELECT id, vendor_id, credential_id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR SHARE{skip}
+)
+SELECT j.id FROM j JOIN vendors_vendor v ON v.id = j.vendor_id JOIN vendors_credential c ON c.id = j.credential_id
+WHERE {turns} FOR SHARE OF v, c{skip}
 """
+_NOW_UNLOCKED = UNLOCKED.format(turns=locks.FREE_OF_ROW, skip=" SKIP LOCKED")
 # Jobs for which CLAIM would have to wait now. Nobody waits here.
-LOCKED = f"""
-SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) AND id <> ALL(ARRAY({UNLOCKED.format(skip=" SKIP LOCKED")}))
-"""
+LOCKED = f"SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) AND id <> ALL(ARRAY({_NOW_UNLOCKED}))"
 
 
 class Claimed(NamedTuple):
@@ -209,7 +214,7 @@ async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
 
 async def unlocked(connection: Any, job_id: int) -> None:
     """Waits in the line for the job's locks; raises LockNotAvailable if that takes longer than LOCKED_BRIEFLY."""
-    await connection.execute(UNLOCKED.format(skip=""), {"jobs": [job_id]})
+    await connection.execute(UNLOCKED.format(turns=locks.SHARED_OF_ROW, skip=""), {"jobs": [job_id]})
 
 
 def _json(asked: Sequence[ToClaim]) -> str:

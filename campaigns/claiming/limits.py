@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from vendors.locks import CREDENTIAL_ALONE, VENDOR_ALONE
 from vendors.outcomes import RETRY_MAX
 
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
@@ -25,6 +26,9 @@ RECOVERED = 120.0  # seconds without such a failure after which the next one is 
 
 ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds that one waits for a vendor that states less, again and again
 
+# Each statement takes its turn before the row (vendors/locks.py): earlier claims end, later ones wait. A CASE asks for
+# one only where there is something to change, as most answers and unused permits change nothing.
+#
 # Many calls are answered so together: only the first of them closes it, the others can make that longer.
 _OPEN = "coalesce(retry_after_until <= clock_timestamp(), true)"
 _ASKED = f"""CASE WHEN {_OPEN}
@@ -33,10 +37,11 @@ CLOSE = f"""
 UPDATE vendors_credential SET unreached_since = NULL,
     asked_wait = CASE WHEN {_OPEN} THEN {_ASKED} ELSE asked_wait END,
     retry_after_until = greatest(retry_after_until, clock_timestamp() + ({_ASKED}) * interval '1 second')
-WHERE id = %(credential)s
+WHERE id = %(credential)s AND {CREDENTIAL_ALONE}
 """
 SERVED = f"""
-UPDATE vendors_credential SET asked_wait = NULL WHERE id = %(credential)s AND asked_wait IS NOT NULL AND {_OPEN}
+UPDATE vendors_credential SET asked_wait = NULL WHERE id = %(credential)s
+    AND CASE WHEN asked_wait IS NOT NULL AND {_OPEN} THEN {CREDENTIAL_ALONE} END
 """
 _FIRST = f"unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'"
 _LONGER = f"""greatest(%(least)s, CASE WHEN {_FIRST}
@@ -46,23 +51,24 @@ BACK_OFF = f"""
 UPDATE vendors_credential SET backoff = {_LONGER},
     unreached_since = CASE WHEN {_FIRST} THEN clock_timestamp() ELSE unreached_since END,
     retry_after_until = clock_timestamp() + ({_LONGER}) * interval '1 second'
-WHERE id = %(credential)s AND coalesce(retry_after_until <= clock_timestamp(), true)
+WHERE id = %(credential)s AND CASE WHEN {_OPEN} THEN {CREDENTIAL_ALONE} END
 """
-REACHED = """
-UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s
-    AND unreached_since < coalesce(%(at)s::timestamptz, clock_timestamp())
+REACHED = f"""
+UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s AND CASE
+    WHEN unreached_since < coalesce(%(at)s::timestamptz, clock_timestamp()) THEN {CREDENTIAL_ALONE} END
 """
-FULL = """
+FULL = f"""
 UPDATE vendors_credential SET rate_limited_until = clock_timestamp() + %(wait)s * interval '1 second'
-WHERE id = %(credential)s RETURNING rate_limited_until
+WHERE id = %(credential)s AND {CREDENTIAL_ALONE} RETURNING rate_limited_until
 """
-REOPEN = (
-    "UPDATE vendors_credential SET rate_limited_until = NULL"
-    " WHERE vendor_id = %(vendor)s AND rate_limited_until > clock_timestamp()"
-)
-PAUSE = (
-    "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"
-)
+REOPEN = f"""
+UPDATE vendors_credential SET rate_limited_until = NULL WHERE vendor_id = %(vendor)s
+    AND CASE WHEN rate_limited_until > clock_timestamp() THEN {VENDOR_ALONE} END
+"""
+PAUSE = f"""
+UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s
+WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
+"""
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:

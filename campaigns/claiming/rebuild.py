@@ -14,7 +14,7 @@ from campaigns import failpoints
 from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.threads import locked_most
-from vendors import redis_clients
+from vendors import locks, redis_clients
 from vendors.limits.throttle import LedgerEntry, Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope
 from vendors.models import Minute, RateLimit, Usage, Vendor
@@ -70,6 +70,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
     with transaction.atomic():
         if why := guard.halted():  # its ledger may lack the last calls
             raise ThrottleUnreachable(why)
+        locks.take_turn(vendor_id)
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
         if vendor.generation != generation:
             return False

@@ -16,7 +16,7 @@ from campaigns.lifecycle import holding
 from campaigns.models import Campaign, Identity
 from campaigns.routes import whose
 from campaigns.suppression import lists
-from vendors import destinations
+from vendors import destinations, locks
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
 
@@ -139,7 +139,8 @@ async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Ident
 
 # A call for a doubt is checked and counted like any other: generation, limits, pauses, and the ledger before it starts.
 # And it goes where the first call went, and as the same: only there does an answer say anything of that. Vendor and
-# credential are locked, as by a claim: once a pause, or a change of where they call, has committed no call is allowed.
+# credential are locked in their turn, as by a claim: once a pause, or a change of where they call, has committed no
+# call is allowed.
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.suppressions FROM vendors_vendor v
@@ -147,6 +148,7 @@ WITH {jobs}gate AS (
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND v.destination + c.destination = %(destination)s AND NOT v.paused AND NOT c.paused
         AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
+        AND (SELECT {turns})
     FOR SHARE OF v, c
 ), ours AS (
     UPDATE campaigns_message m SET {sets}asked_destination = %(destination)s
@@ -161,7 +163,7 @@ WITH {jobs}gate AS (
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
-LOOK_UP = CALL.format(known=guard.KNOWN, jobs="", sets="", may="true", counted="")
+LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", may="true", counted="")
 
 # The key may have become too old while we waited for a permit, and one of a call that lies ahead, because a clock was
 # wrong, has no known age. After a proof that the vendor has nothing the repeat
@@ -173,6 +175,7 @@ LOOK_UP = CALL.format(known=guard.KNOWN, jobs="", sets="", may="true", counted="
 # vendor's row is not seen yet, so nothing is called then.
 REPEAT = CALL.format(
     known=guard.KNOWN,
+    turns=locks.SHARED,
     jobs=f"""jobs AS (
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,

@@ -20,7 +20,7 @@ from django.utils import timezone
 from campaigns.failover import guard, holding
 from campaigns.failover import queries as failover_queries
 from campaigns.models import Store
-from vendors import history, redis_clients
+from vendors import history, locks, redis_clients
 from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.limits.values import share_out
@@ -151,6 +151,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
     longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"]
     if longest:  # the windows do not have these calls either
+        locks.take_turn(vendor.pk)
         until = timezone.now() + timedelta(seconds=longest)
         Credential.objects.filter(vendor=vendor).exclude(retry_after_until__gt=until).update(
             retry_after_until=until, asked_wait=None

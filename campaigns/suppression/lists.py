@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from campaigns.models import Campaign, Suppression
 from campaigns.suppression.digests import digests, key, made_key
+from vendors import locks
 
 AT_ONCE = 5_000  # suppressions in a transaction
 MOST_TEXT = 200  # characters of a source
@@ -126,6 +127,7 @@ def _change(statement: str, params: dict[str, Any], channels: list[str]) -> int:
         cursor.execute(statement, params)
         positions = [position for (position,) in cursor.fetchall()]
         if positions:
+            cursor.execute(locks.VENDORS_ALONE, {"channels": channels})
             cursor.execute(TELL_VENDORS, {"position": max(positions), "channels": channels})
     return len(positions)
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from vendors import configuration, history
+from vendors import configuration, history, locks
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
@@ -91,6 +91,7 @@ class Command(BaseCommand):
         row = arguments.credential(arguments.vendor(vendor), name)
         state = "was paused already" if row.paused else "paused: no new call starts"
         with facts.kept(row, credential_facts):
+            locks.take_turn(row.vendor_id)
             Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
         self._tell(row, state, options)
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, report_counts, restarts
+from vendors import adapters, configuration, health, locks, report_counts, restarts
 from vendors import history as records
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
@@ -157,6 +157,7 @@ class Command(BaseCommand):
         row = arguments.vendor(slug)
         result = "was paused already" if row.paused else "paused: no new call starts"
         with history.kept(row, vendor_facts):
+            locks.take_turn(row.pk)
             Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
         self._tell(row, f"{slug}: {result}", options)
 
@@ -175,6 +176,7 @@ class Command(BaseCommand):
                 setattr(row, name, value)
             arguments.check(row)
             with history.kept(row, _health_options):
+                locks.take_turn(row.pk)
                 Vendor.objects.filter(pk=row.pk).update(**changed)
         try:
             status = health.at(settings.REDIS_URL).look(row.pk, health.HealthPolicy.of(row))
