@@ -25,6 +25,7 @@ from mailhub.front import (
     webhooks,
 )
 from mailhub.front.finds import FindIn
+from mailhub.front.keys import Key
 from mailhub.front.schemas import LimitsIn, SendRequest
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front.templates import TemplateIn
@@ -39,7 +40,7 @@ class Documentation(Swagger):
 
 
 class Api(NinjaAPI):
-    """A NinjaAPI whose OpenAPI document has problem+json errors and the request bodies that are parsed by hand.
+    """A NinjaAPI whose OpenAPI document has problem+json errors, scopes, and the bodies that are parsed by hand.
 
     The document is made once: anybody may request it, and making it takes longer than any other answer.
     """
@@ -47,10 +48,13 @@ class Api(NinjaAPI):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._schemas: dict[str, OpenAPISchema] = {}
+        self._keys: dict[str, list[Key]] = {}  # by the ids of operations
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
         """The function's name: clients are generated from it, and modules may move."""
-        return operation.view_func.__name__
+        name = operation.view_func.__name__
+        self._keys[name] = [one for one in operation.auth_callbacks if isinstance(one, Key)]
+        return name
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         asked = repr(options)
@@ -64,10 +68,19 @@ class Api(NinjaAPI):
             schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
         for methods in schema["paths"].values():
             for operation in methods.values():
+                for key in self._keys[operation["operationId"]]:
+                    _name_scopes(operation, key)
                 for status, response in operation["responses"].items():
                     if int(status) >= 400 and "application/json" in response.get("content", {}):
                         response["content"] = {problems.MIME: response["content"]["application/json"]}
         return schema
+
+
+def _name_scopes(operation: dict[str, Any], key: Key) -> None:
+    """Say which scopes open an operation: to programs as the roles of OpenAPI 3.1, and to people."""
+    operation["security"] = [{Key.__name__: [scope]} for scope in key.scopes]
+    needed = f"Needs a key with the scope {' or '.join(f'`{scope}`' for scope in key.scopes)}."
+    operation["description"] = f"{operation.get('description', '')}\n\n{needed}".strip()
 
 
 api = Api(

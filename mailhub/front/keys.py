@@ -239,7 +239,7 @@ class Key(HttpBearer):
 
     def __init__(self, *scopes: str, counts: bool = True) -> None:
         super().__init__()
-        self._scopes: Collection[str] = scopes
+        self.scopes: Collection[str] = scopes
         self._ask = rate_limits.check if counts else rate_limits.precheck
 
     def __call__(self, request: HttpRequest) -> Caller:
@@ -251,7 +251,7 @@ class Key(HttpBearer):
         caller = keyring.find(token) if token.isascii() and len(token) <= 100 else None
         if caller is None:
             raise unauthorized()
-        if not caller.scopes.intersection(self._scopes):
-            raise Problem("forbidden", f"This needs a key with the scope {' or '.join(self._scopes)}.")
+        if not caller.scopes.intersection(self.scopes):
+            raise Problem("forbidden", f"This needs a key with the scope {' or '.join(self.scopes)}.")
         self._ask(caller.key_id, caller.requests_per_minute)
         return caller
