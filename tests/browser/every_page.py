@@ -330,8 +330,8 @@ def rows(client: Client) -> Rows:
     client.post(reverse("campaign-copy", args=[job.campaign_id]))
     copied = Draft.objects.latest("pk")
     hook = WebhookCall.objects.filter(kind="message.sent").latest("pk").webhook
-    draft = _draft(client, sponsor, login, LIST)
-    sent = _draft(client, sponsor, login, LIST.partition("no address")[0])
+    draft = make_draft(client, sponsor, login, LIST)
+    sent = make_draft(client, sponsor, login, LIST.partition("no address")[0])
     Draft.objects.filter(pk=sent.pk).update(busy=Draft.SENDING, percent=40)
     return Rows(
         job.campaign, waiting, draft, sent, template.template_id, hook, ApiKey.objects.latest("pk").pk,
@@ -344,7 +344,8 @@ def _newest(name: str) -> int:
     return int(model._default_manager.latest("pk").pk)
 
 
-def _draft(client: Client, sponsor: Sponsor, login: Any, text: str) -> Draft:
+def make_draft(client: Client, sponsor: Sponsor, login: Any, text: str) -> Draft:
+    """A draft with this list, which was checked; the client is a superuser's."""
     fields = {
         "sponsor": sponsor.pk,
         "name": "Opening hours",
