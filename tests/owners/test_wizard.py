@@ -493,6 +493,35 @@ def test_a_time_in_eight_thousand_years_is_kept_and_shown(client, login):
     assert 'value="9999-12-29T10:00"' in page.content.decode()
 
 
+def turn_of_the_clock(month, day, hour):
+    """A time of the last Sunday of that month of next year, as London's clock shows it."""
+    last = date(timezone.now().year + 1, month, day)
+    return f"{last - timedelta(days=last.isoweekday() % 7)}T{hour}"
+
+
+@pytest.mark.parametrize("kept", [{}, {"stay": "1"}])
+def test_a_time_that_the_clock_skips_is_refused_and_one_that_it_shows_twice_is_asked_about(client, login, kept):
+    draft = ready(client, login)
+    london = SOON | {"when": "at", "time_zone": "Europe/London"} | kept
+    skipped = press(client, draft, "send", **london | {"send_at": turn_of_the_clock(3, 31, "01:30")})
+    assert "The clocks there skip this time" in skipped.content.decode()
+    twice = london | {"send_at": turn_of_the_clock(10, 31, "01:30")}
+    asked = press(client, draft, "send", **twice).content.decode()
+    assert "The clocks there show this time twice" in asked and "Which of the two?" in asked
+    draft.refresh_from_db()
+    assert (draft.send_at, draft.campaign) == (None, None)
+    press(client, draft, "send", **twice | {"which": "1"})
+    draft.refresh_from_db()
+    made = draft if kept else draft.campaign
+    assert made.send_at.isoformat().endswith("T01:30:00+00:00"), "the second one is not British Summer Time"
+    if kept:
+        shown = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+        assert '<option value="1" selected>' in shown
+        press(client, draft, "send", **twice | {"which": "0"})
+        draft.refresh_from_db()
+        assert draft.send_at.isoformat().endswith("T00:30:00+00:00")
+
+
 def test_an_hour_that_the_clock_leaves_out_here_is_a_time_elsewhere(client, login):
     spring = date(timezone.now().year + 1, 3, 31)
     spring -= timedelta(days=spring.isoweekday() % 7)  # the last Sunday of March

@@ -24,7 +24,7 @@ from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
-from vendors.instants import checked
+from vendors.instants import checked, shown_by_clock
 from vendors.models import Vendor
 
 MINUTES = "%Y-%m-%dT%H:%M"
@@ -55,6 +55,15 @@ class WhenForm(forms.Form):
         input_formats=[MINUTES, f"{MINUTES}:%S"],
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format=MINUTES),
     )
+    which = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", "—"),
+            ("0", gettext_lazy("the first time, before the clock is put back")),
+            ("1", gettext_lazy("the second time, after it")),
+        ],
+        label=gettext_lazy("Which of the two?"),
+    )
     hours_from = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
     hours_to = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
     hours_of_each = forms.BooleanField(required=False, label=LABELS["hours_of_each"])
@@ -72,13 +81,23 @@ class WhenForm(forms.Form):
         if data.get("time_zone") and data["time_zone"] not in available_timezones():
             self.add_error("time_zone", _("This is no time zone. Write it like Europe/London."))
         if data.get("when") == "at" and data.get("send_at") and "time_zone" not in self.errors:
-            try:
-                data["send_at"] = checked(data["send_at"].replace(tzinfo=ZoneInfo(data["time_zone"])))
-            except ValueError:
-                self.add_error("send_at", self.fields["send_at"].error_messages["invalid"])
+            self._read_clock(data)
         if data.get("hours_of_each") and not data.get("hours_from") and "hours_from" not in self.errors:
             self.add_error("hours_from", _("Say which hours."))
         return data
+
+    def _read_clock(self, data: dict[str, Any]) -> None:
+        """Makes a moment of `send_at`; asks where the clocks of the zone skip that time, or show it twice."""
+        found = shown_by_clock(data["send_at"], ZoneInfo(data["time_zone"]))
+        if not found:
+            self.add_error("send_at", _("The clocks there skip this time: choose another one."))
+        elif len(found) > 1 and not data.get("which"):
+            self.add_error("which", _("The clocks there show this time twice on that day."))
+        else:
+            try:
+                data["send_at"] = checked(found[int(data.get("which") or 0) if len(found) > 1 else 0])
+            except ValueError:
+                self.add_error("send_at", self.fields["send_at"].error_messages["invalid"])
 
     @property
     def values(self) -> dict[str, Any]:
@@ -97,8 +116,9 @@ class WhenForm(forms.Form):
 def _initial(draft: Draft, zone: str) -> dict[str, Any]:
     known = draft.time_zone or zone
     at = draft.send_at.astimezone(ZoneInfo(known)).replace(tzinfo=None) if draft.send_at else None
+    which = str(at.fold) if at and len(shown_by_clock(at, ZoneInfo(known))) > 1 else ""
     names = ("when", "hours_from", "hours_to", "hours_of_each", "first")
-    return {"send_at": at, "time_zone": known, **{name: getattr(draft, name) for name in names}}
+    return {"send_at": at, "which": which, "time_zone": known, **{name: getattr(draft, name) for name in names}}
 
 
 @step
