@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(7200 if os.environ.get("MAILHUB_NIGHTLY") else 300)
 def test_the_search_for_bombs_finds_none():
     """It searches for longer where MAILHUB_NIGHTLY is set; it runs in a process that a bomb ends alone."""
     examples = "2000" if os.environ.get("MAILHUB_NIGHTLY") else "40"
