@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,7 @@ from vendors.models import Credential, Vendor
 
 MOST_ERRORS = 50
 SHORT = 20_000  # characters; longer templates are not cached
+LATEST = timedelta(days=1)  # what was due earlier is a mistake rather than a request that took long to come
 Error = dict[str, str]
 
 
@@ -310,6 +311,8 @@ def _times(asked: SendRequest, channel: str) -> Iterator[Error]:
         yield error("/hours", "time", str(why))
     if asked.send_at and asked.send_at > now + FARTHEST:
         yield error("/send_at", "time", "it is more than ten years ahead")
+    if asked.send_at and asked.send_at < now - LATEST:
+        yield error("/send_at", "time", "it is more than a day past; leave it out to send now")
     if asked.expires_at:
         yield from _expiry(asked.expires_at, asked.send_at, now)
 

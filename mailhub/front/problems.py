@@ -11,6 +11,7 @@ import psycopg
 from django.conf import settings
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
@@ -215,19 +216,42 @@ class NulMiddleware:
         raise BadRequest(f"{name}: {detail}")
 
 
+def head_of(response: HttpResponseBase) -> HttpResponseBase:
+    """The answer to HEAD: what GET was answered, without its body (RFC 9110)."""
+    if isinstance(response, HttpResponse):
+        response.headers.setdefault("Content-Length", str(len(response.content)))
+        response.content = b""
+        return response
+    head = HttpResponse(status=response.status_code, headers=response.headers)
+    response.close()  # nobody reads what it would stream
+    return head
+
+
 class ProblemMiddleware:
-    """Turns Django's own errors below /api/ into problems: unknown paths, wrong methods, too large bodies."""
+    """Turns Django's own errors below /api/ into problems: unknown paths, wrong methods, too large bodies.
+
+    HEAD is answered as GET is.
+    """
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path.startswith(API):
             return self.get_response(request)
         if int(request.META.get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             most = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
             return Problem("payload-too-large", most).response()
+        is_head = request.method == "HEAD"
+        if is_head:
+            request.method = "GET"
+        response = self._answered(request)
+        return head_of(response) if is_head else response
+
+    def _answered(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
+        if "GET" in response.headers.get("Allow", "") and "HEAD" not in response.headers["Allow"]:
+            response.headers["Allow"] += ", HEAD"
         if response.status_code < 400 or response.headers.get("Content-Type", "").startswith(MIME):
             return response
         kind = BY_STATUS.get(response.status_code, "bad-request" if response.status_code < 500 else "internal")

@@ -30,7 +30,15 @@ from mailhub.front.problems import API, Problem, invalid, located, unavailable
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
 from vendors import adapters, report_keys, webhook_http
 from vendors.adapters.base import Adapter
-from vendors.adapters.reports import BadReport, InboundText, NotTheVendor, Reported, ReportRequest, ToConfirm
+from vendors.adapters.reports import (
+    BadReport,
+    InboundText,
+    NotTheVendor,
+    Reported,
+    ReportRequest,
+    ToConfirm,
+    Unreadable,
+)
 from vendors.not_now import is_not_now
 from vendors.report_counts import ReportCounts
 from vendors.report_keys import ReportingVendor
@@ -57,6 +65,7 @@ BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schema
     "/receipts/{vendor}",
     tags=["vendors"],
     response={200: ReceiptsOut, 202: ReceiptsOut, **PROBLEMS},
+    exclude_none=True,
     summary="A vendor's receipts: what became of letters",
     openapi_extra={"parameters": SIGNED, "requestBody": BODY, "security": []},  # the signature takes a key's place
 )
@@ -69,7 +78,12 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     return Status(*_take(request, vendor))
 
 
-@router.get("/receipts/{vendor}", response={200: ReceiptsOut, 202: ReceiptsOut, **PROBLEMS}, include_in_schema=False)
+@router.get(
+    "/receipts/{vendor}",
+    response={200: ReceiptsOut, 202: ReceiptsOut, **PROBLEMS},
+    exclude_none=True,
+    include_in_schema=False,
+)
 def take_receipts_by_query(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """The same for vendors that report by GET, everything in the query."""
     return Status(*_take(request, vendor))
@@ -90,11 +104,17 @@ def answer(request: HttpRequest) -> HttpResponse | None:
         status, said = _take(request, place[1])
     except Exception as why:
         return problems.answer(request, why)
-    return HttpResponse(orjson.dumps(said.model_dump()), "application/json; charset=utf-8", status)
+    return HttpResponse(orjson.dumps(said.model_dump(exclude_none=True)), "application/json; charset=utf-8", status)
 
 
 def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
-    of, adapter, reported, credentials = _reported(request, slug)
+    of, adapter, found, credentials = _reported(request, slug)
+    reported = [one for one in found if isinstance(one, Reported)]
+    refused = [mistake for one in found if isinstance(one, Unreadable) for mistake in one.errors]
+    if refused:
+        _count_unreadable(of, "; ".join(sentence for _, _, sentence in refused))
+        if not reported:
+            raise invalid(located(("body", *where), code, sentence) for where, code, sentence in refused)
     if len(reported) > delivery_reports.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
     stored = _together(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
@@ -102,13 +122,16 @@ def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
         tasks.notify_webhooks()
     counts.add(of.id, "unknown", len(stored.unknown))
     counts.add(of.id, "taken", len(reported) - len(stored.unknown))
-    return adapter.report_status, ReceiptsOut(changed=stored.changed, unknown=list(stored.unknown))
+    told = [located(("body", *where), code, sentence) for where, code, sentence in refused]
+    return adapter.report_status, ReceiptsOut(
+        changed=stored.changed, unknown=list(stored.unknown), refused=told or None
+    )
 
 
 def _reported(
     request: HttpRequest, slug: str
-) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported], Credentials]:
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[Reported], Credentials]:
+) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported | Unreadable], Credentials]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[Reported | Unreadable], Credentials]:
         if not adapter.sends_reports(vendor.settings):
             raise NotTheVendor
         return _read(adapter, _as_it_came(request), vendor)
@@ -146,9 +169,7 @@ def read_proved(
         raise _strange() from None
     except BadReport as bad:
         assert vendor is not None
-        counts.add(vendor.id, "unreadable", 1)
-        if counts.may_log(vendor.id, "unreadable"):
-            log.warning("a report of vendor %s cannot be read: %s", vendor.slug, str(bad)[:500])
+        _count_unreadable(vendor, str(bad))
         raise invalid(located(("body", *where), code, sentence) for where, code, sentence in bad.errors) from None
     except (LookupError, ValueError) as error:
         assert vendor is not None
@@ -158,9 +179,15 @@ def read_proved(
         raise _strange() from None
 
 
+def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
+    counts.add(vendor.id, "unreadable", 1)
+    if counts.may_log(vendor.id, "unreadable"):
+        log.warning("a report of vendor %s cannot be read: %s", vendor.slug, why[:500])
+
+
 def _read(
     adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor
-) -> tuple[Sequence[Reported], Credentials]:
+) -> tuple[Sequence[Reported | Unreadable], Credentials]:
     """The events, none of a vendor that wanted its reports to be confirmed, which are now."""
     try:
         return report_keys.read(lambda source: adapter.read_report(request, source), vendor)

@@ -12,9 +12,8 @@ from campaigns.reports.export import Export
 from campaigns.results import reader
 from mailhub.front.downloads import KINDS, download
 from mailhub.front.keys import Key
-from mailhub.front.problems import invalid
 from mailhub.front.schemas import ProblemOut
-from mailhub.front.sessions import session_of
+from mailhub.front.sessions import labels_of, session_of
 
 router = Router(tags=["sessions"])
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
@@ -66,11 +65,9 @@ def get_report(
     """Recipient and fields, then state, reason, vendor's id and times. A text that a spreadsheet would take for a
     formula begins with a quote."""
     look = session_of(request, session_id)
-    try:
-        states = export.states_named(status.split(",") if status else ())
-    except ValueError as why:
-        raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
-    return file_of(Export(look.job.campaign, look.job.vendor.channel, states), format, look.session.pk.hex[:12])
+    return file_of(
+        Export(look.job.campaign, look.job.vendor.channel, labels_of(status)), format, look.session.pk.hex[:12]
+    )
 
 
 def file_of(of: Export, kind: str, number: object = "") -> Any:

@@ -5,8 +5,11 @@ Bodies are parsed here because the framework's parsing costs more, and does not 
 """
 
 import hashlib
+import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import orjson
@@ -51,11 +54,35 @@ def fingerprint(parsed: Any) -> bytes:
     return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
 
 
+_LONG_NUMBER = re.compile(rb"[0-9.]{16}")
+_WHOLE = range(-(2**63), 2**64)  # what JSON libraries carry on as whole numbers, ours and others
+
+
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) < 21 and int(digits) in _WHOLE else digits
+
+
+def _decimal(digits: str) -> float | str:
+    number = float(digits)
+    return number if Decimal(digits) == Decimal(repr(number)) else digits
+
+
+def parse_exactly(body: bytes) -> Any:
+    """Parses JSON. A number of more digits than a number of ours holds becomes a text of its digits, as they came.
+
+    Raises ValueError, with a sentence.
+    """
+    parsed = orjson.loads(body)
+    if _LONG_NUMBER.search(body):
+        parsed = json.loads(body, parse_int=_whole, parse_float=_decimal)
+    return parsed
+
+
 def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
     """The validated body, and the parsed JSON. Raises Problem with all errors."""
     try:
-        parsed = orjson.loads(request.body)
-    except orjson.JSONDecodeError as why:
+        parsed = parse_exactly(request.body)
+    except ValueError as why:
         raise Problem("bad-request", f"The body is not JSON: {why}") from why
     try:
         return model.model_validate(parsed), parsed

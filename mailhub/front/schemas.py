@@ -21,9 +21,9 @@ LIMIT = "Percent, beyond which the session pauses itself; default: the installat
 
 
 class Strict(BaseModel):
-    """Unknown members are errors."""
+    """Unknown members are errors, and so is a value of another type than the document names: none is converted."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Recipient(Strict):
@@ -105,7 +105,9 @@ class SendRequest(Strict):
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
     skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
-    send_at: Instant | None = Field(default=None, description="Not before then; a time in the past means now")
+    send_at: Instant | None = Field(
+        default=None, description="Not before then; a time within the last day means now, an earlier one is refused"
+    )
     hours: HoursIn | None = None
     expires_at: Instant | None = Field(default=None, description="Messages that are not sent by then expire")
     first: int | None = Field(default=None, ge=1, description="Only so many of them; the rest waits for /resume")
@@ -317,3 +319,6 @@ class IdentitiesOut(BaseModel):
 class ReceiptsOut(BaseModel):
     changed: int = Field(description="Letters whose state this changed")
     unknown: list[str] = Field(description="References that belong to no letter of this vendor")
+    refused: list[dict[str, str]] | None = Field(
+        default=None, description="If some cannot be read, which: pointer, code, detail. The others are taken"
+    )

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -13,18 +14,19 @@ from ninja import Header, Query, Router, Status
 from campaigns import public_ids
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.operators import actions, pausing
+from campaigns.reports import export
 from campaigns.results import reader
 from campaigns.results.reader import SessionView
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem
+from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
 from mailhub.front.send_orders import SESSIONS, links, session_name
 from vendors.history import Actor
 
 router = Router(tags=["sessions"])
 NAME = re.compile(r"ses_([0-9a-f]{32})")
-WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])")
+WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*("?)([0-9]{1,4})\1(?:$|[,;\s])""", re.IGNORECASE)
 LONGEST_WAIT = 30.0  # seconds
 LOOK_AGAIN = 0.25  # seconds
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
@@ -48,8 +50,8 @@ def get_session(
     asked = WAIT.search(prefer)
     if asked and not look.finished and waiters.acquire(blocking=False):
         try:
-            response["Preference-Applied"] = f"wait={asked[1]}"
-            _wait(look, min(LONGEST_WAIT, float(asked[1])))
+            response["Preference-Applied"] = f"wait={asked[2]}"
+            _wait(look, min(LONGEST_WAIT, float(asked[2])))
         finally:
             waiters.release()
         look = _look(session_id, caller)
@@ -65,18 +67,19 @@ def get_session(
 def get_messages(
     request: HttpRequest,
     session_id: str,
-    status: str = Query("", max_length=30, description="Only those in this state"),
+    status: str = Query("", max_length=200, description="Only those in these states, as failed,bounced"),
     limit: int = Query(100, ge=1, le=1000),
     cursor: str = Query("", pattern=rf"^(msg_{public_ids.PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """In the order of the request, each with its state."""
-    look = _look(session_id, request.auth)  # type: ignore[attr-defined]
+    look = session_of(request, session_id)
+    states = {reader.plain(label) for label in labels_of(status)}
     after = public_ids.number("msg", cursor)
     seen = (
         0 if after is None else max(0, after + 1 - look.job.first_message)
     )  # they come in order, and none is left out
-    mine = [row for row in reader.messages(look)[seen:] if status in ("", row["status"])]
-    here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&status={status}" if status else "")
+    mine = [row for row in reader.messages(look)[seen:] if not states or row["status"] in states]
+    here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&{urlencode({'status': status})}" if status else "")
     more = f"{here}&cursor={mine[limit - 1]['id']}" if len(mine) > limit else None
     return {"data": mine[:limit], "links": {"self": here, "next": more}}
 
@@ -141,6 +144,14 @@ def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, An
 def session_of(request: HttpRequest, name: str) -> SessionView:
     """The session of the request's sponsor and mode. Raises Problem."""
     return _look(name, request.auth)  # type: ignore[attr-defined]
+
+
+def labels_of(status: str) -> list[str]:
+    """The labels of the states that a query names, divided by commas; none: of all. Raises Problem."""
+    try:
+        return export.states_named(status.split(",") if status else ())
+    except ValueError as why:
+        raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
 
 
 def _look(name: str, caller: Caller) -> SessionView:

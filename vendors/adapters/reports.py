@@ -100,6 +100,13 @@ class FetchesReports(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """One entry of a report of several that cannot be read: (path into the body, code, sentence) of each mistake."""
+
+    errors: Sequence[tuple[tuple[int | str, ...], str, str]]
+
+
 class NotTheVendor(Exception):
     """The report has no valid signature of the vendor."""
 
@@ -176,7 +183,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
 class ReceiptIn(BaseModel):
     """What became of a letter that the vendor had accepted."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     reference: str = Field(default="", max_length=255, description="The letter's, as it was sent to the vendor; or id")
     status: ReportedKind
     at: Instant = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
@@ -195,7 +202,7 @@ class ReceiptIn(BaseModel):
 
 
 class ReceiptsIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     receipts: list[ReceiptIn] = Field(min_length=1, max_length=MOST)
 
 
@@ -222,13 +229,39 @@ def check_secret(secret: str) -> None:
         raise ValueError(f"it is no secret of Standard Webhooks: base64 of at least {SECRET_BYTES} bytes")
 
 
-def read(body: bytes) -> list[Reported]:
-    """Parse the body of a report. Raises BadReport."""
+class _Envelope(BaseModel):
+    model_config = ReceiptsIn.model_config
+    receipts: list[Any] = Field(min_length=1, max_length=MOST)
+
+
+def read(body: bytes) -> list[Reported | Unreadable]:
+    """Parse the body of a report. Raises BadReport about the whole of it."""
     try:
-        report = ReceiptsIn.model_validate_json(body)
+        return [_reported(one) for one in ReceiptsIn.model_validate_json(body).receipts]
+    except ValidationError:
+        return _read_each(body)
+
+
+def _read_each(body: bytes) -> list[Reported | Unreadable]:
+    """Each entry by itself, so that a mistake in one costs no other."""
+    try:
+        entries = _Envelope.model_validate_json(body).receipts
     except ValidationError as why:
-        found = why.errors(include_url=False, include_context=False, include_input=False)
-        raise BadReport([(one["loc"], one["type"], one["msg"]) for one in found]) from None
-    return [
-        Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code) for one in report.receipts
-    ]
+        raise BadReport(_mistakes(why)) from None
+    return [_read_one(index, entry) for index, entry in enumerate(entries)]
+
+
+def _read_one(index: int, entry: Any) -> Reported | Unreadable:
+    try:
+        return _reported(ReceiptIn.model_validate(entry))
+    except ValidationError as why:
+        return Unreadable([(("receipts", index, *where), code, said) for where, code, said in _mistakes(why)])
+
+
+def _reported(one: ReceiptIn) -> Reported:
+    return Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code)
+
+
+def _mistakes(why: ValidationError) -> list[tuple[tuple[int | str, ...], str, str]]:
+    found = why.errors(include_url=False, include_context=False, include_input=False)
+    return [(one["loc"], one["type"], one["msg"]) for one in found]

@@ -9,13 +9,22 @@ from functools import lru_cache
 from typing import Any
 
 from vendors.adapters import reports
-from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
+from vendors.adapters.reports import (
+    BadReport,
+    InboundText,
+    NotTheVendor,
+    Reported,
+    ReportRequest,
+    ReportSource,
+    Unreadable,
+    bad_report,
+)
 from vendors.described import reading, signatures
 from vendors.described.answers import Steps, of_one_id, steps, value_at
 from vendors.described.placeholders import as_text
 from vendors.described.schema import InboundKeys, ReportKeys
 from vendors.described.signatures import as_time
-from vendors.instants import in_utc
+from vendors.instants import in_utc, without_leap_second
 from vendors.outcomes import is_about_us, says_unknown
 
 _LONGEST = 255  # characters of an id, a code or a note
@@ -48,8 +57,8 @@ class ReportReader:
         if self._keys.signature.scheme == "standard-webhooks":
             reports.check_secret(key)
 
-    def read(self, request: ReportRequest, source: ReportSource) -> list[Reported]:
-        """Raises NotTheVendor, BadReport."""
+    def read(self, request: ReportRequest, source: ReportSource) -> list[Reported | Unreadable]:
+        """Raises NotTheVendor, BadReport about the whole of it."""
         self._check(request, source)
         return list(self._reported(request))
 
@@ -71,32 +80,38 @@ class ReportReader:
             at = _time(entry, times, index)
             yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
 
-    def _reported(self, request: ReportRequest) -> Iterator[Reported]:
+    def _reported(self, request: ReportRequest) -> Iterator[Reported | Unreadable]:
         query = dict(request.query())
         for index, event in enumerate(self._entries(request, query)):
             kind = self._kind(event)
             if kind == "ignored":
                 continue
-            reference = _text(value_at(event, self._paths.get("reference", ("",))))
-            reference = reference or query.get(self._keys.reference_query or "", "")[:_LONGEST]
-            vendor_id = _text(value_at(event, self._paths.get("id", ("",))))
-            if not reference and not vendor_id:
-                raise bad_report("missing", "An event names no letter.", index)
-            if self._one_id and reference and vendor_id:
-                vendor_id = of_one_id(vendor_id, reference)
-            note = _text(value_at(event, self._paths.get("note", ("",))))
-            kind = _careful(kind, note)
-            at = _time(event, self._times, index)
-            yield Reported(
-                reference,
-                "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
-                at or datetime.now(UTC),
-                vendor_id,
-                note,
-                _BOUNCES.get(kind, "soft"),  # type: ignore[arg-type]
-                _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
-                timed=at is not None,
-            )
+            try:
+                yield self._event(event, kind, query, index)
+            except BadReport as bad:  # the others are taken: a vendor repeats what is refused, for ever the same
+                yield Unreadable(bad.errors)
+
+    def _event(self, event: Any, kind: str, query: Mapping[str, str], index: int) -> Reported:
+        reference = _text(value_at(event, self._paths.get("reference", ("",))))
+        reference = reference or query.get(self._keys.reference_query or "", "")[:_LONGEST]
+        vendor_id = _text(value_at(event, self._paths.get("id", ("",))))
+        if not reference and not vendor_id:
+            raise bad_report("missing", "An event names no letter.", index)
+        if self._one_id and reference and vendor_id:
+            vendor_id = of_one_id(vendor_id, reference)
+        note = _text(value_at(event, self._paths.get("note", ("",))))
+        kind = _careful(kind, note)
+        at = _time(event, self._times, index)
+        return Reported(
+            reference,
+            "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
+            at or datetime.now(UTC),
+            vendor_id,
+            note,
+            _BOUNCES.get(kind, "soft"),  # type: ignore[arg-type]
+            _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
+            timed=at is not None,
+        )
 
     def _entries(self, request: ReportRequest, query: Mapping[str, str]) -> Sequence[Any]:
         if self._keys.body == "query":
@@ -156,7 +171,7 @@ def _moment(value: Any) -> datetime:
     try:
         number = as_time(value)
     except ValueError:
-        text = str(value)
+        text = without_leap_second(str(value))
         found = parsedate_to_datetime(text) if "," in text[:5] else datetime.fromisoformat(text)
         return in_utc(found if found.tzinfo else found.replace(tzinfo=UTC))
     return datetime.fromtimestamp(number, UTC)
