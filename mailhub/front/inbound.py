@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field
 from campaigns import inbound
 from campaigns.labels import recipient
 from campaigns.models import InboundMessage
-from campaigns.public_ids import PATTERN, name, number
+from campaigns.public_ids import PATTERN, name
 from mailhub.front import receipts
+from mailhub.front.cursors import below
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import PageLinks, ProblemOut
@@ -79,7 +80,7 @@ def list_inbound(
         raise Problem("forbidden", "What recipients write is of live mail, so a test key sees none of it.")
     rows = InboundMessage.objects.filter(sponsor=caller.sponsor_id).select_related("identity").defer("identity__secret")
     rows = rows.order_by("-pk")
-    page = list((rows.filter(pk__lt=number("inb", cursor)) if cursor else rows)[: limit + 1])
+    page = list(below(rows, "inb", cursor)[: limit + 1])
     here = f"{HERE}?limit={limit}"
     more = f"{here}&cursor={name('inb', page[limit - 1].pk)}" if len(page) > limit else None
     return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}

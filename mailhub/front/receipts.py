@@ -45,6 +45,8 @@ from vendors.report_keys import ReportingVendor
 
 log = logging.getLogger(__name__)
 Proved = TypeVar("Proved")  # what is read of a request with a proof
+Stated = TypeVar("Stated", bound=Reported | InboundText)
+Mistake = tuple[tuple[int | str, ...], str, str]
 router = Router()
 Credentials = tuple[int, ...]
 
@@ -109,12 +111,7 @@ def answer(request: HttpRequest) -> HttpResponse | None:
 
 def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
     of, adapter, found, credentials = _reported(request, slug)
-    reported = [one for one in found if isinstance(one, Reported)]
-    refused = [mistake for one in found if isinstance(one, Unreadable) for mistake in one.errors]
-    if refused:
-        _count_unreadable(of, "; ".join(sentence for _, _, sentence in refused))
-        if not reported:
-            raise invalid(located(("body", *where), code, sentence) for where, code, sentence in refused)
+    reported, refused = _readable(of, found)
     if len(reported) > delivery_reports.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
     stored = _together(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
@@ -122,9 +119,8 @@ def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
         tasks.notify_webhooks()
     counts.add(of.id, "unknown", len(stored.unknown))
     counts.add(of.id, "taken", len(reported) - len(stored.unknown))
-    told = [located(("body", *where), code, sentence) for where, code, sentence in refused]
     return adapter.report_status, ReceiptsOut(
-        changed=stored.changed, unknown=list(stored.unknown), refused=told or None
+        changed=stored.changed, unknown=list(stored.unknown), refused=refused or None
     )
 
 
@@ -143,12 +139,27 @@ def _reported(
 def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText], Credentials]:
     """What a vendor hands on that somebody wrote to us, by the same proof."""
 
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[InboundText], Credentials]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[InboundText | Unreadable], Credentials]:
         came = _as_it_came(request)
         return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)
 
-    vendor, _, (messages, credentials) = read_proved(slug, read)
-    return vendor, messages, credentials
+    vendor, _, (found, credentials) = read_proved(slug, read)
+    return vendor, _readable(vendor, found)[0], credentials
+
+
+def _readable(
+    vendor: ReportingVendor, found: Sequence[Stated | Unreadable]
+) -> tuple[list[Stated], list[dict[str, str]]]:
+    """What can be read, and the mistakes in the rest, as the API tells them."""
+    readable = [one for one in found if not isinstance(one, Unreadable)]
+    mistakes: list[Mistake] = []
+    for one in found:
+        if isinstance(one, Unreadable):
+            mistakes += one.errors
+    told = [located(("body", *where), code, sentence) for where, code, sentence in mistakes]
+    if mistakes:
+        _count_unreadable(vendor, "; ".join(sentence for _, _, sentence in mistakes))
+    return readable, told
 
 
 def read_proved(

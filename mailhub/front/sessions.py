@@ -18,6 +18,7 @@ from campaigns.reports import export
 from campaigns.results import reader
 from campaigns.results.reader import SessionView
 from mailhub.front import request_bodies
+from mailhub.front.cursors import last_seen
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
@@ -74,7 +75,7 @@ def get_messages(
     """In the order of the request, each with its state."""
     look = session_of(request, session_id)
     states = {reader.plain(label) for label in labels_of(status)}
-    after = public_ids.number("msg", cursor)
+    after = last_seen("msg", cursor)
     seen = (
         0 if after is None else max(0, after + 1 - look.job.first_message)
     )  # they come in order, and none is left out

@@ -15,6 +15,7 @@ from campaigns.operators import suppressing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub.front import request_bodies
+from mailhub.front.cursors import below
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.schemas import ProblemOut
@@ -56,7 +57,7 @@ def list_suppressions(
             raise invalid([error("/channel", "missing", "name the channel of the address")])
         normal = _normal(caller, channel, [address], "/address")
         rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
-    page = list((rows.filter(pk__lt=public_ids.number("sup", cursor)) if cursor else rows)[: limit + 1])
+    page = list(below(rows, "sup", cursor)[: limit + 1])
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
     more = f"{here}&cursor={public_ids.name('sup', page[limit - 1].pk)}" if len(page) > limit and not address else None
     return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}

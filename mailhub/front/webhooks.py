@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +16,7 @@ from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.webhooks import events
 from mailhub.front import request_bodies
+from mailhub.front.cursors import below
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.request_bodies import Created
@@ -35,7 +36,9 @@ class WebhookIn(Strict):
     """Where a client wants its events."""
 
     url: str = Field(min_length=1, max_length=500, description="https, in the public network")
-    events: list[Event] = Field(default=[], max_length=20, description="All, if none is named")
+    events: list[Annotated[Event, Field(strict=False)]] = Field(
+        default=[], max_length=20, description="All, if none is named"
+    )
 
 
 class WebhookOut(BaseModel):
@@ -161,13 +164,8 @@ def list_calls(
     """The latest first."""
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
-    page = list(
-        (
-            rows.filter(pk__lt=int(cursor) if cursor.isdecimal() else public_ids.number("cal", cursor))
-            if cursor
-            else rows
-        )[: limit + 1]
-    )
+    named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as versions before wrote it
+    page = list(below(rows, "cal", named)[: limit + 1])
     here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
     more = f"{here}&cursor={public_ids.name('cal', page[limit - 1].pk)}" if len(page) > limit else None
     return {"data": [_call(row) for row in page[:limit]], "links": {"self": here, "next": more}}

@@ -27,7 +27,8 @@ from tests.described.servers import ACCOUNT, TOKEN, Twilio
 from tests.described.test_descriptions import GOOD, faults
 from tests.described.test_reports import REPORTS
 from tests.faults.sending import sent, take_again
-from tests.front.program import Program, api_vendor, fresh, letter, problem
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
+from vendors import report_keys
 from vendors.adapters.reports import InboundText, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.models import Vendor
@@ -234,6 +235,24 @@ class TestOutOfOrder:
         request = ReportRequest("POST", "https://mail.example.com/r", {"x-token": "key"}, body)
         [one] = Described.read_inbound(request, ReportSource({"description": source}, ["key"]))
         assert (one.vendor_id, one.at) == ("1", NOON)
+
+    def test_a_message_that_cannot_be_read_keeps_no_other_ones_stop_from_us(self, velma: Identity) -> None:
+        keys = 'id = "i"\nfrom = "f"\nto = "t"\ntext = "x"\ntime = ["at"]\n'
+        source = GOOD + REPORTS.replace("SCHEME", "header") + f"[inbound]\n{keys}"
+        vendor = api_vendor(adapter="described", channel="sms", settings={"description": source})
+        factories.entitle([velma.sponsor], [vendor])
+        report_keys.enter(vendor, "key", timezone.now())
+        known_vendors.forget()
+        stop = {"i": 1, "f": THEIRS, "t": OURS, "x": "STOP"}
+        bad: list[dict[str, Any]] = [{**stop, "i": None}, {**stop, "i": 2, "at": "soon"}]
+
+        def handed_on(*events: dict[str, Any]) -> Any:
+            body, where = json.dumps({"events": events}), f"/api/v1/inbound/{vendor.slug}"
+            return Client().post(where, body, content_type="application/json", headers={"X-Token": "key"})
+
+        assert handed_on(bad[0], stop, bad[1]).status_code == 204
+        assert held() == [("Velma", THEIRS)] and InboundMessage.objects.count() == 1
+        assert list(pointers(handed_on(*bad))) == ["/0", "/1"]
 
 
 class TestStart:

@@ -42,7 +42,7 @@ def bodies(vendor: Any, session: str) -> dict[tuple[str, str], dict[str, Any]]:
         ("post", "/api/v1/suppressions/lift"): addresses,
         ("post", "/api/v1/suppressions/erase"): addresses,
         ("post", "/api/v1/templates"): template,
-        ("post", "/api/v1/webhooks"): {"url": "http://127.0.0.1:8443/hook", "events": []},
+        ("post", "/api/v1/webhooks"): {"url": "http://127.0.0.1:8443/hook", "events": ["message.failed"]},
         ("post", "/api/v1/recipients/find"): {"text": "ann@sandbox.example"},
     }
 
@@ -190,6 +190,17 @@ def test_another_long_number_under_the_same_key_is_no_repeat() -> None:
     assert sent(18446744073709551616).headers["Idempotent-Replayed"] == "true"
     problem(sent(18446744073709551617), "idempotency-key-reused", 422)
     assert Message.objects.get().params == {"n": "18446744073709551616"}
+
+
+@pytest.mark.parametrize("letters", ["abcdefghijklmnop"[n:] + "abcdefghijklmnop"[:n] for n in range(16)])
+def test_a_cursor_that_names_no_row_is_refused_or_leads_nowhere(letters: str) -> None:
+    program, vendor = Program(requests_per_minute=0), api_vendor()
+    links = program.send(letter(vendor)).json()["links"]
+    hook = program.send({"url": "https://example.com/hook"}, path="/api/v1/webhooks").json()["id"]
+    lists = {"msg": links["messages"], "cal": f"webhooks/{hook}/calls", "sup": "suppressions", "inb": "inbound"}
+    for kind, path in lists.items():
+        answer = program.get(f"{path}?cursor={kind}_{letters}")
+        assert answer.status_code in (200, 422), answer.content
 
 
 def test_head_is_answered_as_get_is_without_a_body() -> None:

@@ -219,7 +219,7 @@ class Adapter(ABC):
         raise NotTheVendor("this vendor sends no reports")
 
     @classmethod
-    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText]:
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText | Unreadable]:
         """The same for an SMS that somebody has written to us."""
         raise NotTheVendor("this vendor hands on no messages")
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -98,6 +98,9 @@ class FetchesReports(ABC):
 
         Raises OSError with a sentence.
         """
+
+
+Stated = TypeVar("Stated", bound=Reported | InboundText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,15 @@ def _read_each(body: bytes) -> list[Reported | Unreadable]:
         entries = _Envelope.model_validate_json(body).receipts
     except ValidationError as why:
         raise BadReport(_mistakes(why)) from None
-    return [_read_one(index, entry) for index, entry in enumerate(entries)]
+    return readable([_read_one(index, entry) for index, entry in enumerate(entries)])
+
+
+def readable(entries: Sequence[Stated | Unreadable]) -> list[Stated | Unreadable]:
+    """The entries of a report. Raises BadReport if there are some and none can be read."""
+    mistakes = [mistake for one in entries if isinstance(one, Unreadable) for mistake in one.errors]
+    if mistakes and all(isinstance(one, Unreadable) for one in entries):
+        raise BadReport(mistakes)
+    return list(entries)
 
 
 def _read_one(index: int, entry: Any) -> Reported | Unreadable:

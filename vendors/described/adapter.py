@@ -165,7 +165,7 @@ class Described(PrintsAddresses, Adapter):
         return reader.read(request, source)
 
     @classmethod
-    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText]:
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText | Unreadable]:
         return reports.read_inbound(_source(source.settings.get("description")), request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -60,7 +60,7 @@ class ReportReader:
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported | Unreadable]:
         """Raises NotTheVendor, BadReport about the whole of it."""
         self._check(request, source)
-        return list(self._reported(request))
+        return reports.readable(list(self._reported(request)))
 
     def _check(self, request: ReportRequest, source: ReportSource) -> None:
         small = self._keys.body != "json" or self._keys.signature.path is not None
@@ -68,17 +68,22 @@ class ReportReader:
             raise NotTheVendor("nobody reports so much in this form")
         signatures.prove(self._keys, request, source)
 
-    def inbound(self, keys: InboundKeys, request: ReportRequest, source: ReportSource) -> Iterator[InboundText]:
-        """Raises NotTheVendor, BadReport."""
+    def inbound(
+        self, keys: InboundKeys, request: ReportRequest, source: ReportSource
+    ) -> Iterator[InboundText | Unreadable]:
+        """Raises NotTheVendor, BadReport about the whole of it."""
         self._check(request, source)
         paths = [steps(path) for path in (keys.id, keys.sender, keys.to, keys.text)]
         times = [steps(path) for path in keys.time]
         for index, entry in enumerate(self._entries(request, dict(request.query()))):
             id, sender, to, text = (value_at(entry, path) for path in paths)
-            if not (_text(id) and _text(sender) and _text(to)):
-                raise bad_report("missing", "A message has no id, or no numbers.", index)
-            at = _time(entry, times, index)
-            yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
+            try:
+                if not (_text(id) and _text(sender) and _text(to)):
+                    raise bad_report("missing", "A message has no id, or no numbers.", index)
+                at = _time(entry, times, index)
+                yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
+            except BadReport as bad:  # another one may be a STOP
+                yield Unreadable(bad.errors)
 
     def _reported(self, request: ReportRequest) -> Iterator[Reported | Unreadable]:
         query = dict(request.query())
@@ -133,12 +138,12 @@ class ReportReader:
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
 
 
-def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText]:
+def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText | Unreadable]:
     """What somebody wrote to us, from the vendor with this description. Raises NotTheVendor, BadReport."""
     keys, reader = reading.read(source).keys.inbound, reader_of(source)
     if keys is None or reader is None:
         raise NotTheVendor("this vendor hands on no messages")
-    return list(reader.inbound(keys, request, of))
+    return reports.readable(list(reader.inbound(keys, request, of)))
 
 
 def _time(event: Any, paths: Sequence[Steps], index: int) -> datetime | None:
