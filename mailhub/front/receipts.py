@@ -37,7 +37,7 @@ from vendors.adapters.reports import (
     Reported,
     ReportRequest,
     ToConfirm,
-    Unreadable,
+    UnreadableEntry,
 )
 from vendors.not_now import is_not_now
 from vendors.report_counts import ReportCounts
@@ -45,8 +45,10 @@ from vendors.report_keys import ReportingVendor
 
 log = logging.getLogger(__name__)
 Proved = TypeVar("Proved")  # what is read of a request with a proof
-Stated = TypeVar("Stated", bound=Reported | InboundText)
+ReadEntry = TypeVar("ReadEntry", bound=Reported | InboundText)
 Mistake = tuple[tuple[int | str, ...], str, str]
+ReadReport = Reported | UnreadableEntry
+ReadText = InboundText | UnreadableEntry
 router = Router()
 Credentials = tuple[int, ...]
 
@@ -126,8 +128,8 @@ def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:
 
 def _reported(
     request: HttpRequest, slug: str
-) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported | Unreadable], Credentials]:
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[Reported | Unreadable], Credentials]:
+) -> tuple[ReportingVendor, type[Adapter], Sequence[ReadReport], Credentials]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadReport], Credentials]:
         if not adapter.sends_reports(vendor.settings):
             raise NotTheVendor
         return _read(adapter, _as_it_came(request), vendor)
@@ -139,7 +141,7 @@ def _reported(
 def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText], Credentials]:
     """What a vendor hands on that somebody wrote to us, by the same proof."""
 
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[InboundText | Unreadable], Credentials]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadText], Credentials]:
         came = _as_it_came(request)
         return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)
 
@@ -148,18 +150,18 @@ def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequ
 
 
 def _readable(
-    vendor: ReportingVendor, found: Sequence[Stated | Unreadable]
-) -> tuple[list[Stated], list[dict[str, str]]]:
+    vendor: ReportingVendor, found: Sequence[ReadEntry | UnreadableEntry]
+) -> tuple[list[ReadEntry], list[dict[str, str]]]:
     """What can be read, and the mistakes in the rest, as the API tells them."""
-    readable = [one for one in found if not isinstance(one, Unreadable)]
+    readable = [one for one in found if not isinstance(one, UnreadableEntry)]
     mistakes: list[Mistake] = []
     for one in found:
-        if isinstance(one, Unreadable):
+        if isinstance(one, UnreadableEntry):
             mistakes += one.errors
-    told = [located(("body", *where), code, sentence) for where, code, sentence in mistakes]
+    refused = [located(("body", *where), code, sentence) for where, code, sentence in mistakes]
     if mistakes:
         _count_unreadable(vendor, "; ".join(sentence for _, _, sentence in mistakes))
-    return readable, told
+    return readable, refused
 
 
 def read_proved(
@@ -198,7 +200,7 @@ def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
 
 def _read(
     adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor
-) -> tuple[Sequence[Reported | Unreadable], Credentials]:
+) -> tuple[Sequence[ReadReport], Credentials]:
     """The events, none of a vendor that wanted its reports to be confirmed, which are now."""
     try:
         return report_keys.read(lambda source: adapter.read_report(request, source), vendor)

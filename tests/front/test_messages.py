@@ -284,10 +284,8 @@ def test_a_zone_of_a_recipient_that_there_is_not_is_an_error_of_that_recipient()
 
 def test_a_time_that_is_past_means_now():
     program, vendor = Program(), api_vendor()
-    assert (
-        program.send(letter(vendor, send_at=(timezone.now() - timedelta(hours=23)).isoformat())).json()["status"]
-        == "waiting"
-    )
+    asked = letter(vendor, send_at=(timezone.now() - timedelta(hours=23)).isoformat())
+    assert program.send(asked).json()["status"] == "waiting"
     assert Job.objects.get().status == "DISPATCHED"
 
 

@@ -253,5 +253,5 @@ def test_a_leap_second_is_a_time() -> None:
     vendor = reporting()
     Program().send(letter(vendor.row))
     end(Job.objects.get(), [accepted("v-0")])
-    told = receipt(Message.objects.get().reference) | {"at": NOON.strftime("%Y-%m-%dT11:59:60Z")}
-    assert vendor.post([told]).json() == {"changed": 1, "unknown": []}
+    leap = receipt(Message.objects.get().reference) | {"at": NOON.strftime("%Y-%m-%dT11:59:60Z")}
+    assert vendor.post([leap]).json() == {"changed": 1, "unknown": []}

@@ -34,7 +34,7 @@ from vendors.adapters.options import (
     text,
     whole,
 )
-from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource, Unreadable
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
 from vendors.outcomes import (
     Accepted,
@@ -73,7 +73,7 @@ __all__ = [
     "ReportSource",
     "Reported",
     "Response",
-    "Unreadable",
+    "UnreadableEntry",
     "certificates",
     "check_protected",
     "choice",

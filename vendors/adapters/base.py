@@ -22,7 +22,7 @@ from vendors.adapters.options import (  # noqa: F401  adapters import them from 
     text,
     whole,
 )
-from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, Unreadable
+from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 PARTS = ("text", "headers", "attachments")
@@ -211,15 +211,15 @@ class Adapter(ABC):
             raise ValueError("it is empty")
 
     @classmethod
-    def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported | Unreadable]:
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported | UnreadableEntry]:
         """Check that the vendor made this request, then parse it; calls nobody. Raises NotTheVendor, BadReport.
 
-        Of a request with several entries those that cannot be read are Unreadable; BadReport is about the whole of it.
+        Of several entries those that cannot be read are UnreadableEntry; BadReport is about the whole of it.
         """
         raise NotTheVendor("this vendor sends no reports")
 
     @classmethod
-    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText | Unreadable]:
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText | UnreadableEntry]:
         """The same for an SMS that somebody has written to us."""
         raise NotTheVendor("this vendor hands on no messages")
 

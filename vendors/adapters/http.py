@@ -26,7 +26,7 @@ from vendors.adapters.base import (
 )
 from vendors.adapters.http_client import Client, header
 from vendors.adapters.options import check_protected
-from vendors.adapters.reports import Reported, ReportRequest, ReportSource, Unreadable
+from vendors.adapters.reports import Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
 from vendors.outcomes import (
     WRONG_ADDRESS,
@@ -169,7 +169,7 @@ class Http(Adapter):
         reports.check_secret(key)
 
     @classmethod
-    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | Unreadable]:
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
         reports.verify(source.secrets, request.headers, request.body)
         return reports.read(request.body)
 

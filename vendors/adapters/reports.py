@@ -100,11 +100,11 @@ class FetchesReports(ABC):
         """
 
 
-Stated = TypeVar("Stated", bound=Reported | InboundText)
+ReportEntry = TypeVar("ReportEntry", bound=Reported | InboundText)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableEntry:
     """One entry of a report of several that cannot be read: (path into the body, code, sentence) of each mistake."""
 
     errors: Sequence[tuple[tuple[int | str, ...], str, str]]
@@ -237,7 +237,7 @@ class _Envelope(BaseModel):
     receipts: list[Any] = Field(min_length=1, max_length=MOST)
 
 
-def read(body: bytes) -> list[Reported | Unreadable]:
+def read(body: bytes) -> list[Reported | UnreadableEntry]:
     """Parse the body of a report. Raises BadReport about the whole of it."""
     try:
         return [_reported(one) for one in ReceiptsIn.model_validate_json(body).receipts]
@@ -245,7 +245,7 @@ def read(body: bytes) -> list[Reported | Unreadable]:
         return _read_each(body)
 
 
-def _read_each(body: bytes) -> list[Reported | Unreadable]:
+def _read_each(body: bytes) -> list[Reported | UnreadableEntry]:
     """Each entry by itself, so that a mistake in one costs no other."""
     try:
         entries = _Envelope.model_validate_json(body).receipts
@@ -254,19 +254,19 @@ def _read_each(body: bytes) -> list[Reported | Unreadable]:
     return readable([_read_one(index, entry) for index, entry in enumerate(entries)])
 
 
-def readable(entries: Sequence[Stated | Unreadable]) -> list[Stated | Unreadable]:
+def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEntry | UnreadableEntry]:
     """The entries of a report. Raises BadReport if there are some and none can be read."""
-    mistakes = [mistake for one in entries if isinstance(one, Unreadable) for mistake in one.errors]
-    if mistakes and all(isinstance(one, Unreadable) for one in entries):
+    mistakes = [mistake for one in entries if isinstance(one, UnreadableEntry) for mistake in one.errors]
+    if mistakes and all(isinstance(one, UnreadableEntry) for one in entries):
         raise BadReport(mistakes)
     return list(entries)
 
 
-def _read_one(index: int, entry: Any) -> Reported | Unreadable:
+def _read_one(index: int, entry: Any) -> Reported | UnreadableEntry:
     try:
         return _reported(ReceiptIn.model_validate(entry))
     except ValidationError as why:
-        return Unreadable([(("receipts", index, *where), code, said) for where, code, said in _mistakes(why)])
+        return UnreadableEntry([(("receipts", index, *where), code, said) for where, code, said in _mistakes(why)])
 
 
 def _reported(one: ReceiptIn) -> Reported:

@@ -14,7 +14,7 @@ from vendors.adapters.addresses import AddressRules, PrintsAddresses
 from vendors.adapters.base import MAKING, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
-from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, Unreadable
+from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
 from vendors.described import batches, bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
@@ -158,14 +158,14 @@ class Described(PrintsAddresses, Adapter):
             reader.check_key(key)
 
     @classmethod
-    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | Unreadable]:
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
         reader = reports.reader_of(_source(source.settings.get("description")))
         if reader is None:
             raise NotTheVendor("this vendor sends no reports")
         return reader.read(request, source)
 
     @classmethod
-    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText | Unreadable]:
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText | UnreadableEntry]:
         return reports.read_inbound(_source(source.settings.get("description")), request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from vendors.adapters.reports import (
     Reported,
     ReportRequest,
     ReportSource,
-    Unreadable,
+    UnreadableEntry,
     bad_report,
 )
 from vendors.described import reading, signatures
@@ -57,7 +57,7 @@ class ReportReader:
         if self._keys.signature.scheme == "standard-webhooks":
             reports.check_secret(key)
 
-    def read(self, request: ReportRequest, source: ReportSource) -> list[Reported | Unreadable]:
+    def read(self, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
         """Raises NotTheVendor, BadReport about the whole of it."""
         self._check(request, source)
         return reports.readable(list(self._reported(request)))
@@ -70,7 +70,7 @@ class ReportReader:
 
     def inbound(
         self, keys: InboundKeys, request: ReportRequest, source: ReportSource
-    ) -> Iterator[InboundText | Unreadable]:
+    ) -> Iterator[InboundText | UnreadableEntry]:
         """Raises NotTheVendor, BadReport about the whole of it."""
         self._check(request, source)
         paths = [steps(path) for path in (keys.id, keys.sender, keys.to, keys.text)]
@@ -83,9 +83,9 @@ class ReportReader:
                 at = _time(entry, times, index)
                 yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
             except BadReport as bad:  # another one may be a STOP
-                yield Unreadable(bad.errors)
+                yield UnreadableEntry(bad.errors)
 
-    def _reported(self, request: ReportRequest) -> Iterator[Reported | Unreadable]:
+    def _reported(self, request: ReportRequest) -> Iterator[Reported | UnreadableEntry]:
         query = dict(request.query())
         for index, event in enumerate(self._entries(request, query)):
             kind = self._kind(event)
@@ -94,7 +94,7 @@ class ReportReader:
             try:
                 yield self._event(event, kind, query, index)
             except BadReport as bad:  # the others are taken: a vendor repeats what is refused, for ever the same
-                yield Unreadable(bad.errors)
+                yield UnreadableEntry(bad.errors)
 
     def _event(self, event: Any, kind: str, query: Mapping[str, str], index: int) -> Reported:
         reference = _text(value_at(event, self._paths.get("reference", ("",))))
@@ -138,7 +138,7 @@ class ReportReader:
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
 
 
-def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText | Unreadable]:
+def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText | UnreadableEntry]:
     """What somebody wrote to us, from the vendor with this description. Raises NotTheVendor, BadReport."""
     keys, reader = reading.read(source).keys.inbound, reader_of(source)
     if keys is None or reader is None:
