@@ -251,7 +251,7 @@ def test_a_key_of_one_scope_does_what_is_documented_with_things_of_its_own_spons
             answer = answered(program, operation, ours, before)
             if fault := find_fault(answer, scope in scopes, of is ours.program, secrets):
                 found.append(f"{operation} with {scope}: {fault}")
-    assert found == []
+    assert found == [], "\n".join(found)
     assert find_lost(before) == [] and rows_of([ours.program.sponsor.pk]) == foreign
 
 

@@ -385,7 +385,7 @@ def test_no_role_of_another_sponsor_sees_or_changes_anything() -> None:
             found += attack.find_faults_of_form(form)
     for state in STORE_STATES:
         found += undo(lambda state=state: find_faults_after(root, state, attacks))[0]
-    assert found == []
+    assert found == [], "\n".join(map(str, found))
 
 
 def find_faults_after(root: Client, state: Callable[[], Any], attacks: list[Attack]) -> list[Any]:
