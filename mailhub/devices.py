@@ -46,6 +46,7 @@ def find_address(environ: Mapping[str, Any]) -> str:
         address = environ.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
     try:
         known = ipaddress.ip_address(address)
+        known = getattr(known, "ipv4_mapped", None) or known  # as a socket for both shows IPv4
     except ValueError:
         return address[:50]
     return str(ipaddress.ip_network((known, NETWORK), strict=False)) if known.version == 6 else str(known)

@@ -21,7 +21,7 @@ from campaigns.content.templates import Budget, Content, OverBudget, Source, Ste
 
 SECONDS = 10  # of a processor, for one question
 NICE = 5  # cheap requests and the database come first
-KEPT = 16  # compiled templates
+KEPT = 32  # compiled templates: more than a letter has, or each would be compiled again for each letter, for nothing
 # Kinds of answers. Steps: those that were used.
 DRAW, LETTER, FAULT, OVER, FACTS = b"D", b"L", b"F", b"O", b"C"
 HEAD = struct.Struct(">cqIII")  # kind, steps, bytes of each text

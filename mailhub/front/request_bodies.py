@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 import orjson
@@ -50,10 +50,14 @@ def idempotency_key(request: HttpRequest) -> str:
 
 
 def fingerprint(parsed: Any) -> bytes:
-    """SHA-256 of a parsed body; equal for bodies that differ in spacing or order of members only."""
-    return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
+    """SHA-256 of a parsed body; equal for bodies that differ in spacing or order of members only. Raises Problem."""
+    try:
+        return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
+    except orjson.JSONEncodeError as why:  # it is read to a greater depth than it is written
+        raise Problem("bad-request", f"The body cannot be used: {TOO_DEEP}") from why
 
 
+TOO_DEEP = "it is nested too deeply"
 _LONG_NUMBER = re.compile(rb"[0-9.]{16}")
 _WHOLE = range(-(2**63), 2**64)  # what JSON libraries carry on as whole numbers, ours and others
 
@@ -64,7 +68,10 @@ def _whole(digits: str) -> int | str:
 
 def _decimal(digits: str) -> float | str:
     number = float(digits)
-    return number if Decimal(digits) == Decimal(repr(number)) else digits
+    try:
+        return number if Decimal(digits) == Decimal(repr(number)) else digits
+    except InvalidOperation:  # its exponent is longer than decimals have one
+        return digits
 
 
 def parse_exactly(body: bytes) -> Any:
@@ -74,7 +81,10 @@ def parse_exactly(body: bytes) -> Any:
     """
     parsed = orjson.loads(body)
     if _LONG_NUMBER.search(body):
-        parsed = json.loads(body, parse_int=_whole, parse_float=_decimal)
+        try:
+            parsed = json.loads(body, parse_int=_whole, parse_float=_decimal)
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
     return parsed
 
 

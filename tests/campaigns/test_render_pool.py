@@ -3,13 +3,15 @@
 import os
 import re
 import signal
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from campaigns.content import render_pool, templates
+from campaigns.content import render_pool, render_process, templates
 from campaigns.content.apart import ProcessLost
+from campaigns.content.parts import MOST_HEADERS
 from campaigns.content.render_pool import RenderPool, RequestRenderer
 from campaigns.content.templates import MAX_STEPS, Budget, OverBudget, Source, TemplateError
 from tests.campaigns.elsewhere import rendering_elsewhere
@@ -133,6 +135,17 @@ def test_compiling_is_paid_for_each_time(elsewhere):
         templates.compile("", LOOPS, False, purse)
         paid.append(purse.used)
     assert paid[0] == paid[1] > 0
+
+
+def test_a_process_keeps_all_templates_of_a_letter():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server = render_process.TemplateServer(theirs)
+        texts = [f"{{% if a %}}{number}{{% endif %}}" for number in range(MOST_HEADERS + 1)]
+        sources = [Source(text, "", False, "", ()) for text in texts]
+        first = [server._content(source) for source in sources]
+        kept = sum(server._content(source) is made for source, made in zip(sources, first, strict=True))
+    assert kept == MOST_HEADERS + 1
 
 
 @pytest.mark.parametrize("value", [{1, 2}, 10**5_000], ids=["set", "number"])

@@ -192,6 +192,23 @@ def test_another_long_number_under_the_same_key_is_no_repeat() -> None:
     assert Message.objects.get().params == {"n": "18446744073709551616"}
 
 
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        ("1e-99999999999999999999", 200),
+        ("0e99999999999999999999", 200),
+        ("[" * 253 + "1" + "]" * 253, 400),
+        ("[" * 1_000 + "12345678901234567" + "]" * 1_000, 400),
+        ("[" * 900 + "1" + "]" * 900, 422),
+    ],
+    ids=["small", "nought", "253 levels", "1,000 levels and a long number", "900 levels"],
+)
+def test_odd_json_is_refused_or_taken_and_never_an_error_of_ours(value: str, status: int) -> None:
+    asked = json.dumps(letter(api_vendor(), recipients=[{"to": "ann@sandbox.example", "fields": {"n": 0}}]))
+    answer = Program().send(asked.replace('"n": 0', f'"n": {value}'), None, "/api/v1/messages?dry_run=true")
+    assert answer.status_code == status, answer.content
+
+
 @pytest.mark.parametrize("letters", ["abcdefghijklmnop"[n:] + "abcdefghijklmnop"[:n] for n in range(16)])
 def test_a_cursor_that_names_no_row_is_refused_or_leads_nowhere(letters: str) -> None:
     program, vendor = Program(requests_per_minute=0), api_vendor()
