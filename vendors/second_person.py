@@ -117,8 +117,13 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
     return False
 
 
+def name_pause(vendor_id: int, reason: str) -> str:
+    """The words under which a shell's pause is stored: a vendor that is new stays so, whoever resumes it on a page."""
+    return f"{NEW}; {reason}" if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
+
+
 def _is_new(vendor: Vendor) -> bool:
-    return vendor.paused and vendor.paused_reason == NEW
+    return vendor.paused and vendor.paused_reason.startswith(NEW)
 
 
 def waiting(vendor: Vendor) -> list[VendorChange]:
@@ -272,7 +277,7 @@ def _basis(vendor: Vendor, login: Credential | None) -> str:
     vendor = Vendor.objects.get(pk=vendor.pk)
     facts: list[Any] = [vendor.adapter, vendor.settings, vendor.sandbox]
     if login is None and _is_new(vendor):
-        facts.append(NEW)
+        facts.append(vendor.paused_reason)  # somebody may have paused it besides
     if login is not None:
         stored = Credential.objects.only("name", "destination").get(pk=login.pk)
         facts += [stored.name, vendor.destination, stored.destination]

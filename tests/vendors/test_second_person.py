@@ -183,6 +183,22 @@ def test_a_new_vendor_is_confirmed_as_it_is_by_then(user_of: Users, alpha: Spons
     assert not made.paused, "a shell needs nobody"
 
 
+def test_a_shells_pause_of_a_new_vendor_takes_its_second_person_away_from_nobody(
+    user_of: Users, alpha: Sponsor, beta: Sponsor
+) -> None:
+    ann, bob = user_of([alpha], "vendor admin"), user_of([alpha], "vendor admin")
+    made = add_vendor(ann, alpha).vendor
+    for _ in range(2):
+        call_command("vendor", "pause", "new", reason="an incident")
+    assert "changed since" in decide(bob, open_change()).content.decode(), "that pause holds"
+    ann.post(f"/admin/vendors/vendor/{made.pk}/pause/", {"confirmed": "1", "was": "paused", "reason": "go"})
+    made.refresh_from_db()
+    assert made.paused and made.paused_reason.endswith("confirms it; an incident")
+    decide(bob, open_change())
+    made.refresh_from_db()
+    assert (made.paused, made.paused_reason) == (False, "")
+
+
 @pytest.mark.parametrize("who", ["asker", "other"])
 def test_what_is_withdrawn_or_refused_is_never_made(user_of: Users, alpha: Sponsor, vendor: Vendor, who: str) -> None:
     ann, bob = user_of([alpha], "vendor admin"), user_of([alpha], "vendor admin")

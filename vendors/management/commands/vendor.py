@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, locks, report_counts, restarts
+from vendors import adapters, configuration, health, locks, report_counts, restarts, second_person
 from vendors import history as records
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
@@ -158,7 +158,8 @@ class Command(BaseCommand):
         result = "was paused already" if row.paused else "paused: no new call starts"
         with history.kept(row, vendor_facts):
             locks.take_turn(row.pk)
-            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
+            reason = second_person.name_pause(row.pk, options["reason"])
+            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=reason[:255])
         self._tell(row, f"{slug}: {result}", options)
 
     def do_resume(self, slug: str, **options: Any) -> None:
