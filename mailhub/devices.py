@@ -17,6 +17,7 @@ from django.shortcuts import resolve_url
 
 COOKIE, AGE = "mailhub_device", 365 * 24 * 3600
 FOUND = re.compile(rf"(?:^|;\s*){COOKIE}=([\w.-]{{1,200}})(?:;|$)")
+WITH_PORT = re.compile(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)  # as some proxies write the address
 NETWORK = 64  # bits of an IPv6 address that are its owner's; the others he chooses
 
 
@@ -44,6 +45,8 @@ def find_address(environ: Mapping[str, Any]) -> str:
     address = str(environ.get("REMOTE_ADDR", ""))
     if settings.SECURE_PROXY_SSL_HEADER:
         address = environ.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
+        if with_port := WITH_PORT.fullmatch(address):
+            address = with_port[1] or with_port[2]
     try:
         known = ipaddress.ip_address(address)
         known = getattr(known, "ipv4_mapped", None) or known  # as a socket for both shows IPv4

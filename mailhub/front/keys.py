@@ -23,7 +23,7 @@ from ninja.security import HttpBearer
 from campaigns.models import Sponsor
 from mailhub.front import rate_limits
 from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
-from mailhub.front.problems import API, Problem, unauthorized
+from mailhub.front.problems import REPORTS, Problem, unauthorized
 from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
 from vendors.history import Actor
@@ -31,7 +31,6 @@ from vendors.history import Actor
 FRESH = 0.8  # seconds that a process caches a key: a revoked key is refused within one second
 USED = timedelta(minutes=1)  # precision of last_used_at
 MOST_KNOWN = 10_000
-REPORTS = (f"{API}v1/receipts/", f"{API}v1/inbound/")
 
 
 @dataclass(frozen=True, slots=True)

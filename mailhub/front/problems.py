@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 MIME = "application/problem+json"
 API = "/api/"
+REPORTS = (f"{API}v1/receipts/", f"{API}v1/inbound/")  # of vendors, who may report by GET
 # type -> HTTP status and title
 TYPES: dict[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
@@ -242,7 +243,7 @@ class ProblemMiddleware:
         if int(request.META.get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             most = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
             return Problem("payload-too-large", most).response()
-        is_head = request.method == "HEAD"
+        is_head = request.method == "HEAD" and not request.path.startswith(REPORTS)
         if is_head:
             request.method = "GET"
         response = self._answered(request)

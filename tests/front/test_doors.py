@@ -212,6 +212,8 @@ def test_log_ins_that_hang_at_one_address_stop_nobody_at_another_one_or_on_a_kno
         ("2001:db8:1:2:3:4:5:6", "", False, "2001:db8:1:2::/64"),
         ("127.0.0.1", "no address", True, "no address"),
         ("::ffff:192.0.2.7", "", False, "192.0.2.7"),
+        ("127.0.0.1", "198.51.100.1:50123", True, "198.51.100.1"),
+        ("127.0.0.1", "[2001:db8:1:2::6]:50123", True, "2001:db8:1:2::/64"),
     ],
 )
 def test_an_address_is_that_of_the_network_as_the_proxy_in_front_says(settings, address, forwarded, trusted, found):

@@ -12,6 +12,7 @@ import pytest
 
 from campaigns.models import Job, Message, Session
 from mailhub.front.api import api
+from tests import factories
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
@@ -230,6 +231,8 @@ def test_head_is_answered_as_get_is_without_a_body() -> None:
         assert head.headers["Content-Type"] == got.headers["Content-Type"]
     assert program.client.head("/api/v1/sessions/ses_0").status_code == 404
     assert program.client.head(links["stop"]).status_code == 405
+    for door in ("receipts", "inbound"):  # a GET there may be a vendor's report
+        assert program.client.head(f"/api/v1/{door}/{factories.unique('nobody')}").status_code == 405
     refused_verb = program.client.delete(links["self"])
     assert refused_verb.status_code == 405 and {"GET", "HEAD"} <= set(refused_verb.headers["Allow"].split(", "))
 
