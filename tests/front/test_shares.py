@@ -53,7 +53,9 @@ def held(table):
 def waiting_for_it():
     """Of how many requests the work waits for the table: as many as have a thread."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
         return cursor.fetchone()[0]
 
 
