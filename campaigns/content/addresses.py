@@ -1,7 +1,7 @@
-"""Postal addresses of a campaign's recipients: its columns, and what its vendors demand of what is in them.
+"""Adds to a campaign's content the address columns its vendors need, and checks each recipient's address.
 
-A row is checked when it is taken in, by whichever door; a letter again when its pages are made, as the settings may
-have changed since.
+Every door checks the rows it takes in. The address is checked again when the pages are made, because the vendor's
+settings may have changed since.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,18 +14,18 @@ from vendors.adapters.addresses import AddressRules, PrintsAddresses
 
 
 def address_rules(adapter: str, settings: Any) -> AddressRules | None:
-    """What a vendor with this adapter and these settings demands of addresses; None: nothing."""
+    """Return the address rules of a vendor with this adapter and these settings, or None."""
     try:
         kind = adapters.load(adapter)
         return kind.address_rules(settings) if issubclass(kind, PrintsAddresses) else None
     except (LookupError, ImportError, ValueError):
-        return None  # what else it says is told where its adapter is used
+        return None  # other faults of the settings are reported where the adapter is used
 
 
 def with_addresses(content: Content, demanded: Iterable[AddressRules | None]) -> Content:
-    """The content, which also needs the columns of addresses, and checks each recipient's.
+    """Return the content with the address columns added and each recipient's address checked.
 
-    demanded: by each vendor by which its letters may go; each of them must be able to deliver to every recipient.
+    demanded: the rules of every vendor the campaign may go by; an address must satisfy all of them.
     """
     rules = list(dict.fromkeys(one for one in demanded if one))
     if not rules:

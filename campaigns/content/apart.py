@@ -1,6 +1,7 @@
-"""Runs what reads a template in C, or takes long to make, in a process of its own with limits of memory and time.
+"""Runs code in a process of its own, with limits of memory and time.
 
-A reader in C cannot be stopped from within, holds up all other threads, or ends its process without a word.
+It is meant for C parsers that read a template, and for work that takes long. A C parser cannot be interrupted, blocks
+all other threads, and may crash its process.
 """
 
 import os
@@ -8,9 +9,9 @@ import socket
 import subprocess
 import sys
 
-SECONDS = 10  # of the clock; of a processor half of it
+SECONDS = 10  # wall-clock seconds; the limit of processor time is half of it
 MEMORY = 1_000_000_000  # bytes
-STEPS = 200_000  # of a budget: a process of its own takes about 50 ms
+STEPS = 200_000  # taken from the budget; starting a process costs that much
 LIMITS = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
@@ -19,11 +20,11 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 ONCE = f"""
 resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS // 2}, {SECONDS // 2}))
 """
-NEEDED = ("LANG", "LD_LIBRARY_PATH", "TZ")  # of the environment; it also has secrets
+NEEDED = ("LANG", "LD_LIBRARY_PATH", "TZ")  # environment variables passed on; the others may hold secrets
 
 
 class TookTooLong(Exception):
-    """It was ended after SECONDS."""
+    """The code was killed after SECONDS."""
 
 
 class ProcessLost(Exception):
@@ -31,9 +32,10 @@ class ProcessLost(Exception):
 
 
 def run(code: str, source: str) -> "subprocess.CompletedProcess[bytes]":
-    """Runs Python code with `source` on standard input, within LIMITS. Raises TookTooLong.
+    """Run Python code with `source` on standard input, within LIMITS. Raises TookTooLong.
 
-    Exit code 0: its standard output is the answer; 1: its standard error ends with a sentence; else it was ended.
+    Exit code 0: standard output is the answer. 1: standard error ends with a sentence for the user. Other codes: the
+    process hit a limit.
     """
     given = source.encode("utf-8", "surrogatepass")
     try:
@@ -43,13 +45,13 @@ def run(code: str, source: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def start(code: str, line: socket.socket) -> "subprocess.Popen[bytes]":
-    """Starts Python code that serves `line`, its standard input, within LIMITS; it limits its time itself.
+    """Start Python code that serves `line`, its standard input, within LIMITS. Raises OSError.
 
-    Raises OSError.
+    The code limits its own time.
     """
     needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
     return subprocess.Popen(_command(code), stdin=line.fileno(), stdout=subprocess.DEVNULL, env=needed)
 
 
 def _command(code: str) -> list[str]:
-    return [sys.executable, "-I", "-c", LIMITS + code]  # -I: nothing of the working directory is imported
+    return [sys.executable, "-I", "-c", LIMITS + code]  # -I: import nothing from the working directory

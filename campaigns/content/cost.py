@@ -1,11 +1,11 @@
-"""The cost of rendering a template that does more than show fields: puts nodes that count steps into its tree.
+"""Puts nodes that count steps into a template's tree, if the template does more than show fields.
 
-A step is about a quarter of a microsecond: one for each part of the template, each time that a loop runs it, and more
-for every large value that something reads, makes or is given as an argument. The same letter takes the same steps on
-every machine, so what was accepted can be sent.
+Each part of the template costs a step, again for each round of its loop. A large value costs more steps each time
+something reads it, makes it or takes it as an argument. A letter takes the same steps on every machine, so an accepted
+letter can be sent.
 
-Nothing that a template makes can be larger than the steps of a message pay for: a list is read, and paid for, when it
-is made, so lists within lists cannot grow unseen (decision 44).
+Nothing a template makes can outgrow the steps of a message: a list is charged for at creation, so lists within lists
+cannot grow unseen (decision 44).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,13 +16,13 @@ from jinja2.runtime import Context
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of a list's or an object's members
-WALKED = 10_000  # characters of a list that are looked at before they are paid for
-SCALAR, REAL = 4, 20  # characters of null, true and false; of a number with a point
-WIDE = 1_024  # bits of a whole number from which on it costs: to divide takes time by the square of its length
-# Templates cannot contain these names, because they have spaces in them.
+TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of the members of a list or an object
+WALKED = 10_000  # characters of a list read before paying for them
+SCALAR, REAL = 4, 20  # characters of null, true and false; of a float
+WIDE = 1_024  # bits above which a whole number costs steps: division takes quadratic time
+# Names with spaces, so no template can contain them.
 COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
-# Filters that read only the beginning of a value; and those that read each character in Python, or keep each apart.
+# CHEAP filters read only the beginning of a value. DEAR ones read or store each character in Python.
 CHEAP = {"count", "d", "default", "first", "last", "length"}
 DEAR = {"dictsort", "list", "sort", "title", "unique", "urlencode"}
 
@@ -30,18 +30,18 @@ Given = TypeVar("Given", bound="nodes.Expr | None")
 
 
 def weight(node: nodes.Node) -> int:
-    """How many parts run with this one; the body of a loop is counted by its rounds."""
+    """Return how many parts run when this node runs once; a loop's body is counted by its rounds instead."""
     inside = [node.iter] if isinstance(node, nodes.For) else node.iter_child_nodes()
     return 1 + sum(map(weight, inside))
 
 
 def count(tree: nodes.Template) -> None:
-    """Puts counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
+    """Put counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
     _Counters().visit(tree)
 
 
 class _Counters(NodeTransformer):
-    """Wraps whatever may be large: each kind of node that reads or makes values has its method."""
+    """Wraps each node that may read or make large values."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         each = 1 + sum(map(weight, node.iter_child_nodes(("iter", "target"))))
@@ -100,7 +100,7 @@ class _Counters(NodeTransformer):
         return node if node.ctx == "store" else self._made(node)
 
     def _made(self, node: "nodes.List | nodes.Tuple") -> nodes.Expr:
-        """A list is paid for when it is made; one of short constants alone cannot grow."""
+        """Charge for a list when it is made, unless it holds short constants only and cannot grow."""
         self.generic_visit(node)
         constant = all(isinstance(one, nodes.Const) and _is_short(one) for one in node.items)
         return node if constant else _charged_node(node)
@@ -117,11 +117,12 @@ def _is_short(node: nodes.Const) -> bool:
 
 
 def _charged_node(value: Given, dear: bool = False, shown: bool = False) -> Given:
-    """The node, which is paid for when it has a value; a short constant and text between tags cost nothing more."""
+    """Return the node with a charge for its value; short constants and text between tags are free."""
     if value is None or isinstance(value, nodes.TemplateData) or (isinstance(value, nodes.Const) and _is_short(value)):
         return value
     how = [nodes.Const(dear), nodes.Const(shown)]
-    if isinstance(value, nodes.Filter) and value.name == CHARGED:  # a list that is read where it is made
+    # charge once for a list made and read in the same place
+    if isinstance(value, nodes.Filter) and value.name == CHARGED:
         value.args = [*how]
         return value
     return nodes.Filter(value, CHARGED, how, [], None, None, lineno=value.lineno)  # type: ignore[return-value]
@@ -137,7 +138,7 @@ def _counted(context: Context, values: Iterable[Any], each: int) -> Iterator[Any
 
 @pass_context
 def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
-    """The value itself, if it is one that a letter can have. Raises ValueError."""
+    """Charge for a value and return it. Raises ValueError if a letter cannot contain it."""
     kind = type(value)
     if kind is str or kind is Markup:
         if dear or len(value) >= TEXT:
@@ -156,15 +157,15 @@ def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
 
 
 def _judge(value: Any) -> None:
-    """Raises an error for what is neither a text nor a number nor null."""
+    """Raise ValueError unless the value is a text, a number or null."""
     if isinstance(value, Undefined):
-        str(value)  # says what is undefined
+        str(value)  # raises an error that names the undefined value
     if value is not None and type(value) not in (int, float, bool, str, Markup):
         raise ValueError(f"what would be shown is no text, number or list, but {type(value).__name__}")
 
 
 def _read(value: Any, meter: Any, rate: int) -> None:
-    """Pays for a list by its characters as text, about; members that it has twice count twice. Raises TooManySteps.
+    """Charge for a list by its approximate length as text; a member listed twice counts twice. Raises TooManySteps.
 
     rate: characters in a step.
     """
@@ -184,14 +185,14 @@ def _read(value: Any, meter: Any, rate: int) -> None:
             _judge(one)
             volume += _length(one)
         volume += 2
-        if volume > WALKED:  # looking takes steps, too
+        if volume > WALKED:  # reading costs steps, too
             meter.spend(volume // rate)
             volume = 0
     meter.spend(volume // rate)
 
 
 def _length(value: Any) -> int:
-    """Of one value as text, about."""
+    """Return the approximate length of a single value as text."""
     if type(value) is int:
         return value.bit_length() // 3 + 1
     if type(value) is float:

@@ -1,7 +1,7 @@
-"""Filters that templates have beside Jinja's: text and lists joined within the budget, and values shown by a locale.
+"""Filters that templates have besides Jinja's: text and lists joined within the budget, values formatted by locale.
 
-A locale is the filter's own (`locale="de_DE"`), else the value of `locale`, which may be a field or be set by the
-template, else English. What Babel knows of all its 1,082 locales takes a process 190 MB and 1.2 s, once.
+The locale is the filter's own (`locale="de_DE"`), else the value of `locale`, which may be a field or be set by the
+template, else English.
 """
 
 import reprlib
@@ -22,22 +22,22 @@ from markupsafe import Markup, escape
 from campaigns.content.cost import METER, TEXT
 
 DEFAULT = "en"
-FORMATTING = 100  # steps that it takes to format one value
-LONGEST = 1_000_000  # characters that a filter makes
+FORMATTING = 100  # steps to format one value
+LONGEST = 1_000_000  # characters a filter may make
 LONGEST_PATTERN = 60
 MOST_DIGITS = 20  # before the decimal point, and after it
 MOST_LISTED = 1_000
-LONGEST_NUMBER = 400  # characters of a text that is read as a number: any that a computer can count with
-LONGEST_ARGUMENT = 100  # characters of a member's name, and of those that are trimmed
+LONGEST_NUMBER = 400  # characters of a text read as a number; longer ones take too long to compute with
+LONGEST_ARGUMENT = 100  # characters of a member's name, and of the characters to trim
 MOST_PARTS = 5  # of `attribute`
-PARTED = 4  # steps that it takes to get one member
+PARTED = 4  # steps to get one member
 
-_beginnings = reprlib.Repr()  # writes out as much of a list as a sentence shows
+_beginnings = reprlib.Repr()  # shortens lists to what fits into a sentence
 _beginnings.maxstring, _beginnings.maxlist, _beginnings.maxtuple, _beginnings.maxlevel = 60, 12, 12, 2
 
 
 def shorten(value: Any) -> str:
-    """The beginning of any value, as Python would write it."""
+    """Return the beginning of any value, as Python would write it."""
     return "an object" if isinstance(value, dict) else _beginnings.repr(value)
 
 
@@ -47,7 +47,7 @@ def _spend(context: Context, steps: int) -> None:
 
 @pass_context
 def replaced(context: Context, value: Any, old: str, new: str) -> str:
-    """`{{ name|replace("-", " ") }}`: all places."""
+    """Replace every occurrence: `{{ name|replace("-", " ") }}`."""
     text, old, new = _text(value), _text(old), _text(new)
     if not old:
         raise ValueError("replace: what is to be replaced is empty")
@@ -58,7 +58,7 @@ def replaced(context: Context, value: Any, old: str, new: str) -> str:
 
 @pass_context
 def joined(context: Context, values: Any, separator: str = "") -> str:
-    """`{{ names|join(", ") }}`"""
+    """Join texts: `{{ names|join(", ") }}`."""
     texts, separator = _texts(values, "join"), _text(separator)
     _made(context, sum(map(len, texts)) + len(separator) * len(texts))
     if any(isinstance(one, Markup) for one in texts):
@@ -68,20 +68,22 @@ def joined(context: Context, values: Any, separator: str = "") -> str:
 
 @pass_context
 def sentence(context: Context, values: Any, kind: str = "and", locale: str | None = None) -> str:
-    """`{{ names|sentence }}`: Ann, Bob, and Eve; `sentence("or")`: Ann, Bob, or Eve."""
+    """Join names in a sentence: `{{ names|sentence }}` gives Ann, Bob, and Eve. `sentence("or")` gives Ann, Bob, or
+    Eve.
+    """
     texts = _texts(values, "sentence")
     if kind not in ("and", "or"):
         raise ValueError(f"sentence: {kind!r} is neither 'and' nor 'or'")
     if len(texts) > MOST_LISTED:
         raise ValueError(f"sentence: there are more than {MOST_LISTED:,} values")
-    _made(context, sum(map(len, texts)) * max(1, len(texts) // 10))  # each of them is added to a text that grows
+    _made(context, sum(map(len, texts)) * max(1, len(texts) // 10))  # Babel appends each text to a growing one
     found = _locale(context, locale)
     return lists.format_list([str(one) for one in texts], "standard" if kind == "and" else "or", locale=found)
 
 
 @pass_context
 def shown_date(context: Context, value: Any, form: str = "medium", locale: str | None = None) -> str:
-    """`{{ due|date }}`, `{{ due|date("long") }}`, `{{ due|date("d MMMM yyyy") }}`. value: ISO 8601."""
+    """Format a date: `{{ due|date }}`, `{{ due|date("long") }}`, `{{ due|date("d MMMM yyyy") }}`. value: ISO 8601."""
     moment = _moment(value, "date")
     return _formatted(context, "date", locale, lambda found: dates.format_date(moment, _pattern(form), found))
 
@@ -90,7 +92,10 @@ def shown_date(context: Context, value: Any, form: str = "medium", locale: str |
 def shown_time(
     context: Context, value: Any, form: str = "short", zone: str | None = None, locale: str | None = None
 ) -> str:
-    """`{{ start|time }}`, `{{ start|time(zone="Europe/London") }}`. value: ISO 8601, a time or date and time."""
+    """Format a time: `{{ start|time }}`, `{{ start|time(zone="Europe/London") }}`.
+
+    value: ISO 8601, a time or a date with a time.
+    """
     moment = _in_zone(_time(value), zone)
     return _formatted(context, "time", locale, lambda found: dates.format_time(moment, _pattern(form), locale=found))
 
@@ -99,7 +104,7 @@ def shown_time(
 def shown_datetime(
     context: Context, value: Any, form: str = "medium", zone: str | None = None, locale: str | None = None
 ) -> str:
-    """`{{ start|datetime("short", zone="Europe/London") }}`. value: ISO 8601."""
+    """Format a date and time: `{{ start|datetime("short", zone="Europe/London") }}`. value: ISO 8601."""
     moment = _in_zone(_moment(value, "datetime"), zone)
     return _formatted(
         context, "datetime", locale, lambda found: dates.format_datetime(moment, _pattern(form), locale=found)
@@ -108,7 +113,7 @@ def shown_datetime(
 
 @pass_context
 def shown_number(context: Context, value: Any, digits: int | None = None, locale: str | None = None) -> str:
-    """`{{ 1234.5|number }}`: 1,234.5; `number(2)`: 1,234.50."""
+    """Format a number: `{{ 1234.5|number }}` gives 1,234.5; `number(2)` gives 1,234.50."""
     number = _number(value, "number")
     return _formatted(
         context, "number", locale, lambda found: _written(number, found.decimal_formats[None], digits, found)
@@ -117,7 +122,7 @@ def shown_number(context: Context, value: Any, digits: int | None = None, locale
 
 @pass_context
 def shown_percent(context: Context, value: Any, digits: int | None = None, locale: str | None = None) -> str:
-    """`{{ 0.256|percent }}`: 26%; `percent(1)`: 25.6%."""
+    """Format a percentage: `{{ 0.256|percent }}` gives 26%; `percent(1)` gives 25.6%."""
     number = _number(value, "percent")
     return _formatted(
         context, "percent", locale, lambda found: _written(number, found.percent_formats[None], digits, found)
@@ -126,7 +131,7 @@ def shown_percent(context: Context, value: Any, digits: int | None = None, local
 
 @pass_context
 def shown_money(context: Context, value: Any, currency: str, locale: str | None = None) -> str:
-    """`{{ amount|money("EUR") }}`: €1,234.50."""
+    """Format an amount: `{{ amount|money("EUR") }}` gives €1,234.50."""
     if not (isinstance(currency, str) and numbers.is_currency(currency)):
         raise ValueError(f"money: {_short(currency)} is no currency, like EUR")
     number = _number(value, "money")
@@ -185,7 +190,7 @@ def _time(value: Any) -> datetime:
 
 
 def _in_zone(moment: datetime, zone: str | None) -> datetime:
-    """Without a zone of its own a moment is local already."""
+    """Return the moment in the zone, without tzinfo; a moment without a zone is local already."""
     if zone is None or moment.tzinfo is None:
         return moment.replace(tzinfo=None)
     try:
@@ -210,7 +215,7 @@ def _number(value: Any, name: str) -> Decimal:
 
 
 def _written(number: Decimal, pattern: numbers.NumberPattern, digits: Any, locale: Locale) -> str:
-    """By the locale's pattern, with so many digits after the point; None: as the pattern says."""
+    """Format a number by the locale's pattern. digits: after the decimal point; None: as the pattern says."""
     if digits is not None:
         if type(digits) is not int or not 0 <= digits <= MOST_DIGITS:
             raise ValueError(f"there are 0 to {MOST_DIGITS} digits after the point, not {_short(digits)}")
@@ -220,12 +225,12 @@ def _written(number: Decimal, pattern: numbers.NumberPattern, digits: Any, local
 
 
 def _text(value: Any) -> str:
-    """A text or a number as text."""
+    """Return a text or a number as text. Raises ValueError for other values."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, list | tuple | dict):
         raise ValueError(f"{_short(value)} is no text or number")
-    return str(value)  # what is undefined says so
+    return str(value)  # raises if the value is undefined
 
 
 def _texts(values: Any, name: str) -> list[str]:
@@ -235,22 +240,22 @@ def _texts(values: Any, name: str) -> list[str]:
 
 
 def _made(context: Context, length: int) -> None:
-    """Pays for a text that is made, before it is."""
+    """Charge for a text before it is made."""
     if length > LONGEST:
         raise ValueError(f"a text would be longer than {LONGEST:,} characters")
     _spend(context, length // TEXT)
 
 
 def _short(value: Any) -> str:
-    """The beginning of a value, for a sentence."""
+    """Return the beginning of a value, to quote in a sentence."""
     text = "what is missing" if isinstance(value, Undefined) else shorten(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def whole(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter of Jinja's that gives an iterator, as one that gives a list."""
+    """Make a Jinja filter that returns an iterator return a list."""
 
-    @wraps(make)  # with the mark that says what else Jinja gives it
+    @wraps(make)  # also copies the mark by which Jinja passes the context
     def made(*given: Any, **named: Any) -> Any:
         result = make(*given, **named)
         return result if isinstance(result, str) else list(result)
@@ -262,7 +267,7 @@ def whole(make: Callable[..., Any]) -> Callable[..., Any]:
 def sorted_(
     context: Context, value: Any, reverse: bool = False, case_sensitive: bool = False, attribute: Any = None
 ) -> list[Any]:
-    """Jinja's `sort`; attribute: the name of a member, or several: `lines|sort(attribute="price,name")`."""
+    """Jinja's `sort`. attribute: a member's name, or several: `lines|sort(attribute="price,name")`."""
     _by_attribute(context, "sort", value, attribute)
     return do_sort(context.environment, value, reverse, case_sensitive, attribute)
 
@@ -275,7 +280,7 @@ def unique(context: Context, value: Any, case_sensitive: bool = False, attribute
 
 
 def _by_attribute(context: Context, name: str, value: Any, attribute: Any) -> None:
-    """Pays for getting a member of each value. Raises ValueError for what names none."""
+    """Charge for looking up a member of each value. Raises ValueError if `attribute` names none."""
     if attribute is None or isinstance(attribute, Undefined):
         return
     parts = 1
@@ -287,24 +292,24 @@ def _by_attribute(context: Context, name: str, value: Any, attribute: Any) -> No
 
 
 def trimmed(value: Any, chars: str | None = None) -> str:
-    """Jinja's `trim`: every one of the characters is looked for in all of them."""
+    """Jinja's `trim`, for a limited number of characters: it looks for each in all of them."""
     if chars is not None and len(_text(chars)) > LONGEST_ARGUMENT:
         raise ValueError(f"trim: at most {LONGEST_ARGUMENT} different characters can be trimmed")
     return do_trim(value, chars)
 
 
 def whole_number(value: Any, default: Any = 0, base: int = 10) -> Any:
-    """Jinja's `int`. A longer text is no number: to count with huge ones takes for ever."""
+    """Jinja's `int`. A text longer than LONGEST_NUMBER is no number, because converting it takes too long."""
     return default if isinstance(value, str) and len(value) > LONGEST_NUMBER else do_int(value, default, base)
 
 
 def real_number(value: Any, default: Any = 0.0) -> Any:
-    """Jinja's `float`, likewise."""
+    """Jinja's `float`, with the same limit as `int`."""
     return default if isinstance(value, str) and len(value) > LONGEST_NUMBER else do_float(value, default)
 
 
 def rounded(value: Any, precision: int = 0, method: str = "common") -> float:
-    """Jinja's `round`, for at most 20 digits: more take for ever."""
+    """Jinja's `round`, for at most 20 digits; more take too long."""
     if not isinstance(precision, int) or abs(precision) > MOST_DIGITS:
         raise ValueError(f"round: {_short(precision)} are no digits from 0 to {MOST_DIGITS}")
     return do_round(value, precision, method)  # type: ignore[arg-type]

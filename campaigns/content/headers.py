@@ -1,6 +1,6 @@
 """Headers of a campaign whose values show fields: compiled once, rendered and checked for each recipient.
 
-A value is a template like a subject. One that is empty for a recipient leaves the header out of its letter.
+A value is a template, like a subject. If it renders empty for a recipient, the letter goes without the header.
 """
 
 import re
@@ -19,7 +19,7 @@ FileFaults = Callable[[Values], Iterator[str]]
 
 
 class HeaderTemplates:
-    """A campaign's headers, of which at least one shows fields. steps: what compiling costs. Raises TemplateError."""
+    """A campaign's headers, if at least one shows fields. steps: the cost of compiling. Raises TemplateError."""
 
     def __init__(self, headers: Headers) -> None:
         self._values = [
@@ -33,7 +33,7 @@ class HeaderTemplates:
         self.steps = TOKEN * sum(value.count("{") for _, value, content in self._values if content)
 
     def render(self, recipient: str, params: Values, budget: Budget | None = None) -> Headers:
-        """The headers of one recipient. Raises TemplateError, and OverBudget if there is a budget."""
+        """Return the headers of one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         found = []
         for name, value, content in self._values:
             if content:
@@ -47,7 +47,7 @@ class HeaderTemplates:
         return found
 
     def faults(self, recipient: str, fields: Values, budget: Budget | None = None) -> Iterator[str]:
-        """What is wrong with a recipient's headers, as a sentence; a missing field is told where all are."""
+        """Yield the faults of a recipient's headers, as sentences; missing fields are reported elsewhere."""
         if self.fields <= fields.keys():
             try:
                 self.render(recipient, fields, budget)
@@ -56,7 +56,7 @@ class HeaderTemplates:
 
 
 def check_value(name: str, value: str) -> None:
-    """Raises TemplateError if a header cannot have this value."""
+    """Raise TemplateError if a header cannot have this value."""
     if len(value) > LONGEST_HEADER:
         raise TemplateError(f"the header {name} has more than {LONGEST_HEADER:,} characters")
     try:
@@ -67,7 +67,7 @@ def check_value(name: str, value: str) -> None:
 
 @lru_cache(maxsize=1_000)
 def compiled(name: str, value: str) -> Content:
-    """The template of a value, as the subject of a Content. Raises TemplateError."""
+    """Return a header value compiled as the subject of a Content. Raises TemplateError."""
     check_value(name, "-")
     try:
         return templates.compile(value, "", html=False)
@@ -80,12 +80,12 @@ def _named(name: str, error: TemplateError) -> TemplateError:
 
 
 def header_templates(headers: Headers | None) -> HeaderTemplates | None:
-    """None: no header shows a field. Raises TemplateError."""
+    """Return the compiled headers, or None if no header shows a field. Raises TemplateError."""
     return HeaderTemplates(headers) if headers and any(SHOWS.search(value) for _, value in headers) else None
 
 
 def with_beside(content: Content, headers: HeaderTemplates | None, files: FileFaults | None) -> Content:
-    """The content, which also needs the fields of the headers, and checks them and the files of each recipient."""
+    """Return the content with the headers' fields added, and checks of each recipient's headers and files."""
     if headers is None:
         return replace(content, further=(lambda _, fields, budget: files(fields)) if files else None)
 

@@ -1,9 +1,9 @@
-"""Shows HTML as text. It imports nothing of mailhub, because a process of its own reads what is long (plain_text)."""
+"""Shows HTML as text. Imports nothing of mailhub, because plain_text runs it in a separate process for long HTML."""
 
 
 def read(html: str) -> str:
-    """The text of HTML. Raises ValueError, RecursionError."""
-    from inscriptis import get_text  # not at the top: few processes need it
+    """Return the text of HTML. Raises ValueError, RecursionError."""
+    from inscriptis import get_text  # imported here because few processes need it
     from inscriptis.css_profiles import STRICT_CSS_PROFILE
     from inscriptis.model.config import ParserConfig
 
@@ -13,7 +13,7 @@ def read(html: str) -> str:
 
 
 def _hide(style: str, element: object) -> None:
-    """Of an element's style nothing counts but whether it is shown: as characters, paddings would be large."""
+    """Apply only display:none of an element's style; paddings would become long runs of spaces."""
     from inscriptis.model.css import CssParse
 
     if "display:none" in style.replace(" ", "").lower():

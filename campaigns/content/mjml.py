@@ -1,7 +1,7 @@
-"""MJML, from which HTML is made once, when a campaign is accepted; templates stay in it as they are.
+"""Converts MJML to HTML once, when a campaign is accepted. Template tags stay in it unchanged.
 
-The converter (MRML) calls itself for each level of nesting, and deep nesting ends its process without a word. So it
-runs in a process of its own, which may take so much memory and time.
+The converter (MRML) is recursive, and deep nesting crashes its process. So it runs in a process of its own, with limits
+of memory and time.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ sys.stdout.buffer.write(html[:{MAX_SIZE} + 1].encode("utf-8", "surrogatepass"))
 
 
 def to_html(source: str, budget: Budget | None = None) -> str:
-    """The HTML of a template in MJML. Raises TemplateError, and OverBudget if there is a budget."""
+    """Return the HTML of a template in MJML. Raises TemplateError, and OverBudget if there is a budget."""
     if len(source) > MAX_SIZE:
         raise TemplateError(f"the body is longer than {MAX_SIZE:,} characters")
     if budget:
@@ -40,7 +40,7 @@ def to_html(source: str, budget: Budget | None = None) -> str:
     if len(tags) > MAX_TOKENS:
         raise TemplateError(f"the body has more than {MAX_TOKENS:,} parts")
     for tag in tags.difference(TAG.findall(html)):
-        if tag not in html:  # as in a class of attributes that no element has
+        if tag not in html:  # for example, in a class of attributes that no element uses
             raise TemplateError(
                 f"the body: {tag[:40]} is lost in the HTML of the MJML: it stands where nothing is shown"
             )

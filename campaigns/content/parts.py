@@ -1,6 +1,6 @@
-"""What a campaign's letters have beside subject and body: checked for every door by the same functions.
+"""Checks what a campaign's letters have besides subject and body, for every door alike.
 
-Each returns or raises sentences for the user; nothing is stored by them.
+Faults are yielded or raised as sentences for the user. Nothing is stored here.
 """
 
 import re
@@ -23,7 +23,7 @@ PARTS = {
     "attachments": "files",
     IMAGES: "images within the HTML",
 }
-# Who it is from, to whom it goes and how it came are not for a campaign to say, nor what mailhub signs and links.
+# Sender, recipient and trace headers are not the campaign's to set, nor those that mailhub signs or links.
 RESERVED = mime.OURS | {
     *("sender", "reply-to", "cc", "bcc", "return-path", "received", "delivered-to", "authentication-results"),
     *("dkim-signature", "list-unsubscribe", "list-unsubscribe-post", "errors-to", "apparently-to", "envelope-to"),
@@ -32,15 +32,15 @@ RESERVED_BEGINNINGS = ("content-", "resent-", "arc-", "x-mailhub-")
 
 
 def carried_by(adapter: str, settings: Any) -> frozenset[str]:
-    """Which of PARTS a vendor with this adapter and these settings carries."""
+    """Return which of PARTS a vendor with this adapter and these settings carries."""
     try:
         return carried(adapters.load(adapter), settings)
     except (LookupError, ImportError, ValueError):
-        return frozenset()  # what else it says is told where its adapter is used
+        return frozenset()  # other faults of the settings are reported where the adapter is used
 
 
 def carried(adapter: type[Adapter], settings: Any) -> frozenset[str]:
-    """The same. Raises ValueError."""
+    """Return which of PARTS this adapter carries with these settings. Raises ValueError."""
     found = adapter.carries(settings)
     return found | {IMAGES} if "attachments" in found and adapter.shows_images(settings) else found
 
@@ -50,7 +50,7 @@ def shows_images(body: str, html: bool) -> bool:
 
 
 def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) -> None:
-    """Raises TemplateError if a campaign needs what its vendor does not carry. vendor: its slug."""
+    """Raise TemplateError if a campaign needs a part its vendor does not carry. vendor: its slug."""
     missing = [PARTS[name] for name in PARTS if name in set(needs) - carried]
     if missing:
         raise TemplateError(
@@ -59,9 +59,10 @@ def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) ->
 
 
 def text_beside(body: str, html: bool, given: str, carried: frozenset[str]) -> str:
-    """The text beside an HTML body, as a template: the one given, else one made from the HTML if it can be carried.
+    """Return the text beside an HTML body, as a template: the given one, or one made from the HTML if the vendor
+    carries it.
 
-    Raises TemplateError for a text beside a body that is a text itself, or if none can be made.
+    Raises TemplateError if a text is given beside a text body, or if none can be made.
     """
     if given.strip():
         if not html:
@@ -71,7 +72,7 @@ def text_beside(body: str, html: bool, given: str, carried: frozenset[str]) -> s
 
 
 def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str]]:
-    """What is wrong with headers, each with its index."""
+    """Yield the faults of headers, each with the header's index."""
     seen: set[str] = set()
     for index, (name, value) in enumerate(headers):
         known = name.strip().lower()
@@ -101,7 +102,7 @@ def parse_header(line: str) -> tuple[str, str]:
 
 
 def image_faults(body: str, html: bool, cids: Iterable[str]) -> Iterator[str]:
-    """Images that are not shown, and those shown that are not there. cids: of the images that are given."""
+    """Yield images given but not shown in the body, and images shown but not given. cids: of the given images."""
     given = set(filter(None, cids))
     shown = set(IMAGE.findall(body)) if html else set()
     if given and not html:

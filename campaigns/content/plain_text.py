@@ -1,6 +1,6 @@
-"""Makes the text that goes beside an HTML body, from the HTML template: once a campaign, not once a recipient.
+"""Makes the text beside an HTML body from the HTML template: once for a campaign, not once for each recipient.
 
-What templates do in the HTML they do in the text: its expressions and statements come through as they are.
+Expressions and statements of the template are copied unchanged, so they do the same in the text.
 """
 
 import re
@@ -10,16 +10,16 @@ from pathlib import Path
 from campaigns.content import apart, html_reader, templates
 from campaigns.content.templates import TemplateError
 
-# One that is not closed takes the rest: to look for its end at every opening takes quadratic time.
+# An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TOKEN = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)", re.DOTALL)
-ESCAPING = re.compile(r"\|\s*(?:e|escape)\b(?!\s*\()")  # for HTML; a text shows a field as it is
-FIRST = 0xF0000  # characters of private use stand for the tokens while the HTML is read
+ESCAPING = re.compile(r"\|\s*(?:e|escape)\b(?!\s*\()")  # escapes HTML; a text shows the field unescaped
+FIRST = 0xF0000  # private-use characters replace the tags while the HTML is read
 SIGN = re.compile("[\U000f0000-\U000ffffd]")
-# Layout is made of tables: a row is a line and cells stand beside each other, but no columns are drawn.
+# Most tables are layout: rows become lines and cells stand side by side, but no columns are drawn.
 ROW = re.compile(r"(</?)(?:table|tbody|thead|tfoot|tr|caption)\b", re.IGNORECASE)
 CELL = re.compile(r"(<)t[dh]\b", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
-SHORT = 20_000  # characters of HTML that are read here: whatever is in them takes little time
+SHORT = 20_000  # characters of HTML read in this process; so few take little time, whatever the content
 CODE = f"""
 {Path(html_reader.__file__).read_text()}
 import sys
@@ -35,7 +35,7 @@ OUTER_BLANKS = re.compile(r"(?<![ \t])[ \t]++$|^ (?=\S)", re.MULTILINE)
 
 
 def made_from(html: str) -> str:
-    """The text of an HTML template, as a template; empty if it shows none. Raises TemplateError."""
+    """Return the text of an HTML template, as a template; empty if it shows no text. Raises TemplateError."""
     tokens: list[str] = []
 
     def stand_in(found: re.Match[str]) -> str:
@@ -53,15 +53,16 @@ def made_from(html: str) -> str:
     if statements:
         text = _without_their_lines(text, statements)
     text = EMPTY_LINES.sub("\n\n", OUTER_BLANKS.sub("", text)).strip()
-    text = SIGN.sub(lambda sign: by_sign.get(sign[0], ""), text)  # others come of the HTML, as &#983040;
+    # the HTML may contain other such characters, for example as &#983040;
+    text = SIGN.sub(lambda sign: by_sign.get(sign[0], ""), text)
     _check(text, html)
     return f"{text}\n" if text else ""
 
 
 def _without_their_lines(text: str, statements: str) -> str:
-    """A line with nothing but statements would be an empty line in each letter: they end the line before it.
+    """Join a line of statements alone to the line before, so that it leaves no empty line in each letter.
 
-    Nor does a line begin with the blanks behind a statement.
+    Blanks behind a statement at the beginning of a line are dropped, too.
     """
     some = f"([{statements}][{statements} \\t]*+)"
 
@@ -81,7 +82,7 @@ def _read(html: str) -> str:
 
 @lru_cache(maxsize=32)  # pages show the same template again and again
 def _read_apart(html: str) -> str:
-    """Raises ValueError. A tag with thousands of attributes takes half a minute; deep lists make a text of any size."""
+    """Read HTML in a separate process. Raises ValueError if it takes too long or makes too much text."""
     try:
         done = apart.run(CODE, html)
     except apart.TookTooLong:
@@ -94,8 +95,8 @@ def _read_apart(html: str) -> str:
 
 
 def _check(text: str, html: str) -> None:
-    """The text must be a template by itself, of no other fields. Raises TemplateError."""
-    body = templates.compile("", html, html=True)  # its errors speak of the body
+    """Raise TemplateError unless the text is a valid template that needs no fields beyond those of the HTML."""
+    body = templates.compile("", html, html=True)  # raises errors that name the body
     try:
         others = templates.compile("", text, html=False).fields - body.fields
         why = f"it would need {', '.join(map(repr, sorted(others)))}" if others else ""

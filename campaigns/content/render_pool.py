@@ -1,8 +1,8 @@
-"""Has letters that take long compiled and rendered by other processes, so that a server's threads do not wait for them.
+"""Compiles and renders slow letters in other processes, so that a server's threads do not wait for them.
 
-Python's lock is shared by all threads of a process: letters of one request made in it hold up all others (decision
-47). What takes little time is made here, which is quicker. A letter is the same wherever it is made, takes the same
-steps and has the same faults.
+All threads of a process share Python's lock: rendering one request's letters would block every other request (decision
+47). Cheap letters are rendered here, which is quicker. A letter has the same text, steps and faults wherever it is
+rendered.
 """
 
 import json
@@ -17,10 +17,10 @@ from campaigns.content.apart import ProcessLost
 from campaigns.content.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
 from campaigns.content.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
 
-SECONDS = 60.0  # of the clock, in which a process is silent: it works for a sixth of that at most (render_process)
-REQUESTS = 200  # of which a process makes the letters, before another one takes its place
-FIRST = 12_000  # steps of a request that are taken here: about three milliseconds
-SHORT = 200  # steps of a letter that are not counted as those: to ask another process takes as long
+SECONDS = 60.0  # a process may be silent that long, on the clock; it works for a sixth of that at most (render_process)
+REQUESTS = 200  # requests a process serves before it is replaced
+FIRST = 12_000  # steps of a request rendered in this process: about three milliseconds
+SHORT = 200  # letters with fewer steps do not count towards FIRST: asking another process would cost the same
 ROOT = Path(__file__).resolve().parents[2]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from campaigns.content import render_process as p; p.main()"
 ENDED = "The process that makes the letters has ended; try again in a moment."
@@ -29,10 +29,10 @@ NOT_STARTED = "No process that makes the letters can be started; try again in a 
 
 
 class RenderProcess:
-    """One process, which serves one request at a time."""
+    """A render process, which serves one request at a time."""
 
     def __init__(self, seconds: float) -> None:
-        """Starts it. Raises ProcessLost."""
+        """Start the process. Raises ProcessLost."""
         self._line, theirs = socket.socketpair()
         self._line.settimeout(seconds)
         try:
@@ -48,7 +48,7 @@ class RenderProcess:
         return self._process.poll() is None
 
     def tell(self, question: str) -> None:
-        """Sends JSON. Raises ProcessLost."""
+        """Send a question, as JSON. Raises ProcessLost."""
         frame = question.encode()
         try:
             self._line.sendall(LENGTH.pack(len(frame)) + frame)
@@ -56,7 +56,7 @@ class RenderProcess:
             raise ProcessLost(ENDED) from error
 
     def hear(self) -> tuple[bytes, int, list[str]]:
-        """Receives the kind of an answer, steps and texts. Raises ProcessLost."""
+        """Receive an answer: its kind, the steps used, and texts. Raises ProcessLost."""
         try:
             kind, used, *sizes = HEAD.unpack(receive(self._line, HEAD.size))
             return kind, used, [receive(self._line, size).decode("utf-8", "surrogatepass") for size in sizes]
@@ -70,19 +70,20 @@ class RenderProcess:
 
 
 class RenderPool:
-    """So many processes at most, which are started when they are needed. Safe for threads.
+    """A pool of at most `most` processes, started when first needed. Thread-safe.
 
-    seconds: after which a silent process is ended.
+    seconds: how long a process may be silent before it is killed.
     """
 
     def __init__(self, most: int, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._places: queue.LifoQueue[RenderProcess | None] = queue.LifoQueue()  # None: none was started for it
+        # None: no process has been started for this place
+        self._places: queue.LifoQueue[RenderProcess | None] = queue.LifoQueue()
         for _ in range(most):
             self._places.put(None)
 
     def take(self) -> RenderProcess:
-        """Returns one for one request. Raises ProcessLost."""
+        """Return a process for one request. Raises ProcessLost."""
         try:
             found = self._places.get(timeout=self._seconds)
         except queue.Empty:
@@ -99,7 +100,10 @@ class RenderPool:
         return found
 
     def give_back(self, process: RenderProcess, is_sound: bool) -> None:
-        """is_sound: it waits for its next question; else it is ended, and another one takes its place."""
+        """Put a process back into the pool.
+
+        is_sound: it waits for its next question; if not, it is killed and replaced.
+        """
         is_kept = is_sound and process.requests < REQUESTS
         if not is_kept:
             process.end()
@@ -113,30 +117,36 @@ class RequestRenderer:
         self._pool = pool
         self._process: RenderProcess | None = None
         self._is_asking = False
-        self._taken = 0  # steps that were taken here
-        self._numbers: dict[Source, int] = {}  # of those that the process knows
+        self._taken = 0  # steps taken in this process
+        self._numbers: dict[Source, int] = {}  # numbers of the sources the process has been sent
 
     def compile(self, source: Source, budget: Budget | None) -> Content:
-        """Raises TemplateError, OverBudget, ProcessLost."""
+        """Compile here, or in another process if the templates are intricate.
+
+        Raises TemplateError, OverBudget, ProcessLost.
+        """
         if not templates.is_intricate(source.subject, source.body, source.text):
             return templates.compile_here(source, budget)
         (facts,) = self._ask("compile", source, "null", budget)[:1]
         return _deferred(source, json.loads(facts))
 
     def render(self, content: Content, values: Values, budget: Budget | None) -> tuple[str, str, str]:
-        """Raises TemplateError, OverBudget, ProcessLost."""
+        """Render here, or in another process if the request has used many steps.
+
+        Raises TemplateError, OverBudget, ProcessLost.
+        """
         assert content.source is not None
         if content.is_spliced or (self._taken <= FIRST and not content.is_deferred):
             return self._render_here(content, values, budget)
         try:
             fields = json.dumps(values)
-        except (TypeError, ValueError):  # what JSON has not, as a number of 5,000 digits
+        except (TypeError, ValueError):  # not possible in JSON, for example a number of 5,000 digits
             return self._render_here(content, values, budget)
         subject, body, text = self._ask("render", content.source, fields, budget)
         return subject, body, text
 
     def close(self) -> None:
-        """Gives its process back."""
+        """Give the process back to the pool."""
         if self._process:
             self._pool.give_back(self._process, is_sound=not self._is_asking)
             self._process = None
@@ -150,11 +160,14 @@ class RequestRenderer:
                 self._taken += meter.used
 
     def _ask(self, what: str, source: Source, given: str, budget: Budget | None) -> list[str]:
-        """Asks for the texts of an answer. given: JSON. Raises TemplateError, OverBudget, ProcessLost."""
+        """Ask the process and return the texts of its answer. given: JSON.
+
+        Raises TemplateError, OverBudget, ProcessLost.
+        """
         payer = _PayingBudget(budget)
         if self._process is None:
             self._process = self._pool.take()
-        self._is_asking = True  # until it has answered, so that no other request gets this answer
+        self._is_asking = True  # stays true if no answer comes, so that no other request can get it
         if source not in self._numbers:
             self._numbers[source] = len(self._numbers)
             self._process.tell(f'["source",{self._numbers[source]},{json.dumps(source)},0]')
@@ -175,7 +188,7 @@ class RequestRenderer:
 
 
 class _PayingBudget:
-    """Takes the steps that another process uses from a request's budget. refusal: why it was granted no more."""
+    """Pays for steps of another process from a request's budget. refusal: why no more were granted."""
 
     def __init__(self, budget: Budget | None) -> None:
         self._budget = budget or Budget()
@@ -183,7 +196,7 @@ class _PayingBudget:
         self.refusal: OverBudget | None = None
 
     def grant(self) -> str:
-        """Returns more steps, as JSON; null: there are no more."""
+        """Return a grant of more steps, as JSON; null: the budget is spent."""
         try:
             granted = self._budget.draw_portion()
         except OverBudget as over:
@@ -197,7 +210,7 @@ class _PayingBudget:
 
 
 class _Deferred:
-    """Compiles templates that another process has compiled, if they are rendered here after all."""
+    """Recompiles here what another process has compiled, if it must be rendered in this process after all."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -218,7 +231,7 @@ class _Deferred:
 
 
 def _deferred(source: Source, facts: dict[str, Any]) -> Content:
-    """Makes a Content of what another process says of it. What is only spliced is rendered here."""
+    """Make a Content of the facts another process reports. Plain templates are spliced here."""
     late, given = _Deferred(source), dict(source.given)
     splices = tuple(Splice(*found) if found else None for found in facts["splices"])
     later = (late.subject, late.body, late.text)

@@ -1,8 +1,8 @@
-"""A process that compiles and renders templates for another one (render_pool.py), so that it holds no lock of that one.
+"""A process that compiles and renders templates for another one (render_pool.py), without holding that one's lock.
 
-It knows no secret and no database, and its memory and its time are limited (apart.py). It reads questions from a
-socket, its standard input, and ends when the other end is closed, whatever the other process ended with. Questions are
-JSON; so are the fields of a letter where they are stored. An answer is a kind, steps, and at most three texts.
+Secrets and the database are out of its reach, and apart.py limits its memory and time. It reads questions from a
+socket, its standard input, and ends when the other end is closed, even by a crash. Questions are JSON, like the stored
+fields of a letter. An answer is a kind, the steps used, and up to three texts.
 """
 
 import json
@@ -19,17 +19,17 @@ from typing import Any
 from campaigns.content import templates
 from campaigns.content.templates import Budget, Content, OverBudget, Source, StepMeter, TemplateError
 
-SECONDS = 10  # of a processor, for one question
+SECONDS = 10  # of processor time, for one question
 NICE = 5  # cheap requests and the database come first
-KEPT = 32  # compiled templates: more than a letter has, or each would be compiled again for each letter, for nothing
-# Kinds of answers. Steps: those that were used.
+KEPT = 32  # compiled templates; must exceed the templates of one letter, or each letter would compile them all again
+# Kinds of answers.
 DRAW, LETTER, FAULT, OVER, FACTS = b"D", b"L", b"F", b"O", b"C"
-HEAD = struct.Struct(">cqIII")  # kind, steps, bytes of each text
+HEAD = struct.Struct(">cqIII")  # kind, steps used, bytes of each text
 LENGTH = struct.Struct(">I")
 
 
 def receive(line: socket.socket, size: int) -> bytes:
-    """Receives so many bytes. Raises EOFError, and the socket's errors."""
+    """Receive exactly `size` bytes. Raises EOFError, and the socket's errors."""
     whole = bytearray(size)
     view, at = memoryview(whole), 0
     while at < size:
@@ -41,13 +41,13 @@ def receive(line: socket.socket, size: int) -> bytes:
 
 
 def facts_of(content: Content) -> dict[str, Any]:
-    """Returns all that is known of a Content but how Jinja renders it, as JSON has it."""
+    """Return everything about a Content except its compiled templates, ready for JSON."""
     names = {name: sorted(getattr(content, name)) for name in ("fields", "optional", "required", "subject_fields")}
     return {**names, "safe": content.safe, "given": sorted(content.given), "splices": content.splices}
 
 
 class _AskingBudget(Budget):
-    """Steps that the other process grants."""
+    """A budget that asks the other process for more steps."""
 
     def __init__(self, line: socket.socket, left: int) -> None:
         self._line, self._given, self.left = line, left, left
@@ -66,7 +66,7 @@ class _AskingBudget(Budget):
 
 
 class TemplateServer:
-    """Answers questions about templates. Each has a number, by which a request names what it has given."""
+    """Answers questions about templates. A request names each template it has sent by a number."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -74,7 +74,7 @@ class TemplateServer:
         self._compiled: OrderedDict[Source, tuple[Content, int]] = OrderedDict()
 
     def serve(self) -> None:
-        """Answers until the other process closes the socket, or ends. Raises EOFError then."""
+        """Answer until the other process closes the socket or ends; then raise EOFError."""
         while True:
             what, number, given, left = _read(self._line)
             if what == "source":
@@ -103,7 +103,7 @@ class TemplateServer:
             _answer(self._line, OVER, budget.used)
 
     def _content(self, source: Source, budget: Budget | None = None) -> Content:
-        """Compiles, or finds what it has compiled, for which the budget pays all the same."""
+        """Compile a template, or find it compiled; the budget pays in either case."""
         if source not in self._compiled:
             counting = _CountingBudget(budget)
             made = templates.compile_here(source, counting)
@@ -117,7 +117,7 @@ class TemplateServer:
 
 
 class _CountingBudget(Budget):
-    """Counts the steps that compiling takes, and takes them from another budget, if there is one."""
+    """Counts the steps that compiling takes, and also takes them from another budget, if there is one."""
 
     def __init__(self, other: Budget | None) -> None:
         self._other, self.counted = other, 0
@@ -140,14 +140,14 @@ def _answer(line: socket.socket, kind: bytes, used: int, texts: Iterable[str] = 
 
 
 def _limit_time() -> None:
-    """A processor's seconds for this question: then the system ends this process."""
+    """Limit the processor time of this question; at the limit the system kills this process."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     soon = int(time.process_time()) + 1 + SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (soon if most == resource.RLIM_INFINITY else min(soon, most), most))
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person who ends the server ends this by that
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too; it ends when the server does
     os.nice(NICE)
     try:
         TemplateServer(socket.socket(fileno=0)).serve()

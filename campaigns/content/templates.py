@@ -1,7 +1,7 @@
 """Compiles and renders templates: Jinja2 cut down to what a letter needs, with a fast path for plain templates.
 
-A template may show fields, choose, repeat and name values. It can neither calculate, call nor include, so that nothing
-in it grows without bound or reaches outside. Values are never rendered again. Every template knows `recipient`.
+A template may show fields, choose, repeat and assign. It can neither calculate, call nor include, so it cannot grow
+without bound or reach outside. Rendered values are never rendered again. Every template knows `recipient`.
 """
 
 import re
@@ -23,22 +23,23 @@ from markupsafe import escape
 
 from campaigns.content import cost, filters
 
-MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
-ESCAPED = 5  # characters into which HTML escapes one, at most: &#34;
-SLICE = 1_000  # steps after which other threads may go on
+MAX_SIZE = 1_000_000  # characters of a template, and of its result
+ESCAPED = 5  # characters one character becomes at most when HTML-escaped: &#34;
+SLICE = 1_000  # steps after which other threads get a turn
 MAX_STEPS = 50_000  # of one message (campaigns/content/cost.py)
-TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text; times the loops that it is in
-DEEPEST, LOOPS_DEEPEST = 100, 5  # levels of parts within parts, and of loops within loops
-FAILED = 400  # steps that it takes to say why a letter cannot be rendered
+TOKEN = 100  # steps to compile a name, a sign or a stretch of text; multiplied by the depth of loops
+DEEPEST, LOOPS_DEEPEST = 100, 5  # levels of nested parts, and of nested loops
+FAILED = 400  # steps to say why a letter cannot be rendered
 OUTPUT = 1_000  # characters joined in a step
-MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
+MAX_TOKENS = 5_000  # names, signs and stretches of text in a template
 LONGEST_NAME, LONGEST_NUMBER = 200, 40  # characters of a name, and of a number, in a template
-LONGEST_FAULT = 300  # characters of a sentence that says what is wrong
+LONGEST_FAULT = 300  # characters of a fault's sentence
 RECIPIENT = "recipient"
-UNSUBSCRIBE_URL = "unsubscribe_url"  # what mailhub gives a bulk campaign's templates, unless the list has it as a field
+# given to a bulk campaign's templates by mailhub, unless the list has a field of that name
+UNSUBSCRIBE_URL = "unsubscribe_url"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-INTRICATE = 500  # characters within tags, above which compiling takes milliseconds
-# One that is not closed takes the rest: to look for its end at every opening takes quadratic time.
+INTRICATE = 500  # characters within tags above which compiling takes milliseconds
+# An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
 # fmt: off
@@ -56,20 +57,23 @@ NOTHING_GIVEN: Values = MappingProxyType({})
 
 
 def breathe() -> None:
-    """Called after each SLICE of steps, and between the stages of compiling. A web server puts its own in its place."""
+    """Let other threads run: called after each SLICE of steps and between the stages of compiling.
+
+    Web servers replace it.
+    """
 
 
 class Renderer(Protocol):
     """Compiles and renders for one request, here or in another process (campaigns/content/render_pool.py)."""
 
     def compile(self, source: "Source", budget: "Budget | None") -> "Content":
-        """Compiles what is intricate, as `compile_here`."""
+        """Compile as `compile_here` does, intricate templates perhaps elsewhere."""
 
     def render(self, content: "Content", values: Values, budget: "Budget | None") -> tuple[str, str, str]:
-        """Renders as Content.render_here."""
+        """Render as Content.render_here does."""
 
 
-# Finds the renderer of this thread's request. A web server puts a function in its place; None: all is done here.
+# Returns the renderer of this thread's request. Web servers set it; None: everything is done in this process.
 renderer: Callable[[], Renderer | None] | None = None
 
 
@@ -82,17 +86,17 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """Steps for several messages together. This one is unlimited; each message still has its MAX_STEPS."""
+    """Steps for several messages together. This one is unlimited; MAX_STEPS still limits each message."""
 
     left = 0
 
     def draw(self) -> int:
-        """Grants so many more steps. Raises OverBudget."""
+        """Return a grant of more steps. Raises OverBudget."""
         breathe()
         return SLICE
 
     def draw_portion(self) -> int:
-        """Grants as many steps as can be counted at once, for another process. Raises OverBudget."""
+        """Return the largest grant of steps that another process may count on its own. Raises OverBudget."""
         return MAX_STEPS
 
     def spend(self, steps: int) -> None:
@@ -124,7 +128,7 @@ class StepMeter:
             self._budget.spend(0)
 
     def fail(self) -> None:
-        """Takes what it costs to fail from the budget. Raises OverBudget."""
+        """Charge the budget for a failed rendering. Raises OverBudget."""
         self._budget.spend(FAILED)
 
 
@@ -133,19 +137,19 @@ Render = Callable[[Values, StepMeter], str]
 
 
 class TemplateError(ValueError):
-    """The template is wrong, or cannot be rendered for a recipient. The text says why, for users, and is short."""
+    """The template is wrong, or cannot be rendered for a recipient. The text says why in a short sentence for users."""
 
     def __init__(self, why: str) -> None:
         super().__init__(shorten(why))
 
 
 def shorten(fault: str) -> str:
-    """A sentence of at most LONGEST_FAULT characters: a field or a template that it quotes may be large."""
+    """Shorten a sentence to LONGEST_FAULT characters: it may quote a large field or template."""
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT - 1]}…"
 
 
 def is_intricate(*texts: str) -> bool:
-    """Returns whether compiling these templates takes long."""
+    """Return whether compiling these templates takes long."""
     size = 0
     for tag in chain.from_iterable(map(TAG.finditer, texts)):
         size += tag.end() - tag.start()
@@ -155,7 +159,7 @@ def is_intricate(*texts: str) -> bool:
 
 
 class Source(NamedTuple):
-    """What a Content is compiled from, as `compile` takes it. given: names and values."""
+    """The arguments of `compile`; a Content is made from these. given: pairs of name and value."""
 
     subject: str
     body: str
@@ -165,9 +169,9 @@ class Source(NamedTuple):
 
 
 class Splice(NamedTuple):
-    """A template that only shows fields, which is rendered as Jinja would, without Jinja.
+    """A template that only shows fields. It renders as Jinja would, without Jinja.
 
-    form: for the % operator; shown: how often each field is there; literals: characters between them.
+    form: for the % operator; shown: how often each field occurs; literals: number of characters between the fields.
     """
 
     form: str
@@ -180,7 +184,7 @@ class Splice(NamedTuple):
 
         def render(values: Values, meter: StepMeter) -> str:
             given, size = {}, literals
-            for name, times in shown.items():  # in one loop, as each letter passes here
+            for name, times in shown.items():  # a single loop, because every letter passes here
                 value = values[name]
                 given[name] = text = escape(value) if escaped else value if type(value) is str else str(value)
                 size += len(text) * times
@@ -198,13 +202,15 @@ class Splice(NamedTuple):
 class Content:
     """A campaign's compiled subject, body and text beside the body.
 
-    fields: names that each recipient's params must have; optional: those that they may have, as the templates say what
-    is shown instead; required: those of `fields` that must not be empty, because they are always shown as they are;
-    subject_fields: those of the subject. safe: if no required field is empty, printable fields with at most so many
-    characters together are certain to be rendered; -1 unless all templates are plain.
-    further: what else is wrong with a recipient and its fields, in sentences. given: values of mailhub's own that the
-    templates show, as examples for a rendering that is given no others. source: what it was compiled from; splices: of
-    subject, body and text; None: Jinja renders it. is_deferred: another process has compiled it, and renders it.
+    fields: names that each recipient's params must have. optional: names they may have; the templates have a default
+    for these. required: those of `fields` that must not be empty, because they are always shown unchanged.
+    subject_fields: those of the subject. safe: number of characters; printable fields of no more in total are certain
+    to render if no required field is empty; -1 unless all templates are plain. further: yields other faults of a
+    recipient and its fields, as sentences.
+
+    given: example values for the names that mailhub provides, used if a rendering is given no others. source: the
+    templates before compiling. splices: of subject, body and text; None: Jinja renders that part. is_deferred: another
+    process has compiled the content and renders it.
     """
 
     fields: frozenset[str]
@@ -223,25 +229,28 @@ class Content:
 
     @property
     def is_spliced(self) -> bool:
-        """All of its own templates only show fields."""
+        """Whether all of its own templates only show fields."""
         return bool(self.splices) and None not in self.splices
 
     @property
     def plain(self) -> bool:
-        """The templates only show fields, which takes hardly a step."""
+        """Whether the templates only show fields, which costs hardly a step."""
         return self.safe >= 0
 
     def render(
         self, recipient: str, params: Values, budget: Budget | None = None, given: Values | None = None
     ) -> tuple[str, str, str]:
-        """Subject, body and text for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
+        """Return subject, body and text for one recipient.
+
+        Raises TemplateError, and OverBudget if there is a budget.
+        """
         values = {**(self.given if given is None else given), **params, RECIPIENT: recipient}
         if renderer and self.source and (by := renderer()):
             return by.render(self, values, budget)
         return self.render_here(values, StepMeter(budget or ENDLESS))
 
     def render_here(self, values: Values, meter: StepMeter) -> tuple[str, str, str]:
-        """Renders in this process. values: all that the templates know."""
+        """Render in this process. values: all names that the templates know."""
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
             text = self._text(values, meter) if self._text else ""
@@ -267,10 +276,10 @@ def compile(
     given: Values = NOTHING_GIVEN,
     is_kept: bool = False,
 ) -> Content:
-    """Compiles once for many renderings. html: fields are escaped in the body. Raises as `render` does.
+    """Compile once for many renderings. Raises as `Content.render` does.
 
-    text: beside an HTML body. given: the longest values that mailhub gives beside the fields. is_kept: other requests
-    will render it, too.
+    html: escape fields in the body. text: goes beside an HTML body. given: the longest values of the names that mailhub
+    provides besides the fields. is_kept: other requests will render the content, too.
     """
     source = Source(subject, body, html, text, tuple(given.items()))
     if renderer and not is_kept and (by := renderer()):
@@ -279,7 +288,7 @@ def compile(
 
 
 def compile_here(source: Source, budget: Budget | None = None) -> Content:
-    """Compiles in this process."""
+    """Compile in this process."""
     subject, body, html, text, pairs = source
     given = dict(pairs)
     if LINE_BREAK.search(subject):
@@ -332,7 +341,7 @@ class _Part:
 
     @property
     def safe(self) -> int:
-        """How many characters of fields are certain to fit; -1 if the template is not plain."""
+        """Return how many characters of fields are certain to fit; -1 if the template is not plain."""
         if not self.plain:
             return -1
         literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
@@ -345,7 +354,7 @@ class _Part:
             return splice.renderer() if splice else self._jinja()
 
     def splice(self) -> Splice | None:
-        """Returns the literals and the fields between them; None: there is more to it."""
+        """Return the literals with the fields between them, or None if the template is not plain."""
         if not self.plain:
             return None
         shown = Counter(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
@@ -372,7 +381,7 @@ class _Part:
                 meter.spend(size // OUTPUT)
             except (TemplateError, OverBudget):
                 raise
-            except Exception as error:  # whatever a filter raises for a value
+            except Exception as error:  # a filter may raise anything for a value
                 raise TemplateError(f"{error}") from error
             return "".join(chunks)
 
@@ -383,7 +392,7 @@ LOOP = {"first", "index", "index0", "last", "length", "nextitem", "previtem", "r
 
 
 class _Environment(SandboxedEnvironment):
-    """A dot shows a member of a field, or what a loop knows; nothing that Python has beside."""
+    """A sandbox in which a dot reaches only a field's members and a loop's variables, not Python's attributes."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, dict):
@@ -399,7 +408,7 @@ class _Environment(SandboxedEnvironment):
             return self._missing(obj, argument)
 
     def _missing(self, obj: Any, name: Any) -> Undefined:
-        """Its sentence is made when it is shown: of the beginning of what was asked for, which may be large."""
+        """Return an undefined value that quotes only the beginning of a name or object in its message."""
         if isinstance(name, str):
             return self.undefined(obj=obj, name=name[:LONGEST_NAME])
         return self.undefined(f"{type(obj).__name__} object has no element {filters.shorten(name)}")
@@ -407,7 +416,7 @@ class _Environment(SandboxedEnvironment):
 
 @cache
 def _environment(autoescape: bool) -> Environment:
-    # Not optimized: to look for constants takes cubic time in filters of filters, and computes while it compiles.
+    # Not optimized: the search for constants takes cubic time in nested filters, and runs them while compiling.
     made = _Environment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, optimized=False)
     made.globals.clear()
     made.filters = {name: made.filters[name] for name in FILTERS} | filters.FILTERS | cost.FILTERS
@@ -415,14 +424,14 @@ def _environment(autoescape: bool) -> Environment:
 
 
 def _guarded(tree: nodes.Template) -> Iterator[str]:
-    """Names for which the template says what is to be done without them."""
+    """Yield the names for which the template has a default or a test."""
     for node in tree.find_all((nodes.Filter, nodes.Test)):
         if node.name in ("d", "default", "defined", "undefined") and isinstance(node.node, nodes.Name):
             yield node.node.name
 
 
 def _undeclared(tree: nodes.Template, environment: Environment) -> frozenset[str]:
-    """Names that come from the fields, as jinja2.meta finds them, without its search for constants."""
+    """Return the names that come from the fields, as jinja2.meta does, without its search for constants."""
     finder = TrackingCodeGenerator(environment)
     finder.optimizer = None
     finder.visit(tree)
@@ -430,7 +439,7 @@ def _undeclared(tree: nodes.Template, environment: Environment) -> frozenset[str
 
 
 def _permit_all(tree: nodes.Template) -> int:
-    """How many loops are within each other. Raises TemplateError, RecursionError."""
+    """Check every node and return how deeply loops are nested. Raises TemplateError, RecursionError."""
     most = 0
     waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
     while waiting:
@@ -445,7 +454,7 @@ def _permit_all(tree: nodes.Template) -> int:
 
 
 def _permit(node: nodes.Node) -> None:
-    """Raises TemplateError for what templates may not use."""
+    """Raise TemplateError if templates may not use this node."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
     if type(node).__name__ not in NODES or getattr(node, "recursive", False):
         raise TemplateError(f"{type(node).__name__.lower()!r} is not for templates (line {node.lineno})")
@@ -456,7 +465,7 @@ def _permit(node: nodes.Node) -> None:
 
 
 def _count_tokens(environment: Environment, source: str) -> int:
-    """Counts tokens; raises TemplateError at MAX_TOKENS, because the parser takes far longer for each."""
+    """Count tokens; raise TemplateError above MAX_TOKENS before the slower parser sees them."""
     count = 0
     for count, (line, kind, text) in enumerate(environment.lexer.tokeniter(source, None), start=1):
         if count > MAX_TOKENS:
