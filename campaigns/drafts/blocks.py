@@ -1,4 +1,4 @@
-"""Files of drafts in parts of a megabyte: as they were uploaded, and the rows that were checked."""
+"""Files of drafts, stored in blocks: the uploaded files, and the checked rows."""
 
 import tempfile
 import weakref
@@ -14,39 +14,39 @@ from django.db import connection
 from campaigns.models import DraftBlock
 
 SIZE = 1_000_000  # bytes of a block of a file
-ROWS = 1_000  # of a block of rows
+ROWS = 1_000  # rows in a block
 ADD = "INSERT INTO campaigns_draftblock (draft_id, kind, version, number, content) VALUES (%s, %s, %s, %s, %s)"
 READ = "SELECT content FROM campaigns_draftblock WHERE draft_id = %s AND kind = %s AND version = %s AND number = %s"
 DELETE = "DELETE FROM campaigns_draftblock WHERE draft_id = %s AND kind = ANY(%s) AND version <> %s"
 
 
 class GoneAway(Exception):
-    """Somebody has replaced the file in between."""
+    """The file has been replaced in the meantime."""
 
 
 def add(draft_id: int, kind: str, version: int, contents: Iterable[bytes]) -> None:
-    """Stores blocks, one at a time."""
+    """Store blocks one after the other."""
     connection.ensure_connection()
-    with psycopg.Cursor(connection.connection) as cursor:  # Django's own would write the bytes as text
+    with psycopg.Cursor(connection.connection) as cursor:  # Django's cursor would write the bytes as text
         for number, content in enumerate(contents):
             cursor.execute(ADD, [draft_id, kind, version, number, content])
 
 
 def of_file(file: BinaryIO) -> Iterator[bytes]:
-    """The file's content, from where it stands."""
+    """Yield a file's content in blocks, from its current position."""
     while content := file.read(SIZE):
         yield content
 
 
 def of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
-    """Checked recipients with their fields."""
+    """Yield checked recipients with their fields in blocks, compressed."""
     left = iter(rows)
     while some := list(islice(left, ROWS)):
         yield zlib.compress(orjson.dumps(some), 1)
 
 
 def read(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
-    """One block; None: there is none."""
+    """Return a block, or None if there is none."""
     connection.ensure_connection()
     with psycopg.Cursor(connection.connection) as cursor:
         row = cursor.execute(READ, [draft_id, kind, version, number], binary=True).fetchone()
@@ -54,14 +54,14 @@ def read(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
 
 
 def each(draft_id: int, kind: str, version: int, first: int = 0) -> Iterator[bytes]:
-    """The blocks in their order."""
+    """Yield the blocks in order."""
     while (content := read(draft_id, kind, version, first)) is not None:
         yield content
         first += 1
 
 
 def spool(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> BinaryIO:
-    """The uploaded list as a temporary file. alive: called at each block. Raises GoneAway."""
+    """Return the uploaded list as a temporary file. alive: called after each block. Raises GoneAway."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     for content in each(draft_id, DraftBlock.LIST, version):
         file.write(content)
@@ -73,13 +73,13 @@ def spool(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> 
 
 
 def delete_others(draft_id: int, kinds: Iterable[str], version: int) -> None:
-    """Deletes the blocks of these kinds that are not of this version."""
+    """Delete the blocks of these kinds that belong to another version."""
     with connection.cursor() as cursor:
         cursor.execute(DELETE, [draft_id, list(kinds), version])
 
 
 class SpooledRows:
-    """Checked recipients in a temporary file: while a campaign is stored, its connection reads nothing else."""
+    """Checked recipients in a temporary file: while a campaign is stored, its connection can read nothing else."""
 
     def __init__(self, draft_id: int, version: int, size: int, alive: Callable[[float], None]) -> None:
         self._file, self._sizes, self._size = tempfile.TemporaryFile(), list[int](), size  # noqa: SIM115
@@ -98,7 +98,7 @@ class SpooledRows:
 
 
 class CheckedRows:
-    """The checked recipients of a draft with their fields, read again at each iteration; len() is their number."""
+    """The checked recipients of a draft with their fields, read anew at each iteration; len() is their number."""
 
     def __init__(self, draft_id: int, version: int, size: int) -> None:
         self._draft, self._version, self._size = draft_id, version, size
@@ -110,11 +110,11 @@ class CheckedRows:
         return self.since(0)
 
     def spooled(self, alive: Callable[[float], None]) -> SpooledRows:
-        """The same, for who needs the connection. alive: called at each block."""
+        """Return the rows in a temporary file, for callers that need the connection. alive: called after each block."""
         return SpooledRows(self._draft, self._version, self._size, alive)
 
     def since(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        """From the recipient of this number on, counted from 0; only its block is read."""
+        """Yield the rows from this recipient on, counted from 0; earlier blocks are not read."""
         block, skipped = divmod(number, ROWS)
         for content in each(self._draft, DraftBlock.ROWS, self._version, block):
             yield from islice(orjson.loads(zlib.decompress(content)), skipped, None)

@@ -1,7 +1,7 @@
-"""Checks the list of a draft: whoever holds the fence, once; what is lost or killed is done again.
+"""Checks the list of a draft once, in the process with the draft's fence; a lost or killed check is done again.
 
-`ask` says that it is to be done, by any door. The row is the truth: a task that is lost is found by the sweep, one that
-comes twice finds the lease taken, and one whose draft has changed in between stops at its next step.
+Any door requests a check with `ask`. The row decides: the sweep finds lost tasks, a doubled task finds the lease taken,
+and a check stops at its next step if the draft has changed.
 """
 
 import io
@@ -30,18 +30,18 @@ from campaigns.suppression.comparing import count_suppressed
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
-LEASE = timedelta(minutes=2)  # without a sign of life; a large spreadsheet is unpacked for a minute
-SIGN = 1.0  # seconds between two
-SMALL = 500_000  # bytes of a list that is checked at once, in less than a second
-UNPACKED = 2_000_000_000  # bytes of a spreadsheet
+LEASE = timedelta(minutes=2)  # without a heartbeat; unpacking a large spreadsheet takes up to a minute
+SIGN = 1.0  # seconds between heartbeats
+SMALL = 500_000  # bytes of a list checked while the page loads
+UNPACKED = 2_000_000_000  # bytes of an unpacked spreadsheet
 
 
 class FenceLost(Exception):
-    """Somebody else does it now, or it is not to be done any more."""
+    """Another process has taken over, or the work is no longer wanted."""
 
 
 def ask(draft: Draft) -> Draft:
-    """Has the list checked anew if what was found is not of this list and this message, or the check broke off."""
+    """Request a new check if the last one broke off, or was of another list or message."""
     if draft.list_version and (draft.found is None or draft.found.get("broken")):
         waiting = Draft.objects.filter(still_open(), pk=draft.pk)
         waiting.update(busy=Draft.CHECKING, fence=F("fence") + 1, lease_at=None, percent=0)
@@ -50,22 +50,23 @@ def ask(draft: Draft) -> Draft:
 
 
 def is_small(draft: Draft) -> bool:
-    """Whether it can be checked while somebody waits for the page."""
+    """Return whether the list can be checked while somebody waits for the page."""
     return draft.list_bytes <= SMALL and not _is_packed(draft)
 
 
 def _is_packed(draft: Draft) -> bool:
-    """Whether it may unpack to many times its size, as a spreadsheet may."""
+    """Return whether the list may unpack to many times its size, like a spreadsheet."""
     return (blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b"").startswith(b"PK")
 
 
 def claim(draft_id: int, busy: str) -> int | None:
-    """Takes the fence for this work; None: there is none to do, or somebody does it."""
+    """Take the fence for this work; return None if there is none, or another process does it."""
     now = timezone.now()
     with transaction.atomic():
         free = Q(lease_at=None) | Q(lease_at__lt=now - LEASE)
         waiting = Draft.objects.filter(free, pk=draft_id, busy=busy, campaign=None)
-        # Who stores the campaign holds the row for as long as that takes: it is at work, however old its lease is.
+        # Storing a campaign locks the row until it is done. A locked row is being worked on even if its lease has
+        # expired.
         found = waiting.select_for_update(skip_locked=True, no_key=True).values_list("fence", flat=True).first()
         if found is None:
             return None
@@ -74,14 +75,14 @@ def claim(draft_id: int, busy: str) -> int | None:
 
 
 def left_behind(now: datetime | None = None) -> list[tuple[int, str]]:
-    """Drafts of which something is to be done that nobody does, and what."""
+    """Return the drafts with work that no process is doing, and that work."""
     latest = (now or timezone.now()) - LEASE
     rows = Draft.objects.filter(Q(lease_at=None) | Q(lease_at__lt=latest), busy__gt="", campaign=None)
     return list(rows.values_list("pk", "busy"))
 
 
 class Sign:
-    """Says now and then that somebody is at work, and how far. Raises FenceLost."""
+    """Writes the heartbeat and the progress of a draft's work, once in SIGN seconds. Raises FenceLost."""
 
     def __init__(self, draft_id: int, busy: str, fence: int) -> None:
         self.held = Draft.objects.filter(pk=draft_id, busy=busy, fence=fence, campaign=None)
@@ -96,7 +97,10 @@ class Sign:
 
 
 def check(draft_id: int) -> bool:
-    """Checks the list and keeps what was found; False: somebody else does, or has done, or it has changed."""
+    """Check the list and store the facts.
+
+    Return False if another process does or has done so, or the draft has changed.
+    """
     fence = claim(draft_id, Draft.CHECKING)
     if fence is None:
         return False
@@ -105,14 +109,14 @@ def check(draft_id: int) -> bool:
         facts = _facts(draft, fence, sign)
     except (FenceLost, blocks.GoneAway):
         return False
-    except Exception as error:  # else it would be tried again for ever
+    except Exception as error:  # an uncaught error would be tried again for ever
         log.exception("the list of draft %s cannot be checked", draft_id)
         facts = {**_nothing(draft, fence), "problems": [[0, unexpected(error)]], "total": 1, "broken": True}
     return _keep(sign, facts)
 
 
 def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
-    """Stores what was found, if it still is of this list and this message; else it is checked again, by the sweep."""
+    """Store the facts if list and message have not changed; otherwise leave the draft for a new check by the sweep."""
     with transaction.atomic():
         pk = sign.held.select_for_update(no_key=True).values_list("pk", flat=True).first()
         if pk is None:
@@ -121,20 +125,21 @@ def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
         if now.question != facts["question"]:
             sign.held.update(fence=F("fence") + 1, lease_at=None)
             return False
-        agreed = now.leave_out and (now.facts or {}).get("total") == facts["total"]  # to leave out so many
+        # the user has agreed to leave out that number
+        agreed = now.leave_out and (now.facts or {}).get("total") == facts["total"]
         sign.held.update(busy="", lease_at=None, facts=facts, leave_out=agreed)
         blocks.delete_others(pk, [DraftBlock.ROWS, DraftBlock.LEFT_OUT], facts["version"])
     return True
 
 
 def unexpected(error: Exception) -> str:
-    """What is said of an error that is in no one's power who reads it; the log has the rest."""
+    """Return the sentence for an error that users cannot correct; the log has the details."""
     why = gettext_noop("something went wrong that should not have (%(error)s). Nothing was sent. Please try again.")
     return why % {"error": type(error).__name__}
 
 
 class _Steps:
-    """Reading is the first four fifths of the work, storing the rest."""
+    """Reports the progress of a check: reading the list is the first 80 percent, storing the rows the rest."""
 
     def __init__(self, table: intake.Table, sign: Sign) -> None:
         self._file, self._size, self._sign = table.file, max(1, table.size), sign
@@ -143,7 +148,7 @@ class _Steps:
         self._sign(80 * self._file.tell() / self._size)
 
     def each(self, rows: Iterable[Any], total: int, sample: list[Any]) -> Iterator[Any]:
-        """sample: gets those of which letters are made for the estimate."""
+        """Yield the rows and report progress. sample: receives the rows whose letters the estimate renders."""
         chosen = estimates.chosen(total)
         for number, row in enumerate(rows):
             if number % STEP == 0:
@@ -154,7 +159,7 @@ class _Steps:
 
 
 def _nothing(draft: Draft, fence: int) -> dict[str, Any]:
-    """The facts before anything was found."""
+    """Return the facts before anything is known."""
     facts: dict[str, Any] = {"question": draft.question, "version": fence, "rows": 0, "good": 0, "bad": 0}
     facts |= {"duplicates": 0, "suppressed": 0, "problems": [], "total": 0, "columns": [], "recipient": ""}
     return facts | {"weights": {}}
@@ -176,11 +181,14 @@ def _facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
 
 
 def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any, arrangement: Arrangement) -> None:
-    """Raises BadInput, TemplateError, NotEntitled: then the list as a whole cannot be sent."""
+    """Check the rows and fill in the facts.
+
+    Raises BadInput, TemplateError, NotEntitled if the whole list cannot be sent.
+    """
     try:
         content = contents.of(draft)
     except (BadInput, TemplateError, NotEntitled):
-        intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)  # its columns are worth to be known
+        intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)  # still finds the columns, for the page
         raise
     within = contents.hours(draft)
     made = within.with_zones(draft.channel, content.compiled) if within else content.compiled
@@ -196,7 +204,8 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     failpoints.here("mid_check")
     if len(left_out):
         with tempfile.TemporaryFile() as out:
-            text = io.TextIOWrapper(out, encoding="utf-8-sig", newline="")  # spreadsheets know UTF-8 by its mark
+            # spreadsheets recognise UTF-8 by its byte order mark
+            text = io.TextIOWrapper(out, encoding="utf-8-sig", newline="")
             intake.write_left_out(table, left_out, text)
             text.flush()
             out.seek(0)

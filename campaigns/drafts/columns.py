@@ -1,4 +1,4 @@
-"""Which column of a list holds the recipients, and by which names templates know the others: guessed, or as chosen."""
+"""Finds a list's recipient column and the names of its other columns in templates, guessed or as chosen."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 from campaigns.intake.checking import AddressReader
 from campaigns.intake.csv_reader import ColumnNames, Table, field_name
 
-LOOKED_AT = 20  # rows
-SHOWN = 3  # rows of examples
+LOOKED_AT = 20  # rows read for a guess
+SHOWN = 3  # rows shown as examples
 LONGEST = 60  # characters of an example
 HEADERS = {
     "email": re.compile(r"e-?mail|mail|courriel|correo", re.IGNORECASE),
@@ -19,9 +19,10 @@ HEADERS = {
 
 
 class Arrangement:
-    """What a table's columns are. chosen: what somebody has chosen, as Draft.columns; {}: nothing yet.
+    """The meaning of a table's columns.
 
-    needed: the fields that the message shows. Afterwards `known` is what to show of it: header, examples, choices.
+    chosen: the user's choices, as in Draft.columns; {}: none yet. needed: the fields that the message shows. known,
+    after the call: what pages show of it: header, examples, choices.
     """
 
     def __init__(self, chosen: Mapping[str, Any], channel: str, region: str) -> None:
@@ -47,7 +48,7 @@ class Arrangement:
         return ColumnNames(recipient, names)
 
     def _guessed(self, header: list[str], first: list[list[str]]) -> str:
-        """The column with the most addresses, of two the one whose header sounds like it, or the first."""
+        """Return the column with the most addresses; among equals one whose header fits, else the first."""
         normal, sounds = AddressReader(self._channel, self._region), HEADERS[self._channel]
 
         def rank(number: int) -> tuple[int, bool]:
@@ -59,7 +60,7 @@ class Arrangement:
         return header[best] if header[best] and any(rank(best)) else next(filter(None, header), "")
 
     def _field(self, name: str) -> str:
-        """The field that the message shows and that is written alike, else the column's own."""
+        """Return the message's field with a similar name, else the column's own name."""
         own = field_name(name)
         alike = [one for one in self.needed if _letters(one) == _letters(name)]
         return own if own in self.needed or len(alike) != 1 else alike[0]

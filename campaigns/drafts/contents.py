@@ -1,4 +1,4 @@
-"""What a draft will be: by whom it may go, its compiled content, its letters, and what it would cost."""
+"""The campaign a draft will become: its credentials, compiled content, letters and estimated cost."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -22,11 +22,11 @@ from campaigns.template_versions.versions import TemplateContent
 from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 
-MOST_TEMPLATES = 500  # that are offered
+MOST_TEMPLATES = 500  # templates on offer
 
 
 def offered_credentials(sponsor: Sponsor) -> list[Credential]:
-    """Those that the sponsor may use."""
+    """Return the credentials that the sponsor may use."""
     mine = Q(pk__in=())
     for vendor_id, ids in entitlements.allowed(sponsor.pk).items():
         mine |= Q(vendor=vendor_id) if ids is None else Q(vendor=vendor_id, pk__in=ids)
@@ -35,7 +35,7 @@ def offered_credentials(sponsor: Sponsor) -> list[Credential]:
 
 
 def offered_routes(sponsor: Sponsor) -> list[Route]:
-    """Those of the sponsor, and those for all, by which something may go."""
+    """Return the usable routes, both the sponsor's own and those for all."""
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor)).order_by("channel", "name")
     return [route for route in rows if _goes(route, sponsor)]
 
@@ -48,7 +48,7 @@ def _goes(route: Route, sponsor: Sponsor) -> bool:
 
 
 def logins(draft: Draft) -> list[Credential]:
-    """By which it may go; it begins with the first. Raises NotEntitled."""
+    """Return the credentials the draft may go by, the first choice first. Raises NotEntitled."""
     if draft.route:
         return entries.usable(draft.route, draft.sponsor)
     if draft.credential is None:
@@ -58,12 +58,12 @@ def logins(draft: Draft) -> list[Credential]:
 
 
 def identity(draft: Draft, vendor: Vendor) -> Identity | None:
-    """From whom it is. Raises NotEntitled."""
+    """Return the sender identity. Raises NotEntitled."""
     return entitlements.choose(draft.sponsor, vendor, draft.identity.name if draft.identity else "")
 
 
 def of(draft: Draft) -> CampaignContent:
-    """The content, if it could be sent. Raises BadInput, TemplateError, NotEntitled."""
+    """Return the content, if it could be sent. Raises BadInput, TemplateError, NotEntitled."""
     vendor = logins(draft)[0].vendor
     identity(draft, vendor)
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
@@ -87,19 +87,19 @@ def of(draft: Draft) -> CampaignContent:
 
 
 def hours(draft: Draft) -> Hours | None:
-    """Within which hours it goes. Raises BadInput."""
+    """Return the sending hours, or None. Raises BadInput."""
     if draft.hours_from is None or draft.hours_to is None:
         return None
     return Hours(draft.hours_from, draft.hours_to, draft.time_zone, draft.hours_of_each)
 
 
 def headers(draft: Draft) -> list[tuple[str, str]]:
-    """Further ones, as its template has them."""
+    """Return the draft's further headers, copied from its template."""
     return [(name, value) for name, value in draft.headers or ()]
 
 
 def template(draft: Draft) -> TemplateVersion | None:
-    """The version of a template whose content it is: not one that is archived, or whose text was changed here."""
+    """Return the template version whose content the draft has; None if it was archived or the text was edited."""
     version = draft.template_version
     if version is None or version.template.archived_at or version.template.channel != draft.channel:
         return None
@@ -109,7 +109,7 @@ def template(draft: Draft) -> TemplateVersion | None:
 
 
 def offered_templates(sponsor: Sponsor, chosen: TemplateVersion | None) -> list[TemplateVersion]:
-    """The newest version of each template that the sponsor uses, without what it says; first an older one if chosen."""
+    """Return the newest version of each template in use, without contents; a chosen older version comes first."""
     found = {one.pk: one for one in sponsor.templates.filter(archived_at=None).order_by("name")[:MOST_TEMPLATES]}
     newest = versions.newest_of(list(found.values()))
     for pk, version in newest.items():
@@ -119,13 +119,13 @@ def offered_templates(sponsor: Sponsor, chosen: TemplateVersion | None) -> list[
 
 
 def files(draft: Draft) -> CampaignFiles | None:
-    """What each letter carries. Raises BadInput."""
+    """Return the files of each letter, or None. Raises BadInput."""
     found = [keeping.as_new(one, draft.html) for one in keeping.files_of(draft)]
     return CampaignFiles(found) if found else None
 
 
 def recipients(draft: Draft) -> CheckedRows:
-    """Those that the last check has found good."""
+    """Return the recipients that the last check found good."""
     found = draft.found or {"version": 0, "good": 0}
     return CheckedRows(draft.pk, found["version"], found["good"])
 
@@ -135,7 +135,7 @@ def _campaign(draft: Draft, content: CampaignContent, vendor: Vendor) -> Campaig
 
 
 def letter(draft: Draft, number: int) -> Letter:
-    """To the recipient of this number, counted from 1, with the images within its HTML.
+    """Return the letter to a recipient, counted from 1, with the images within its HTML.
 
     Raises BadInput, TemplateError, NotEntitled.
     """
@@ -156,14 +156,17 @@ def _images(content: CampaignContent) -> Iterator[Attachment]:
 
 
 def weigh(draft: Draft, content: CampaignContent, sample: Sequence[tuple[str, Any]], total: int) -> dict[str, Any]:
-    """What the check keeps of the cost: as estimates.weigh. Raises NotEntitled."""
+    """Return the weights that the check stores for estimates of the cost, as estimates.weigh does.
+
+    Raises NotEntitled.
+    """
     found = logins(draft)
     campaign = _campaign(draft, content, found[0].vendor)
     return estimates.weigh(found, campaign, content.compiled, sample, total)
 
 
 def estimate(draft: Draft) -> estimates.ByLogin:
-    """What it would cost, by each of its credentials, from what the check has learned: the list is not read.
+    """Return the estimated cost by credential, from what the check stored, without reading the list.
 
     Raises BadInput, TemplateError, NotEntitled.
     """

@@ -1,7 +1,7 @@
-"""Copy as new: a draft with the message of a campaign that was made, for somebody who sends much the same again.
+"""Copies a campaign's message into a new draft, for somebody who sends much the same again.
 
-It has the message, its files, by whom and from whom it goes, its topic and its template. When it is sent is decided
-anew, and so is to whom: the list of a campaign is deleted after it was sent, and nobody gets a thing twice by a copy.
+The copy has the message, its files, the credential or route, the identity, the topic and the template. The time and the
+recipients are chosen anew. A campaign's list is deleted after sending, so a copy cannot send to anybody twice.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ OF_COPIES = UUID("6f2d3f1e-9f0c-4d6e-8d5b-0c3f5e1f7a27")
 
 
 def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
-    """The draft; of one key there is one. Raises BadInput if the sponsor has too many."""
+    """Return the copy; the same key returns the same draft. Raises BadInput if the sponsor has too many drafts."""
     values = {
         "name": name[:200],
         "credential_id": None if campaign.route_id else campaign.credential_id,
@@ -36,7 +36,7 @@ def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
 
 
 def _text(campaign: Campaign) -> str:
-    """The text beside the HTML if somebody wrote it; one that was made from the HTML is made anew."""
+    """Return the text beside the HTML if somebody wrote it; a text made from the HTML is left out and made anew."""
     vendor = campaign.credential.vendor
     try:
         made = text_beside(campaign.body, True, "", carried_by(vendor.adapter, vendor.settings))

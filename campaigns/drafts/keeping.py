@@ -1,6 +1,6 @@
-"""What pages save of a draft, under the revision of the part that they show; what is deleted of drafts, and when.
+"""Saves what pages change in a draft, under the revision of the part they show, and deletes old drafts.
 
-A save of an older revision changes nothing and says so, unless it is the same save once more.
+A save of an older revision is refused, unless it repeats the stored values.
 """
 
 import uuid
@@ -21,10 +21,10 @@ from campaigns.intake.files import CampaignFiles, NewFile
 from campaigns.models import Draft, DraftBlock, DraftFile, Sponsor
 
 MESSAGE, LIST, WHEN = "message", "list", "when"  # the parts, each with a revision
-MOST_DRAFTS = 500  # of a sponsor, that nothing was sent of
-MOST_LISTS = 20  # largest lists that a sponsor's drafts may have together
+MOST_DRAFTS = 500  # unsent drafts of a sponsor
+MOST_LISTS = 20  # largest lists that fit into a sponsor's drafts together
 UNUSED = timedelta(days=30)
-SENT = timedelta(days=30)  # for which the rows that were left out can still be had
+SENT = timedelta(days=30)  # how long rows left out of a list can be downloaded
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_draft'), %s)"
 
 
@@ -32,7 +32,7 @@ NOTHING_ELSE = Q()
 
 
 class Stale(Exception):
-    """Another window has changed this part since. draft: as it is now."""
+    """Another window has changed this part. draft: its current state."""
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(f"draft {draft.pk} has changed")
@@ -40,7 +40,7 @@ class Stale(Exception):
 
 
 class Closed(Exception):
-    """It is being sent, or was. draft: as it is now."""
+    """The draft is being sent, or has been. draft: its current state."""
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(f"draft {draft.pk} is sent")
@@ -48,7 +48,10 @@ class Closed(Exception):
 
 
 def look(draft_id: int, sponsors: Any = None) -> Draft:
-    """The draft with all that pages show of it. Raises Draft.DoesNotExist. sponsors: as campaigns.sponsors_of."""
+    """Return the draft with everything that pages show. Raises Draft.DoesNotExist.
+
+    sponsors: as campaigns.sponsors_of.
+    """
     rows = Draft.objects.of_sponsors(sponsors).select_related(
         "sponsor", "credential__vendor", "route", "identity", "topic", "campaign", "template_version__template"
     )
@@ -57,7 +60,7 @@ def look(draft_id: int, sponsors: Any = None) -> Draft:
 
 
 def unsent(sponsors: Any) -> "QuerySet[Draft]":
-    """Drafts that somebody has sent and of which no campaign could be made, the newest first. sponsors: as in look."""
+    """Return drafts whose sending failed before a campaign was made, newest first. sponsors: as in look."""
     rows = Draft.objects.of_sponsors(sponsors).filter(still_open(), failure__gt="")
     return rows.only("name", "failure").order_by("-pk")
 
@@ -65,7 +68,10 @@ def unsent(sponsors: Any) -> "QuerySet[Draft]":
 def create(
     sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any], files: Sequence[DraftFile] = ()
 ) -> Draft:
-    """A new draft with this message; of one key there is one. Raises BadInput if the sponsor has too many."""
+    """Create a draft with this message; the same key returns the same draft.
+
+    Raises BadInput if the sponsor has too many.
+    """
     with transaction.atomic():
         _one_at_a_time(sponsor.pk)
         known = Draft.objects.filter(key=key).first()
@@ -87,12 +93,12 @@ def _one_at_a_time(sponsor_id: int) -> None:
 
 
 def still_open() -> Q:
-    """Drafts that can be changed."""
+    """Return the condition for drafts that can be changed."""
     return Q(campaign=None) & ~Q(busy=Draft.SENDING)
 
 
 def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any], only: Q = NOTHING_ELSE) -> Draft:
-    """Stores values of a part. seen: the page's Draft.seen; only: what must be so besides. Raises Stale, Closed."""
+    """Store values of a part. seen: the page's Draft.seen. only: a further condition. Raises Stale, Closed."""
     now = timezone.now()
     mine = Draft.objects.filter(still_open(), only, pk=draft.pk, **{f"{part}_revision": revision(seen, part)})
     sets = {**values, f"{part}_revision": F(f"{part}_revision") + 1, "updated_at": now}
@@ -102,7 +108,7 @@ def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any], only: Q 
 
 
 def _same(stored: Draft, values: Mapping[str, Any]) -> Draft:
-    """The draft, if it has these values already. Raises Stale, Closed."""
+    """Return the draft if it has these values already. Raises Stale, Closed."""
     if stored.campaign_id or stored.busy == Draft.SENDING:
         raise Closed(stored)
     if any(getattr(stored, name) != value for name, value in values.items()):
@@ -111,14 +117,17 @@ def _same(stored: Draft, values: Mapping[str, Any]) -> Draft:
 
 
 def leave_out(draft: Draft, seen: str, total: int) -> Draft:
-    """Agrees that so many bad rows are left out. Raises Stale, Closed, and BadInput if they are not so many now."""
+    """Record the user's agreement to leave out `total` bad rows.
+
+    Raises Stale, Closed, or BadInput if the number has changed.
+    """
     if draft.found is None or draft.found["total"] != total:
         raise BadInput("the list was checked once more since: look at the number of bad rows again")
     return save(draft, LIST, seen, {"leave_out": True}, Q(facts__total=total))
 
 
 def revision(seen: str, part: str) -> int:
-    """Of the part, in a page's Draft.seen; 0, which nothing has: it is none."""
+    """Return the revision of a part in a page's Draft.seen; 0, which no part has, if it is malformed."""
     numbers = seen.split(".")
     try:
         return int(numbers[(MESSAGE, LIST, WHEN).index(part)])
@@ -127,7 +136,7 @@ def revision(seen: str, part: str) -> int:
 
 
 def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
-    """Stores a list instead of the one before. Raises Stale, Closed, and BadInput for too much."""
+    """Store a list in place of the one before. Raises Stale, Closed, and BadInput if it is empty or too large."""
     if not size:
         raise BadInput("the file is empty")
     if size > settings.LIST_BYTES:
@@ -152,14 +161,15 @@ def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
 
 
 def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None:
-    """Adds files that each letter will carry, one of a name instead of another. Raises BadInput, Closed."""
+    """Add files that each letter will carry, replacing those of the same name. Raises BadInput, Closed."""
     new = list(new)
     kept = [one for one in files_of(draft) if one.pk not in set(removed)]
     names = {one.name for one in new}
-    CampaignFiles([*new, *(as_new(one) for one in kept if one.name not in names)])  # raises for those that do not fit
+    CampaignFiles([*new, *(as_new(one) for one in kept if one.name not in names)])  # raises if they do not fit
     stored = file_storage.keep_all(CampaignFiles(new)) if new else []
     with transaction.atomic():
-        mine = Draft.objects.filter(still_open(), pk=draft.pk)  # who has seen other files does not send these
+        # the new revision refuses sends by pages that showed other files
+        mine = Draft.objects.filter(still_open(), pk=draft.pk)
         if not mine.update(message_revision=F("message_revision") + 1, updated_at=timezone.now()):
             raise Closed(look(draft.pk))
         DraftFile.objects.filter(Q(pk__in=list(removed)) | Q(name__in=names), draft=draft).delete()
@@ -170,31 +180,31 @@ def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None
 
 
 def files_of(draft: Draft) -> list[DraftFile]:
-    """Its files with their sizes, without their contents."""
+    """Return the draft's files with their sizes, without their contents."""
     return list(draft.files.select_related("file").defer("file__content"))
 
 
 def as_new(one: DraftFile, body: str = "") -> NewFile:
-    """A stored file as campaigns are given it; an image that the HTML shows as cid:NAME is within it."""
+    """Return a stored file as a NewFile; an image that the HTML shows as cid:NAME becomes an image within it."""
     cid = one.name if f"cid:{one.name}" in body else ""
     digest = bytes(one.file_id)
     return NewFile(one.name, one.file.size, lambda: bytes(one.file.content), one.content_type, cid, digest=digest)
 
 
 def delete(draft: Draft) -> bool:
-    """Deletes a draft with its list; one that is being sent stays, and so does the record of one that was."""
+    """Delete a draft with its list. A draft that is being sent or has been sent stays."""
     return _delete(Draft.objects.filter(still_open(), pk=draft.pk))
 
 
 def _delete(rows: "QuerySet[Draft]") -> bool:
-    """Under their locks, for a cascade deletes by the keys that it has read: one may be sent in between."""
+    """Delete drafts under their row locks: the cascade works from keys read before, and one may be sent meanwhile."""
     with transaction.atomic():
         held = list(rows.select_for_update().values_list("pk", flat=True))
         return bool(Draft.objects.filter(pk__in=held).delete()[0])
 
 
 def delete_old() -> None:
-    """Deletes what nobody needs: drafts that were not touched for a month, and lists of which a campaign was made."""
+    """Delete drafts untouched for UNUSED, sent drafts after SENT, and the lists of all sent drafts."""
     now = timezone.now()
     old = Q(still_open(), updated_at__lt=now - UNUSED) | Q(campaign__isnull=False, updated_at__lt=now - SENT)
     for pk in list(Draft.objects.filter(old).values_list("pk", flat=True)):

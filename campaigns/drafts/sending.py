@@ -1,7 +1,7 @@
-"""Makes the campaign of a draft, once: whoever asks, however often, and whatever is killed on the way.
+"""Makes the campaign of a draft exactly once, even if several callers ask or a process is killed on the way.
 
-The draft names its campaign in the transaction that stores it. So a double click, a second window, a task that comes
-twice and an answer that is lost all lead to the one campaign.
+The transaction that stores the campaign also links it to its draft. So a double click, a second window, a doubled task
+and a lost answer all lead to one campaign.
 """
 
 import logging
@@ -27,16 +27,16 @@ from campaigns.models import Campaign, Draft, Job
 from vendors.history import Actor, record
 
 log = logging.getLogger(__name__)
-SMALL = 20_000  # recipients that are stored in less than two seconds
+SMALL = 20_000  # recipients stored in less than two seconds
 
 
 def at(draft: Draft) -> At:
-    """When its calls may start."""
+    """Return when its calls may start."""
     return draft.send_at if draft.when == "at" and draft.send_at else "nightly" if draft.when == "nightly" else "now"
 
 
 def obstacle(draft: Draft) -> str:
-    """Why it cannot be sent as it is, as a sentence; empty: it can."""
+    """Return why the draft cannot be sent, as a sentence; empty if it can."""
     facts = draft.found
     if not draft.list_version:
         return "There is no list of recipients yet."
@@ -50,12 +50,15 @@ def obstacle(draft: Draft) -> str:
 
 
 def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
-    """Decides that it is sent then, as the page has shown it; `finish` does it. Raises Stale, Closed, BadInput."""
+    """Decide to send the draft as the page has shown it; `finish` makes the campaign.
+
+    Raises Stale, Closed, BadInput.
+    """
     shown = draft.found
     draft = keeping.save(draft, WHEN, seen, values)
     if any(revision(seen, part) != revision(draft.seen, part) for part in (MESSAGE, LIST)):
         raise Stale(draft)
-    if shown and draft.found is None and checking.is_small(draft):  # these hours ask more of its rows, or less
+    if shown and draft.found is None and checking.is_small(draft):  # other hours may need other fields of the rows
         checking.check(checking.ask(draft).pk)
         draft = look(draft.pk)
     if why := obstacle(draft):
@@ -80,12 +83,12 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
 
 
 def is_small(draft: Draft) -> bool:
-    """Whether it can be stored while somebody waits for the page."""
+    """Return whether the campaign can be stored while somebody waits for the page."""
     return len(contents.recipients(draft)) <= SMALL
 
 
 def finish(draft_id: int) -> Job | None:
-    """Makes the campaign of a draft that was decided on; None: somebody else does, has done, or it cannot be."""
+    """Make the campaign of a draft to be sent. None: another process does or has done so, or the draft was refused."""
     fence = claim(draft_id, Draft.SENDING)
     if fence is None:
         return None
@@ -104,7 +107,7 @@ def finish(draft_id: int) -> Job | None:
     except (BadInput, TemplateError, NotEntitled) as error:
         sign.held.update(busy="", lease_at=None, failure=str(error))
         return None
-    except Exception as error:  # else it would be tried again for ever, and nobody would be told
+    except Exception as error:  # an uncaught error would be tried again for ever, and nobody would be told
         log.exception("no campaign can be made of draft %s", draft_id)
         sign.held.update(busy="", lease_at=None, failure=unexpected(error))
         return None
@@ -113,7 +116,7 @@ def finish(draft_id: int) -> Job | None:
 
 
 def _late(draft: Draft) -> str:
-    """Says that the time for which it was decided was past before it was stored: then it goes at once."""
+    """Return a note for the record if the campaign was stored after its chosen time and so goes immediately."""
     when, now = at(draft), timezone.now()
     if not isinstance(when, datetime) or when > now:
         return ""
@@ -129,7 +132,7 @@ def _accept(
     within: Hours | None,
     by: Any = None,
 ) -> Job:
-    """by: whose test it is."""
+    """Store the campaign. by: the user, if it is a test to oneself."""
     test = by is not None
     maker = by or draft.decided_by
     content, logins = contents.of(draft), contents.logins(draft)
@@ -162,10 +165,10 @@ def _accept(
 
 
 def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job | None:
-    """Sends the letter to recipient `number`, counted from 1, now, to this address of one's own instead.
+    """Send recipient `number`'s letter, counted from 1, to the user's own address now.
 
-    tests: Draft.tests as the page has shown it; None: that test was sent already. Raises BadInput, also for the one
-    too many of an hour, TemplateError, NotEntitled.
+    tests: Draft.tests as the page has shown it. Returns None if this test was sent already. Raises TemplateError,
+    NotEntitled, and BadInput, also above the hourly limit.
     """
     if draft.tests != tests:
         return None
@@ -194,7 +197,7 @@ def _record(draft: Draft, campaign: Campaign, what: str, user: Any = None) -> No
 
 
 def _dispatch(job: Job) -> None:
-    """What is lost of it the sweep does."""
+    """Dispatch the job; if this is lost, the sweep does it."""
     if job.status == Status.READY:
         dispatcher.dispatch_ready([job.pk])
         dispatcher.notify_vendors([job.vendor_id])
