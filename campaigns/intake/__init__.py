@@ -1,8 +1,8 @@
-"""Step 1, accept: a list of recipients is checked as a whole and stored as a whole, or not at all.
+"""Step 1, accept: checks a list of recipients as a whole, then stores all of it or nothing.
 
-csv_reader reads CSV files, in the encoding that text_encoding finds, and spreadsheets (xlsx_reader); checking
-(with fields) finds what is wrong with a list, and left_out keeps what is left out of it. storage accepts a campaign in
-one transaction, and requests stores those of the HTTP API, many at once.
+- csv_reader reads CSV files, in the encoding that text_encoding finds, and spreadsheets (xlsx_reader).
+- checking, with fields, finds the faults of a list; left_out keeps the rows left out.
+- storage accepts a campaign in one transaction; requests stores many requests of the HTTP API in one statement.
 """
 
 from campaigns.intake.checking import AddressReader, BadInput, RowError, check

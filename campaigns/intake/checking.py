@@ -1,8 +1,9 @@
-"""Checks a whole list of recipients before the first one is stored: addresses, duplicates, fields.
+"""Checks a whole list of recipients before any is stored: addresses, duplicates, fields.
 
-Memory hardly grows with the list: duplicates are found by 8 bytes a recipient, and a row that is left out costs 8.
-Problems name the row as a spreadsheet counts rows. Addresses are brought into the one form in which they are stored:
-the functions that do so return it, or raise ValueError with a sentence for the user.
+Memory hardly grows with the list: finding duplicates takes 8 bytes a recipient, leaving out a row another 8. Problems
+name the row as a spreadsheet numbers it.
+
+Functions that normalise an address return its stored form, or raise ValueError with a sentence for the user.
 """
 
 import re
@@ -23,8 +24,8 @@ from campaigns.intake.fields import MAX_CELL, looked_closely
 from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
 
-# Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
-# No group repeats possessively: Python 3.11.2 matches that wrongly.
+# Matches most addresses, and nothing else; any other text goes through the slower library. No group repeats
+# possessively: Python 3.11.2 gets that wrong.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
 _LABEL = r"(?![^.]{64})[A-Za-z0-9]++(?:-[A-Za-z0-9]++)*"
 _RESERVED = r"(?i:arpa|invalid|local|localhost|onion|test)"
@@ -37,7 +38,10 @@ Normal = Callable[[str], str]
 
 
 def email(text: str) -> str:
-    """RFC 5322 without comments and quotes, or internationalised; no DNS look-up. Lower-case domain, all in NFC."""
+    """Normalise an e-mail address: RFC 5322 without comments and quotes, or internationalised; no DNS look-up.
+
+    The domain becomes lower-case, the whole address NFC.
+    """
     plain = PLAIN_EMAIL.fullmatch(text)
     if plain:
         return f"{plain[1]}@{plain[2].lower()}"
@@ -48,17 +52,18 @@ def email(text: str) -> str:
 
 
 def print_address(text: str) -> str:
-    """What the printer puts on the envelope, or a key for it; any text."""
+    """Normalise a postal address as printed on the envelope, or the key of one; any text is valid."""
     return unicodedata.normalize("NFC", text)
 
 
 class AddressReader:
-    """Reads the addresses of a channel (of vendors.models.Vendor.Channel); call it with an address as written.
+    """Reads the addresses of a channel (of vendors.models.Vendor.Channel). Call it with an address as written.
 
-    same: what the stored addresses of one recipient have in common. An e-mail goes out as it was written, only its
-    domain in lower case; but no provider gives Ann@ and ann@ to two people, so these are one recipient. Dots and +tags
-    are left alone, because at some providers they do tell people apart. A print address may be a key: as it is written.
-    region: in whose form a phone number without its country code is written; empty: there must be one.
+    same: maps the stored addresses of one recipient to one key. An e-mail goes out as written, with its domain in lower
+    case; but no provider gives Ann@ and ann@ to two people, so both are one recipient. Dots and +tags count, because
+    some providers tell people apart by them. Print addresses are compared unchanged, as they may be keys.
+
+    region: the country of phone numbers without a country code; empty: a number must have its code.
     """
 
     __slots__ = ("_read", "same")
@@ -69,7 +74,7 @@ class AddressReader:
             self._read = partial(e164, region=region)
 
     def __call__(self, text: str) -> str:
-        """The form that is stored; spaces around it are stripped. Raises ValueError."""
+        """Return the stored form, without surrounding spaces. Raises ValueError."""
         text = text.strip()
         if not text:
             raise ValueError("there is no recipient")
@@ -84,16 +89,16 @@ _BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
 
 
 def quoted(text: str) -> str:
-    """In quotes, and cut after 80 characters."""
+    """Quote a text, cut after 80 characters."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-SHOWN = 50  # problems that are reported one by one; the rest are counted
+SHOWN = 50  # problems reported one by one; the rest are counted
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowError:
-    """One problem. row: 1 is the header; 0 means the list as a whole."""
+    """A problem of a row. row: 1 is the header; 0 means the list as a whole."""
 
     row: int
     text: str
@@ -103,7 +108,7 @@ class RowError:
 
 
 class BadInput(ValueError):
-    """The input is bad and nothing was stored. problems: the first 50, by row; total: how many there are."""
+    """The input is bad and nothing was stored. problems: the first 50, by row; total: of all problems."""
 
     def __init__(self, problems: list[RowError] | str, total: int | None = None) -> None:
         self.problems = [RowError(0, problems)] if isinstance(problems, str) else problems
@@ -118,7 +123,7 @@ class BadInput(ValueError):
 
 
 class RowErrors:
-    """Collects problems: keeps the first 50 by row and counts them all."""
+    """Collects problems: keeps the first 50 by row and counts all of them."""
 
     def __init__(self) -> None:
         self.first: list[RowError] = []
@@ -135,7 +140,7 @@ class RowErrors:
             self.add(problem.row, problem.text)
 
     def check(self) -> None:
-        """Raises BadInput if there was a problem."""
+        """Raise BadInput if there was a problem."""
         if self.total:
             self.fail()
 
@@ -147,7 +152,7 @@ Digest = Callable[[str], int]  # signed 64 bits
 
 
 class DuplicateFinder:
-    """Digests of the recipients so far, in 256 heaps by their first byte, so that one heap at a time is sorted."""
+    """Digests of the recipients so far, in 256 heaps by first byte, so that only one heap is sorted at a time."""
 
     def __init__(self, digest: Digest = hash) -> None:
         self.digest = digest
@@ -158,7 +163,7 @@ class DuplicateFinder:
         self.heaps[value >> 56].append(value)  # -128 .. 127
 
     def twice(self) -> "array[int]":
-        """Sorted digests that occur more than once. Each is a duplicate or a collision."""
+        """Return the sorted digests that occur more than once. Each is a duplicate or a collision."""
         found = array("q")
         for heap in self.heaps[128:] + self.heaps[:128]:
             found.extend(sorted({one for one, following in pairwise(sorted(heap)) if one == following}))
@@ -168,9 +173,10 @@ class DuplicateFinder:
 def report_duplicates(
     suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors | LeftOut, digest: Digest
 ) -> None:
-    """The second pass: adds a problem for each recipient (row number, key) that occurred in an earlier row.
+    """Add a problem for each recipient (row number, key) that occurred in an earlier row. This is the second pass.
 
-    Of each suspect digest it keeps the first row and a second digest, 16 bytes; collisions are rare and kept apart.
+    It keeps 16 bytes for each suspect digest, the first row and a second digest. Collisions are rare and kept
+    separately.
     """
     firsts, checks = array("q", bytes(8 * len(suspects))), array("q", bytes(8 * len(suspects)))
     others: dict[tuple[int, int], int] = {}
@@ -203,10 +209,10 @@ def check(
     digest: Digest = hash,
     left_out: LeftOut | None = None,
 ) -> int:
-    """Counts the recipients, all of which are good; else raises BadInput, which says what is wrong in which row.
+    """Count the recipients if all rows are good; otherwise raise BadInput with the faults of each row.
 
-    rows: iterated a second time if two recipients have the same digest. left_out: takes the bad rows instead, and those
-    that are not the first of their recipient; then only the others are counted.
+    rows: iterated a second time if two recipients have the same digest. left_out: if given, collects the bad and
+    duplicate rows instead, and only the remaining rows are counted.
     """
     problems, seen = RowErrors(), DuplicateFinder(digest)
     found = problems if left_out is None else left_out
@@ -216,7 +222,7 @@ def check(
             _look(row, normal, content, seen, found)
             if count % STEP == 0:
                 progress()
-    except BadInput as broken:  # the file cannot be read on from here
+    except BadInput as broken:  # the file cannot be read any further
         problems.extend(broken)
         problems.fail()
     if not count:
@@ -239,7 +245,7 @@ def _count_kept(count: int, left_out: LeftOut) -> int:
 
 
 def number_of(row: InputRow | RowError) -> int:
-    """The row's number, as a spreadsheet counts."""
+    """Return the row's number, as a spreadsheet counts."""
     return row.row if isinstance(row, RowError) else row[0]
 
 
@@ -263,7 +269,7 @@ def _look(
     for text in faults(address, fields, content):
         problems.add(number, text)
         good = False
-    if address and (good or isinstance(problems, RowErrors)):  # what is left out is nobody's first
+    if address and (good or isinstance(problems, RowErrors)):  # a row left out is not the first of its recipient
         seen.add(normal.same(address))
 
 
@@ -273,11 +279,11 @@ def _keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
             try:
                 yield row[0], normal.same(normal(row[1]))
             except ValueError:
-                continue  # the first pass has reported it
+                continue  # reported by the first pass
 
 
 def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
-    """What is wrong with one recipient's fields, as short sentences. May raise OverBudget if a budget is given."""
+    """Yield the faults of one recipient's fields, as short sentences. May raise OverBudget if a budget is given."""
     if not _sound(recipient, fields, content):
         yield from map(shorten, looked_closely(recipient, fields, content, budget))
     if content.further:
@@ -285,7 +291,7 @@ def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: 
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
-    """A quick check that passes most rows: short printable texts for a template that only shows them."""
+    """Return True for most good rows, quickly: short printable texts for a template that only shows fields."""
     try:
         text = "".join(fields.values()) + recipient
     except TypeError:

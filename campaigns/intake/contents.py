@@ -1,4 +1,4 @@
-"""The content of a campaign that is not stored yet: compiled and checked by one function, for every door."""
+"""The content of a campaign before it is stored. Every door compiles and checks it with the same function."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from vendors.models import Vendor
 
 @dataclass(frozen=True, slots=True)
 class CampaignContent:
-    """The content of a campaign, checked but for the recipients' fields. text: made, or as given.
+    """The checked content of a campaign; the recipients' fields are checked later.
 
-    version: of the template that says it.
+    text: the one given, or made from the HTML. version: of the template with this content.
     """
 
     subject: str
@@ -42,7 +42,7 @@ class CampaignContent:
     version: TemplateVersion | None
 
     def check_columns(self, table: Table) -> None:
-        """Raises BadInput if the list lacks a column that names files."""
+        """Raise BadInput if the list lacks a column that names files."""
         fields = self.files.fields if self.files else ()
         missing = [repr(name) for name in fields if name not in table.fields[1:]]
         if missing:
@@ -51,7 +51,7 @@ class CampaignContent:
             raise BadInput([RowError(1, text)])
 
     def campaign(self, topic: Topic | None, transactional: bool, **fields: Any) -> Campaign:
-        """A campaign that is only looked at."""
+        """Return an unsaved campaign, for previews."""
         made = Campaign(html=self.html, headers=self.headers, topic=topic, has_files=self.files is not None, **fields)
         made.transactional = transactional
         return made
@@ -70,7 +70,10 @@ def compiled(
     others: Iterable[Vendor] = (),
     version: TemplateVersion | None = None,
 ) -> CampaignContent:
-    """vendor: by which it goes; others: by which it may go, too. Raises BadInput, TemplateError."""
+    """Compile and check a content. vendor: the first choice; others: further vendors of the route.
+
+    Raises BadInput, TemplateError.
+    """
     if html or text or headers or files:
         text = _beside(body, html, text, headers, files, vendor)
     made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
@@ -81,7 +84,7 @@ def compiled(
 
 
 def _beside(body: str, html: bool, given: str, headers: Headers, files: CampaignFiles | None, vendor: Vendor) -> str:
-    """The text beside the body, when everything else beside it is right. Raises BadInput, TemplateError."""
+    """Return the text beside the body after checking the other parts. Raises BadInput, TemplateError."""
     faults = [text for _, text in header_faults(headers)]
     faults.extend(image_faults(body, html, [file.cid for file in files.to_all] if files else ()))
     if faults:

@@ -1,7 +1,7 @@
-"""Reads a list of recipients row by row: a header, then in the first column the recipient, in the others fields.
+"""Reads a list of recipients row by row: a header, then the recipient in the first column and fields in the others.
 
-Table reads the file, TableRows makes rows to check of it, CheckedTable recipients to store. Of a spreadsheet a CSV file
-is made first (xlsx_reader), so that there is one way from here on.
+Table reads the file, TableRows yields its rows for the check, and CheckedTable the recipients to store. A spreadsheet
+is converted to CSV first (xlsx_reader), so everything after is the same for both.
 """
 
 import codecs
@@ -22,7 +22,7 @@ from campaigns.intake.left_out import COLUMNS, LeftOut
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
 DELIMITERS = ",;\t"
-SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # Excel's own first line
+SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # a first line of Excel's own
 UNDECODED = re.compile("[\udc80-\udcff]")
 ADVICE = "save it as XLSX or as 'CSV UTF-8'"
 NOT_A_LIST = {
@@ -30,24 +30,25 @@ NOT_A_LIST = {
     b"\xd0\xcf\x11\xe0": "an old Excel file, or one with a password",
     b"%PDF": "a PDF",
 }
-NAMED = 20  # columns that an error names
+NAMED = 20  # columns that an error message lists
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """recipient: the header of the column with the addresses; names: of fields, by the headers of their columns."""
+    """recipient: the header of the address column. names: field names, by the header of their column."""
 
     recipient: str
     names: Mapping[str, str]
 
 
 class Table:
-    """A file with its header. file: seekable, binary. Raises BadInput if it is no list or the header is bad.
+    """A file with its header. file: seekable, binary. Raises BadInput if the file is not a list or the header is bad.
 
-    encoding: of a CSV file, if it is not to be found; afterwards the one that it is read in, None for a spreadsheet.
-    fields: the names under which templates know the columns. A row that a spreadsheet shows as blank is left out.
-    most_unpacked: bytes of a spreadsheet, as xlsx_reader.to_csv has it. columns: says which column is the recipient's,
-    and under which names templates know the others; by default the first one is, and they are known by their own.
+    encoding: of a CSV file, None to detect it; afterwards the encoding used, None for a spreadsheet. fields: the names
+    of the columns in templates. Rows that a spreadsheet shows as blank are left out.
+
+    most_unpacked: bytes of a spreadsheet, as in xlsx_reader.to_csv. columns: returns the recipient's column and the
+    names of the others in templates; by default the first column, and the headers as names.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Table:
             raise BadInput("the file is empty")
         self.header = [name.strip() for name in header]
         while self.header and not self.header[-1]:
-            self.header.pop()  # a comma at the end of each row
+            self.header.pop()  # from a comma at the end of each row
         self.of_left_out = self.header[-2:] == COLUMNS
         if self.of_left_out:
             self.header = [undone(name) for name in self.header]
@@ -85,25 +86,28 @@ class Table:
 
     @property
     def size(self) -> int:
-        """Of the file that is read, in bytes."""
+        """The size of the file in bytes, for a spreadsheet of its CSV."""
         return self.file.seek(0, 2)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """(row number as a spreadsheet counts, cells); blank rows are counted and left out. Raises BadInput."""
+        """Yield the number of each row, as a spreadsheet counts, and its cells. Raises BadInput.
+
+        Blank rows are counted but not yielded.
+        """
         records, first = self._records(), self._first
         next(records, None)
         for number, cells in records:
             if any(cells):
                 if self.of_left_out:
                     cells = [undone(cell) for cell in cells]
-                if first and self.encoding is None:  # a spreadsheet ends a row with its last cell
+                if first and self.encoding is None:  # spreadsheet rows end with their last cell
                     cells.extend([""] * (first + 1 - len(cells)))
-                if first and first < len(cells):  # else it has too few, and is said to be bad
+                if first and first < len(cells):  # a shorter row is reported as bad later
                     cells.insert(0, cells.pop(first))
                 yield number, cells
 
     def _arrange(self, columns: "ColumnNames") -> None:
-        """The recipient's column is the first one from now on. Raises BadInput."""
+        """Make the recipient's column the first one. Raises BadInput."""
         if columns.recipient not in self.header:
             raise BadInput([RowError(1, f"there is no column {columns.recipient!r}")])
         self._first = self.header.index(columns.recipient)
@@ -165,7 +169,7 @@ class Table:
 
 
 def _is_utf8(file: BinaryIO) -> bool:
-    """Whether the whole file is UTF-8, but for a last character that may be cut off; UTF-16 has a NUL at its start."""
+    """Return whether the file is UTF-8; its last character may be cut off. NUL at the start indicates UTF-16."""
     file.seek(0)
     if b"\0" in file.read(4):
         return False
@@ -180,7 +184,9 @@ def _is_utf8(file: BinaryIO) -> bool:
 
 
 def field_name(column: str) -> str:
-    """The name under which templates know a column: `First name` is First_name, as names have no blanks or signs."""
+    """Return a column's name in templates: `First name` becomes First_name, as names contain only letters, digits and
+    underscores.
+    """
     if column.isidentifier():
         return column
     name = re.sub(r"\W+", "_", column).strip("_")
@@ -220,7 +226,7 @@ def _reason(error: csv.Error) -> str:
 
 
 class CheckedTable:
-    """Checked recipients with their fields, read from the file again at each iteration; len() is their number."""
+    """Checked recipients with their fields, read from the file anew at each iteration; len() is their number."""
 
     def __init__(self, rows: "TableRows", size: int, left_out: LeftOut | None) -> None:
         self._rows = rows
@@ -234,12 +240,12 @@ class CheckedTable:
         normal = self._rows.normal
         for row in self._left_out.without(self._rows, number_of) if self._left_out else self._rows:
             if isinstance(row, RowError):
-                raise BadInput([row])  # somebody wrote to the file since the check
+                raise BadInput([row])  # the file was changed after the check
             yield normal(row[1]), row[2]
 
 
 class TableRows:
-    """The rows of a table to check. The first column is also a field if the template uses its name in the header."""
+    """The rows of a table to check. The first column is a field, too, if the template uses its header."""
 
     def __init__(self, table: Table, content: Content, normal: AddressReader) -> None:
         self.table = table
@@ -258,10 +264,13 @@ class TableRows:
                 yield number, cells[0], {name: cells[column] for column, name in columns}
 
     def _misfit(self, cells: list[str]) -> str:
-        """What is wrong with a row that has not a cell for each column, or ''. Blank cells after the last may be."""
+        """Return the fault of a row without a cell for each column, or ''.
+
+        Blank cells after the last column are allowed.
+        """
         width = len(self.table.header)
         if len(cells) < width and self.table.encoding is None:
-            cells.extend([""] * (width - len(cells)))  # a spreadsheet ends a row with its last cell
+            cells.extend([""] * (width - len(cells)))  # spreadsheet rows end with their last cell
         if len(cells) < width or any(cells[width:]):
             return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {width}"
         for column in self.unnamed:
@@ -278,10 +287,9 @@ def check_table(
     left_out: LeftOut | None = None,
     region: str = "",
 ) -> CheckedTable:
-    """Checks header and rows; raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel.
+    """Check header and rows; raise BadInput with all faults. channel: of vendors.models.Vendor.Channel.
 
-    left_out: takes bad rows, which are then left out; the header must be good all the same. region: as AddressReader
-    has it.
+    left_out: if given, collects the bad rows instead; the header must still be good. region: as in AddressReader.
     """
     rows = TableRows(table, content, AddressReader(channel, region))
     _check_header(table, channel, content, rows)

@@ -1,6 +1,6 @@
-"""A closer look at the fields of one recipient: what is wrong with them, as sentences.
+"""Checks the fields of one recipient closely and reports faults as sentences.
 
-It is taken only at rows that are not certainly good (checking.faults), and renders them as the sender will.
+Only rows that fail the quick check come here (checking.faults). They are rendered as the sender will render them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ MAX_CELL = 100_000  # characters
 def looked_closely(
     recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None
 ) -> Iterator[str]:
-    """What is wrong. May raise OverBudget if a budget is given."""
+    """Yield the faults. May raise OverBudget if a budget is given."""
     try:
         text = "".join(fields.values())
     except TypeError:
@@ -35,7 +35,7 @@ def looked_closely(
 
 
 def _json(fields: Mapping[str, Any]) -> str:
-    """Fields that are not all text, as JSON, with NUL as the character that the database would see."""
+    """Return fields that are not all text as JSON, with NUL as the character that the database would see."""
     return orjson.dumps(fields).decode().replace("\\u0000", "\0")
 
 

@@ -1,7 +1,7 @@
-"""The files of a campaign: found where they were named, checked before anything is stored, stored one at a time.
+"""The files of a campaign: found by name, checked before anything is stored, stored one at a time.
 
-A recipient's own files come from one folder or ZIP archive. What a row names is looked up there and nowhere else; of an
-archive nothing is unpacked to a disk, and no more of a file is read than it may have.
+A recipient's own files come from a folder or a ZIP archive, and nowhere else. Archives are never unpacked to disk, and
+no file is read beyond its permitted size.
 """
 
 import mimetypes
@@ -22,16 +22,18 @@ from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
 
 LONGEST_NAME = 200
 MOST_FILES = 100_000  # of one campaign
-MOST_BYTES = 2_000_000_000  # of all files of one campaign
+MOST_BYTES = 2_000_000_000  # of all files of a campaign together
 TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,48}/[a-z0-9][a-z0-9!#$&^_.+-]{0,48}", re.IGNORECASE)
 UNREADABLE = OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file to store. read: its content, whole. cid: of an image within the HTML. to_all: every letter carries it.
+    """A file to store. read: returns its whole content. cid: of an image within the HTML.
 
-    digest: the SHA-256 of a content that is stored already, which is not read then.
+    to_all: every letter carries it.
+
+    digest: the SHA-256 of a content stored before, which is not read again.
     """
 
     name: str
@@ -48,20 +50,20 @@ class NewFile:
 
 
 class FileSource(Protocol):
-    """Where recipients' own files are."""
+    """A place with recipients' own files."""
 
     def size(self, name: str) -> int:
-        """Bytes. Raises ValueError with a sentence: there is no such file, or it is none that may be sent."""
+        """Return the size in bytes. Raises ValueError with a sentence if the file is missing or may not be sent."""
 
     def read(self, name: str) -> bytes:
-        """The content. Raises one of UNREADABLE."""
+        """Return the content. Raises one of UNREADABLE."""
 
     def digest(self, name: str) -> bytes | None:
-        """The SHA-256 of a content that is stored already; it is not read then."""
+        """Return the SHA-256 if the content is stored already and need not be read, else None."""
 
 
 class Folder:
-    """Files of a folder, and of folders in it; links that lead out of it are none of its files."""
+    """Files of a folder and its subfolders; links that lead outside do not count."""
 
     def __init__(self, path: Path) -> None:
         self._root = path.resolve()
@@ -83,7 +85,7 @@ class Folder:
 
 
 class Archive:
-    """Files of a ZIP archive. Raises BadInput if it is none."""
+    """Files of a ZIP archive. Raises BadInput if it cannot be read."""
 
     def __init__(self, file: IO[bytes] | Path) -> None:
         try:
@@ -102,14 +104,14 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         with self._zip.open(self._entries[name]) as file:
-            return file.read(LARGEST_MAIL + 1)  # whatever the archive says of its size
+            return file.read(LARGEST_MAIL + 1)  # limited even if the archive states a smaller size
 
     def digest(self, name: str) -> None:
         return None
 
 
 def source(path: Path) -> FileSource:
-    """The folder or archive at this path. Raises BadInput."""
+    """Return the folder or archive at this path. Raises BadInput."""
     if path.is_dir():
         return Folder(path)
     if not path.is_file():
@@ -119,15 +121,15 @@ def source(path: Path) -> FileSource:
 
 @dataclass(slots=True)
 class CampaignFiles:
-    """All files of a campaign. to_all: in every letter; own: each recipient's, whose `fields` name them in `found_in`.
+    """All files of a campaign. Raises BadInput for files that no letter can carry.
 
-    Raises BadInput for files that no letter can carry.
+    to_all: in every letter. fields: name each recipient's own files, which are in `found_in`. own: those found so far.
     """
 
     to_all: Sequence[NewFile] = ()
     fields: Sequence[str] = ()
     found_in: FileSource | None = None
-    own: dict[str, int] = field(default_factory=dict)  # names that recipients have, and sizes
+    own: dict[str, int] = field(default_factory=dict)  # names of recipients' own files, with their sizes
     _bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -143,7 +145,7 @@ class CampaignFiles:
             raise BadInput(f"the files of each letter have {self._bytes:,} bytes; {LARGEST_MAIL:,} are the most")
 
     def faults(self, fields: Mapping[str, Any]) -> Iterator[str]:
-        """What is wrong with the files that a recipient's fields name, as sentences; those that are right are kept."""
+        """Yield the faults of the files that a recipient's fields name, as sentences; remember good files in `own`."""
         if not self.fields:
             return
         size = sum(file.size for file in self.to_all)
@@ -173,12 +175,12 @@ class CampaignFiles:
         return size
 
     def of(self, recipients: Iterable[tuple[str, Mapping[str, Any]]]) -> "CampaignFiles":
-        """The same, but of recipients' own files only those of these recipients, who were checked before."""
+        """Return a copy with only the own files of these recipients, who must have been checked."""
         named = {name for _, fields in recipients for name in file_names(fields, self.fields)}
         return replace(self, own={name: size for name, size in self.own.items() if name in named})
 
     def all(self) -> Iterator[NewFile]:
-        """Every file that a letter carries. Raises BadInput if one is not as it was when it was checked."""
+        """Yield every file that a letter carries, recipients' own files after the common ones."""
         yield from self.to_all
         source = self.found_in
         for name, size in self.own.items():
@@ -187,7 +189,7 @@ class CampaignFiles:
 
 
 def _unfit(name: str, size: int) -> str:
-    """Why no letter can carry such a file; empty: it can."""
+    """Return why no letter can carry such a file, or '' if it can."""
     parts = name.split("/")
     if not name.isprintable() or len(name) > LONGEST_NAME or "\\" in name or not shown_name(name):
         return f"{name[:LONGEST_NAME]!r} cannot be the name of a file: up to {LONGEST_NAME} signs on a line, without \\"
@@ -222,18 +224,18 @@ VALUES (%s, %s, %s, %s, %s, %s)
 
 
 def keep(content: bytes, rows: Any) -> bytes:
-    """Stores a content that is not stored yet; returns its SHA-256. rows: a psycopg connection."""
+    """Store a content unless it is stored already; return its SHA-256. rows: a psycopg connection."""
     digest = sha256(content).digest()
-    with psycopg.Cursor(rows) as cursor:  # Django's own would write the content into the statement as text
+    with psycopg.Cursor(rows) as cursor:  # Django's cursor would write the content into the statement as text
         if not cursor.execute(KNOWN, [digest]).rowcount:
             cursor.execute(KEEP, [digest, len(content), content])
     return digest
 
 
 def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
-    """Stores the contents, one at a time; returns each file with its SHA-256. Raises BadInput.
+    """Store the contents one at a time; return each file with its SHA-256. Raises BadInput.
 
-    Before the transaction of their campaign: in it whoever else stores the same content would wait for its end.
+    Call it before the campaign's transaction: within it, others storing the same content would wait for its end.
     """
     connection.ensure_connection()
     kept = []
@@ -252,7 +254,7 @@ def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
 
 
 def name(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
-    """Gives stored contents to the campaign, under the names of its files."""
+    """Link stored contents to the campaign, under the names of its files."""
     with psycopg.Cursor(connection.connection) as cursor:
         cursor.executemany(
             NAME, [(campaign_id, digest, one.name, one.kind, one.cid, one.to_all) for one, digest in kept]
@@ -260,7 +262,7 @@ def name(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
 
 
 def delete_unused() -> int:
-    """Deletes contents that nothing has a day after they were stored; returns how many."""
+    """Delete contents that have not been used for a day; return their number."""
     with connection.cursor() as cursor:
         cursor.execute(UNUSED)
         return cursor.rowcount

@@ -1,4 +1,4 @@
-"""Hours of the day in which a campaign is sent, as somebody asks for them."""
+"""The sending hours of a campaign, as a user states them."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -18,9 +18,9 @@ from vendors.models import Vendor, known_zone
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Sending hours, local time of the zone: start is included, end is not; 20:00 to 08:00 spans midnight.
+    """Sending hours in local time: start is included, end is not; 20:00 to 08:00 spans midnight.
 
-    each: by the clock of each recipient; the zone is then of those whose clock nobody knows.
+    each: by the clock of each recipient; `zone` then applies to recipients whose zone is unknown.
     """
 
     start: time
@@ -40,19 +40,19 @@ class Hours:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """As a campaign has them."""
+        """The hours as columns of a campaign."""
         first, last = ("each_from", "each_to") if self.each else ("hours_from", "hours_to")
         return {first: self.start, last: self.end, "time_zone": self.zone}
 
     def check_fields(self, channel: str, fields: Collection[str]) -> None:
-        """Raises BadInput if nobody could know the clock of any recipient, who has these fields."""
+        """Raise BadInput if the hours go by each recipient's clock and these fields cannot tell it."""
         if self.each and channel != Vendor.Channel.SMS and ZONE_FIELD not in fields:
             raise BadInput(
                 f"hours by each recipient's clock need a column {ZONE_FIELD} that says where each is (Europe/London)"
             )
 
     def with_zones(self, channel: str, content: Content) -> Content:
-        """The content, which also checks where each recipient says to be, if the hours go by that."""
+        """Return the content with a check of each recipient's zone, if the hours go by it."""
         if not self.each or channel == Vendor.Channel.SMS:
             return content
         before = content.further
@@ -75,7 +75,7 @@ def _zones() -> set[str]:
 
 
 def parse_hours(text: str, zone: str, each: bool = False) -> Hours:
-    """Reads hours like 08:00-20:00 in this zone; each: as of Hours."""
+    """Parse hours like 08:00-20:00 in this zone; each: as in Hours. Raises BadInput."""
     found = re.fullmatch(r"(\d\d?:\d\d)-(\d\d?:\d\d)", text)
     try:
         start, end = (time.fromisoformat(part.zfill(5)) for part in found.groups()) if found else (None, None)

@@ -1,6 +1,6 @@
-"""Rows that are left out of a list instead of refusing all of it, and why.
+"""Rows left out of a list, with their reasons, so that the rest of the list can be sent.
 
-A row costs 8 bytes of memory; its reasons are in a temporary file until they are asked for.
+A row takes 8 bytes of memory; the reasons are kept in a temporary file.
 """
 
 import csv
@@ -16,11 +16,11 @@ from typing import Any, TextIO, TypeVar
 from campaigns.formulas import harmless
 
 Row = TypeVar("Row")
-COLUMNS = ["row in the list", "left out because"]  # the last ones of a file that write_left_out has made
+COLUMNS = ["row in the list", "left out because"]  # the last columns of a file made by write_left_out
 
 
 class Reasons:
-    """What is wrong with rows, told in the order of the rows."""
+    """Faults of rows, added in the order of the rows."""
 
     def __init__(self) -> None:
         self.rows = array("q")
@@ -40,30 +40,30 @@ class Reasons:
 
 
 class LeftOut:
-    """Takes problems as RowErrors does, first those of the rows, then those of duplicates; nothing fails by them."""
+    """Collects problems like RowErrors, in two passes, rows then duplicates; they leave rows out but refuse nothing."""
 
     def __init__(self) -> None:
         self._passes = [Reasons()]
-        self.rows = array("q")  # ascending, of the passes that have ended
+        self.rows = array("q")  # ascending, from all ended passes
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def duplicates(self) -> int:
-        """How many of them are not the first of their recipient, and have no other fault; when both passes ended."""
+        """The number of rows that only repeat an earlier recipient; 0 before both passes have ended."""
         return len(self._passes[1].rows) if len(self._passes) > 1 else 0
 
     def add(self, row: int, text: str) -> None:
         self._passes[-1].add(row, text)
 
     def end_pass(self) -> None:
-        """The rows so far are left out: they are nobody's duplicate."""
+        """Leave out the rows so far, so that no row is a duplicate of them."""
         self.rows = array("q", merge(self.rows, self._passes[-1].rows))
         self._passes.append(Reasons())
 
     def without(self, rows: Iterable[Row], number: Callable[[Row], int]) -> Iterator[Row]:
-        """These rows, which ascend by their number, without those that are left out."""
+        """Yield the rows without those left out. rows: ascending by `number`."""
         out = iter(self.rows)
         following = next(out, None)
         for row in rows:
@@ -73,16 +73,16 @@ class LeftOut:
                 yield row
 
     def reasons(self) -> Iterator[tuple[int, str]]:
-        """Each row that is left out with all that is wrong with it, by row."""
+        """Yield each left-out row, in order, with all its reasons."""
         for row, found in groupby(merge(*self._passes), key=itemgetter(0)):
             yield row, "; ".join(text for _, text in found)
 
 
 def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:
-    """Writes the rows of a csv_reader.Table that are left out as CSV: their cells, their number, and what is wrong.
+    """Write the left-out rows of a csv_reader.Table as CSV: cells, row number, reasons.
 
-    Nothing in it is a formula (formulas.harmless); a Table that reads the file again undoes that. Of a list that was
-    such a file the new number and what is wrong now stand in place of the old ones.
+    No cell is a formula (formulas.harmless); a Table that reads the file undoes the escaping. If the list was itself
+    such a file, the new numbers and reasons replace the old.
     """
     reasons = left_out.reasons()
     writer = csv.writer(file, delimiter=table.delimiter)

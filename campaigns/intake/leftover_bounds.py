@@ -1,6 +1,6 @@
-"""Constraints that a cut of the messages into partitions has left behind, by single statements of an older version.
+"""Constraints left behind when an older version's single statements cut the messages into partitions.
 
-Such a constraint refuses every new message from an id on, which may be reached months later.
+Such a constraint refuses every new message above some id, perhaps months later.
 """
 
 from django.db import connection
@@ -13,7 +13,7 @@ REMEDY = "SELECT campaigns_partition_forget_bounds() takes it away"
 
 
 def find_leftover_bounds() -> list[str]:
-    """Return a sentence for each of them. Raises Django's database errors."""
+    """Return a sentence for each such constraint. Raises Django's database errors."""
     with connection.cursor() as cursor:
         cursor.execute(FIND)
         return [

@@ -1,8 +1,8 @@
-"""Stores requests of the HTTP API as sessions, campaigns, messages and jobs: any number of them in one statement.
+"""Stores any number of HTTP API requests in one statement, as sessions, campaigns, messages and jobs.
 
-Each request is stored as a whole or not at all, once per idempotency key. Requests do not wait for each other: if
-another transaction is just storing the same key, the answer says so. The jobs start as DISPATCHED, large ones as
-P_QUEUED; with a send_at in the future, or a route, they are READY, for the dispatcher.
+Each request is stored as a whole or not at all, once per idempotency key. Requests do not wait for each other: while
+another transaction is storing the same key, the answer is "busy". Jobs start as DISPATCHED, large ones as P_QUEUED;
+with a future send_at or a route they are READY, for the dispatcher.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class Request:
     pauses: PauseRules = NO_RULES
     needs_approval: bool = False
     to_oneself: bool = False
-    key_maker: int | None = None  # the user who has made the key: nobody approves what one's own key has asked
+    key_maker: int | None = None  # the user who made the key and so may not approve its requests
     template_version_id: int | None = None
 
     @property
@@ -82,14 +82,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What came of a request. job_id: it is stored; None: another request has its key, stored or still busy."""
+    """The result for a request. job_id: None if its key is taken; busy: by a transaction that has not ended."""
 
     job_id: int | None
     busy: bool = False
 
 
 FOR_REQUEST = HOLDS.format(sponsor="a.sponsor", topic="a.topic", transactional="a.transactional")
-# All rows are one JSON parameter: one for each column would cost the client more than the statement costs the server.
+# All rows are one JSON parameter; a parameter for each column would cost the client more than the server's work.
 STORE = f"""
 WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
@@ -155,11 +155,12 @@ SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job O
 
 
 def store(requests: Sequence[Request]) -> list[Stored]:
-    """Stores the requests and returns what came of each, in order. Raises psycopg's errors; then nothing is stored.
+    """Store the requests and return the result of each, in order. Raises psycopg's errors; then nothing is stored.
 
-    A letter to oneself comes alone, for it raises TooManyToOneself where it is one too many.
-    Contents of files are stored before, each once; without a request they are deleted a day later.
-    If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
+    A letter to oneself must be the only request, because it raises TooManyToOneself above the hourly limit. Contents of
+    files are stored first, each once; those without a request are deleted a day later.
+
+    A dead connection is replaced and the statement repeated once; requests that the first try stored are found by key.
     """
     secret = key()
     counted = any(one.to_oneself for one in requests)
@@ -182,8 +183,11 @@ def store(requests: Sequence[Request]) -> list[Stored]:
 
 
 def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, Party], counted: bool) -> list[Any]:
-    """asking: who asks by those requests that need an approval, by their number. counted: it is one to oneself."""
-    # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
+    """Run the statement. asking: who asks, by number of each request that needs an approval.
+
+    counted: True for a letter to oneself.
+    """
+    # Parsed and planned once a connection. Django's cursors put values into the text and so prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
         for content in contents:
@@ -258,7 +262,7 @@ def _files(files: CampaignFiles) -> list[dict[str, Any]]:
 
 
 def _digests(requests: Sequence[Request], secret: bytes | None) -> str:
-    """By which suppressions are found; nothing while there are none."""
+    """Return the recipients' digests, to match suppressions; an empty list if there are none."""
     if secret is None:
         return "[]"
     rows = [

@@ -1,7 +1,7 @@
-"""Database connections that belong to no thread, for what many threads of a server store.
+"""Database connections that many threads of a server share for storing.
 
-A server has dozens of threads, of which one or two store at a time; with a connection for each thread the same
-statement costs nearly half as much again, because the PostgreSQL process behind it has nothing in its caches.
+Among dozens of threads one or two store at a time. With a connection for each, a statement would cost half as much
+again, because the caches of its PostgreSQL process would be cold.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from vendors.not_now import is_not_now
 
 
 class ConnectionPool:
-    """Database connections that are shared by threads; the one used last is taken first."""
+    """Database connections shared by threads; the last one used is taken first."""
 
     def __init__(self) -> None:
         self._free: list[BaseDatabaseWrapper] = []
@@ -25,7 +25,7 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Any]:
-        """A psycopg connection in autocommit; within a transaction the connection of that transaction."""
+        """Yield a psycopg connection in autocommit; within a transaction, the connection of that transaction."""
         if connection.in_atomic_block:
             yield connection.connection
             return
@@ -34,14 +34,14 @@ class ConnectionPool:
             pooled.ensure_connection()
             yield pooled.connection
         except BaseException as error:
-            if is_not_now(error):  # a session that is read-only may stay so
+            if is_not_now(error):  # a read-only session may stay read-only
                 pooled.close()
             raise
         finally:
             self._give_back(pooled)
 
     def close(self) -> None:
-        """Closes the connections that are not in use."""
+        """Close the idle connections."""
         while self._free:
             self._take().close()
 
@@ -54,7 +54,7 @@ class ConnectionPool:
             return pooled
 
     def _give_back(self, pooled: BaseDatabaseWrapper) -> None:
-        """Keeps the connection only if it is not in a transaction."""
+        """Keep the connection unless it is in a transaction; then close it."""
         if pooled.connection is not None and pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE:
             self._free.append(pooled)
         else:

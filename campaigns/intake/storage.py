@@ -1,6 +1,6 @@
-"""Stores a campaign, its messages and its job together or not at all; reads the times at which it may be sent.
+"""Stores a campaign, its messages and its job together or not at all; parses and checks times.
 
-Every function raises BadInput for values that it cannot take.
+Functions raise BadInput for values they cannot accept.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,10 @@ At = Literal["nightly", "now"] | datetime
 
 @dataclass(frozen=True, slots=True)
 class PauseRules:
-    """When a campaign waits for somebody.
+    """The points at which a campaign pauses for a decision.
 
-    first: after so many recipients (None, or all of them: it does not); limits in percent, None: the installation's.
+    first: number of recipients after which it waits (None or all of them: it does not). Limits are in percent; None:
+    the installation's.
     """
 
     first: int | None = None
@@ -50,7 +51,7 @@ class PauseRules:
                 raise BadInput(f"the {name} limit is a percentage from 0 to 100; 0 means none")
 
     def wait_after(self, size: int) -> int | None:
-        """As Job.wait_after of a campaign of that size."""
+        """Return Job.wait_after for a campaign of that size."""
         return self.first if self.first and self.first < size else None
 
 
@@ -58,7 +59,7 @@ NO_RULES = PauseRules()
 
 
 def parse_at(text: str) -> At:
-    """Reads `nightly`, `now` or an ISO 8601 time with its zone."""
+    """Parse `nightly`, `now` or an ISO 8601 time with its zone. Raises BadInput."""
     if text == "nightly":
         return "nightly"
     if text == "now":
@@ -67,7 +68,7 @@ def parse_at(text: str) -> At:
 
 
 def parse_moment(text: str, what: str) -> datetime:
-    """Reads ISO 8601. what: names the value in the error."""
+    """Parse an ISO 8601 time. what: names the value in the error. Raises BadInput."""
     try:
         found = datetime.fromisoformat(text)
         return in_utc(found) if found.tzinfo else found
@@ -76,7 +77,7 @@ def parse_moment(text: str, what: str) -> datetime:
 
 
 def check_moment(moment: datetime, what: str, now: datetime) -> None:
-    """A moment has a zone, is not past, and is within ten years."""
+    """Raise BadInput unless the moment has a zone, is in the future and within ten years."""
     if moment.tzinfo is None:
         raise BadInput(f"{what} {moment.isoformat()} has no time zone; add one, like {moment.isoformat()}+00:00")
     if moment <= now:
@@ -86,7 +87,7 @@ def check_moment(moment: datetime, what: str, now: datetime) -> None:
 
 
 def check_times(at: At, deadline: datetime | None, now: datetime) -> None:
-    """Both times are possible, and the deadline is after the time to send at."""
+    """Raise BadInput unless both times are possible and the deadline is the later one."""
     if isinstance(at, datetime):
         check_moment(at, "the time to send at,", now)
     if deadline is not None:
@@ -96,7 +97,7 @@ def check_times(at: At, deadline: datetime | None, now: datetime) -> None:
 
 
 BLOCK_ROWS = 2_000
-MOST_RECIPIENTS = 2_000_000_000  # what a size column holds
+MOST_RECIPIENTS = 2_000_000_000  # limit of a size column
 COPY = "COPY campaigns_message (id, uuid, campaign_id, recipient, params) FROM STDIN"
 
 
@@ -136,21 +137,23 @@ def accept(
     progress: Callable[[int], None] = lambda stored: None,
     joined: Callable[[Campaign], None] = lambda campaign: None,
 ) -> Job:
-    """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
+    """Store a campaign and return its job: RENDERED if it waits for the night, else READY (document 000).
 
-    Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
-    by: whose name the campaign keeps; if the sponsor demands the approval of another person, it is stored paused.
-    without_approval: an answer to HELP: one recipient, who has asked for it. to_oneself: so is a letter to oneself, of
-    which only some may go in an hour (intake/to_oneself.py).
-    times_checked: when it was decided; a time to send at that is past by now means at once.
-    For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
-    identity: the name of one of the sponsor's; empty: its default one. topic: one of the
-    sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
-    beginning with the credential. template_version: whose content this is.
+    Messages to suppressed recipients are stored as suppressed, and the job counts them. For `now`, call
+    dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
+
+    - by: whose name the campaign keeps. If the sponsor demands another person's approval, it is stored paused.
+    - without_approval: for an answer to HELP, which has one recipient, who asked for it.
+    - to_oneself: a letter to oneself, which needs no approval; their number is limited (intake/to_oneself.py).
+    - times_checked: the user's decision included the times; a time to send at in the past now means immediately.
+    - identity: the name of one of the sponsor's; empty: its default. topic: one of the sponsor's; empty: none.
+    - transactional: the sponsor may mark it so. route: starts with the credential. template_version: of this content.
+    - joined: stores more in the campaign's transaction, before the messages.
+
     Recipients, templates, headers and files must have been checked (checking.check, templates.compile, content.parts).
-    joined: what the caller stores with the campaign, in its transaction, before its messages.
-    Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled; then, and after any other
-    error, also one of `joined`, nothing is stored.
+
+    Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled. After any error, including one
+    raised by `joined`, nothing is stored.
     """
     if not times_checked:
         check_times(at, deadline, timezone.now())
@@ -236,10 +239,10 @@ def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
 
 
 def allocate(size: int) -> int:
-    """Reserves a block of that many message ids; returns the first.
+    """Reserve a block of that many message ids and return the first. Raises BadInput for an impossible size.
 
-    In a transaction of its own, so that the lock is not held while the messages are stored; a block that is then not
-    used does no harm. Raises BadInput for a size that no campaign can have.
+    It has a transaction of its own, so that the lock is not held while the messages are stored. An unused block is
+    harmless.
     """
     if not 1 <= size <= MOST_RECIPIENTS:
         raise BadInput("there are no recipients" if size < 1 else f"{size:,} recipients are too many")
@@ -270,13 +273,14 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
 
 
 def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
-    """(lines in the text format of PostgreSQL's COPY, their number)"""
+    """Yield lines in the text format of PostgreSQL's COPY, with their number."""
     lines: list[bytes] = []
-    ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
+    # one more, so that an extra recipient is noticed
+    ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)
     for id, uuid, (recipient, fields) in zip(ids, new_uuids(ids), recipients, strict=False):
         if id == campaign.first_message:
-            campaign.columns = list(fields)  # the table keeps no order of them
-        params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # JSON has no other character that COPY minds
+            campaign.columns = list(fields)  # the table does not keep their order
+        params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # the only character of JSON that COPY would interpret
         lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
         if len(lines) == BLOCK_ROWS:
             yield b"".join(lines), len(lines)

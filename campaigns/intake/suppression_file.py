@@ -1,7 +1,7 @@
-"""Reads CSV files of addresses that are to be suppressed, lifted or erased; writes those that are suppressed.
+"""Reads CSV files of addresses to suppress, lift or erase; writes suppressions to such files.
 
-The first column is the address; columns called reason, source, since, until and topic are read by their names. A file
-is checked as a whole before the first address is stored.
+The first column is the address; the columns reason, source, since, until and topic are found by name. A file is checked
+as a whole before the first address is stored.
 """
 
 import csv
@@ -21,16 +21,17 @@ from vendors.instants import in_utc
 
 COLUMNS = ("reason", "source", "since", "until", "topic")
 WRITTEN = ("address", *COLUMNS)
-AT_ONCE = 2_000  # rows that are read from the database at a time
+AT_ONCE = 2_000  # rows fetched from the database at a time
 
 
 class SuppressionFile:
-    """The addresses of a CSV file, read from it again at each iteration; len() is their number.
+    """The addresses of a CSV file, read anew at each iteration; len() is their number.
 
-    default: what holds where a column is missing or empty; its address is not used. topics: of the sponsor, by name;
-    of all sponsors there is none. most: addresses. with_topics: False does not look at that column, for who needs the
-    addresses alone. most_unpacked: as Table has it. region: as AddressReader has it. Raises BadInput with all problems;
-    of one that is too long it reads no more than it may have.
+    Raises BadInput with all problems.
+
+    default: values for missing or empty columns, except the address. topics: the sponsor's, by name; empty for
+    suppressions of all sponsors. most: addresses; reading stops with BadInput above it. with_topics: False ignores that
+    column, if only the addresses are needed. most_unpacked: as in Table. region: as in AddressReader.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class SuppressionFile:
             yield self._read(cells)
 
     def _read(self, cells: list[str]) -> NewSuppression:
-        while len(cells) > len(self._table.header) and not cells[-1]:  # commas at its end
+        while len(cells) > len(self._table.header) and not cells[-1]:  # trailing commas
             cells = cells[:-1]
-        if self._table.encoding is None:  # a spreadsheet ends a row with its last cell
+        if self._table.encoding is None:  # spreadsheet rows end with their last cell
             cells = cells + [""] * (len(self._table.header) - len(cells))
         if len(cells) != len(self._table.header):
             raise ValueError(f"{len(cells)} cells, but the header has {len(self._table.header)}")
@@ -99,7 +100,7 @@ class SuppressionFile:
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
-    """The topic of that name, from which alone somebody has unsubscribed. Raises ValueError."""
+    """Return the topic of that name, for a suppression of this topic alone. Raises ValueError."""
     if reason != Suppression.Reason.UNSUBSCRIBED:
         raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
     if name not in topics:
@@ -115,7 +116,7 @@ def _passes(normal: Callable[[str], str], text: str) -> bool:
 
 
 def read_time(text: str, what: str) -> datetime:
-    """ISO 8601 with its zone. Raises BadInput, which names `what`."""
+    """Parse an ISO 8601 time with its zone. Raises BadInput, which names `what`."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo:
@@ -126,7 +127,7 @@ def read_time(text: str, what: str) -> datetime:
 
 
 def write(rows: "QuerySet[Suppression]", file: Any) -> int:
-    """Writes suppressions with an address as CSV that can be read again; returns how many."""
+    """Write suppressions that have an address as CSV that SuppressionFile can read; return their number."""
     number = -1  # the header
     for line in lines(rows):
         file.write(line)
@@ -135,14 +136,14 @@ def write(rows: "QuerySet[Suppression]", file: Any) -> int:
 
 
 class _Returned:
-    """A file for csv that returns what is written to it."""
+    """A file for csv.writer that returns what is written to it."""
 
     def write(self, text: str) -> str:
         return text
 
 
 def lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
-    """The same as lines of text, the header first, in constant memory."""
+    """Yield suppressions that have an address as lines of CSV, the header first, in constant memory."""
     out: Any = csv.writer(_Returned())
     yield out.writerow(WRITTEN)
     known = rows.filter(address__isnull=False).select_related("topic").order_by("id")

@@ -1,8 +1,8 @@
 """Finds the encoding of a text file that is not UTF-8: UTF-16, or Windows' Western European CP1252.
 
-Nothing in a file says that it is CP1252, and a guess that is wrong prints wrong names. So a file is taken for CP1252
-only if what is not ASCII can hardly be anything else: letters of Western Europe, and none of the bytes that stand for
-other letters in the encodings of Central Europe, Turkey, Russia or a Mac. All other files need their encoding named.
+CP1252 cannot be recognised for certain, and a wrong guess prints wrong names. So a file counts as CP1252 only if its
+non-ASCII bytes are letters of Western Europe, and none is a different letter in the encodings of Central Europe,
+Turkey, Russia or a Mac. For all other files the user must name the encoding.
 """
 
 import codecs
@@ -10,9 +10,9 @@ import re
 from typing import BinaryIO
 
 BLOCK = 1 << 20  # bytes
-UTF8 = "utf-8-sig"  # with or without the mark
+UTF8 = "utf-8-sig"  # with or without the byte order mark
 WESTERN = "cp1252"
-# Two or three bytes that are a character in UTF-8: the file is UTF-8 that was damaged somewhere.
+# Two or three bytes that form a UTF-8 character: the file is UTF-8 with some damage.
 _UTF8_LETTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 _LETTERS = rb"\xc0-\xcf\xd1-\xd4\xd6\xd8-\xda\xdc\xdf-\xef\xf1-\xf4\xf6\xf8-\xfa\xfc\xff"
 _SIGNS = rb"\xa0\xa7\xa9\xab\xae\xb0\xb7\xbb"  # nbsp § © « ® ° · »
@@ -25,7 +25,7 @@ _OTHER = re.compile(
 
 
 def find(file: BinaryIO) -> str:
-    """The encoding of a file that is not UTF-8, as Python's codecs call it; UTF8 if it is not to be found."""
+    """Return the encoding of a non-UTF-8 file, as Python's codecs name it; UTF8 if unknown."""
     file.seek(0)
     start = file.read(4)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -49,7 +49,7 @@ def _is_western(file: BinaryIO) -> bool:
 
 
 def first_bad_byte(file: BinaryIO) -> tuple[int, int]:
-    """(position from the start of the file, byte) of the first one that is not UTF-8; there must be one."""
+    """Return position and value of the first invalid byte; there must be one."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     file.seek(0)
     while True:
@@ -62,7 +62,7 @@ def first_bad_byte(file: BinaryIO) -> tuple[int, int]:
 
 
 def known(name: str) -> str:
-    """The codec's name. Raises ValueError with a sentence if Python has no text encoding of this name."""
+    """Return the codec's name. Raises ValueError with a sentence if Python knows none of this name."""
     try:
         found = codecs.lookup(name)
         "".encode(found.name)

@@ -1,8 +1,8 @@
-"""A letter to oneself, and how many may go: they need no approval, so every door together has one limit.
+"""Letters to oneself, and their hourly limit: they need no approval, so all doors together share one limit.
 
-A letter to oneself (a draft's test, `--test-to`, `"test_to"`) is a campaign of its own with one message, marked
-`to_oneself`: it passes the vendor's throttle and ledger and has an outcome as every message does, so that the promises
-hold for it, too. Each login, and each API key, may store MOST of a sponsor's in an hour.
+A letter to oneself (a draft's test, `--test-to`, `"test_to"`) is a campaign with one message, marked `to_oneself`. It
+uses the vendor's throttle and ledger and has an outcome like every message, so the promises hold for it. Each user and
+each API key may store MOST of a sponsor's in an hour.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from campaigns.content.templates import Budget, Content
 from campaigns.intake.checking import AddressReader, BadInput, faults
 
-NAME = "Test: "  # begins the name of its campaign
+NAME = "Test: "  # prefix of the campaign's name
 MOST = 10
 HOUR = timedelta(hours=1)
-# Whoever comes second waits here until the first one is stored or has failed, and then counts what there is.
+# A second transaction waits here until the first one ends, then counts what it stored.
 ONE_AT_A_TIME = """
 SELECT c.id, c.sponsor_id, c.made_by, pg_advisory_xact_lock(
     hashtextextended('letters to oneself ' || c.sponsor_id || ' ' || c.made_by, 0))
@@ -31,7 +31,7 @@ ORDER BY created_at DESC OFFSET {MOST - 1} LIMIT 1
 
 
 class TooManyToOneself(BadInput):
-    """again: from when on the next one may go."""
+    """The hourly limit is reached. again: when the next letter may go."""
 
     def __init__(self, again: datetime) -> None:
         said = _(
@@ -43,9 +43,9 @@ class TooManyToOneself(BadInput):
 
 
 def count(cursor: Any, job_id: int) -> None:
-    """Of what was just stored, in its transaction, which holds up others of the same login until it ends.
+    """Count a letter just stored, in its transaction; others of the same user wait for its end.
 
-    Raises TooManyToOneself: then nothing of it may stay. cursor: of Django or of psycopg.
+    Raises TooManyToOneself; the caller must then roll back. cursor: of Django or of psycopg.
     """
     cursor.execute(ONE_AT_A_TIME, [job_id])
     campaign, sponsor, who, _lock = cursor.fetchone()
@@ -61,7 +61,10 @@ def addressed(
     content: Content,
     budget: Budget | None = None,
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
+    """Return the first recipient's letter, addressed to this address.
+
+    Raises BadInput, and OverBudget if there is a budget.
+    """
     try:
         oneself = normal(address)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Files that a sponsor's programs upload once, and refer to by their digest in the requests that send them.
+"""Files that a sponsor's programs upload once and refer to by digest in their requests.
 
-A content is stored once, whoever uploads it, but only who has uploaded it may refer to it: whoever knows the digest of
-somebody else's file has nothing by that.
+A content is stored once for all, but only an owner who has uploaded it may refer to it. Knowing the digest of somebody
+else's file gives no access.
 """
 
 from collections.abc import Collection
@@ -27,19 +27,19 @@ ADD = """
 INSERT INTO campaigns_uploadedfile (sponsor_id, test, file_id) VALUES (%(sponsor)s, %(test)s, %(digest)s)
 ON CONFLICT (sponsor_id, test, file_id) DO UPDATE SET asked_at = clock_timestamp() RETURNING xmax = 0
 """
-# Written at most once an hour, so that requests that refer to one file do not wait for each other.
+# At most once an hour, so that requests with the same file do not wait for each other.
 ASKED = """
 UPDATE campaigns_uploadedfile SET asked_at = clock_timestamp()
 WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = ANY(%(digests)s)
     AND asked_at < clock_timestamp() - interval '1 hour'
 """
-# A statement of its own, after ASKED: what it finds was written within the hour, by this request or another, and stays.
+# Runs after ASKED, as a separate statement: the rows it finds were touched within the hour and will stay.
 FOUND = """
 SELECT s.sha256, s.size, u.asked_at
 FROM campaigns_uploadedfile u JOIN campaigns_storedfile s ON s.sha256 = u.file_id
 WHERE u.sponsor_id = %(sponsor)s AND u.test = %(test)s AND u.file_id = ANY(%(digests)s)
 """
-# The content stays for a day more, for requests that have just been checked.
+# The content stays for another day, for requests that have just been checked.
 REMOVE = """
 WITH gone AS (
     DELETE FROM campaigns_uploadedfile WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = %(digest)s
@@ -52,7 +52,7 @@ UNUSED = "DELETE FROM campaigns_uploadedfile WHERE asked_at < clock_timestamp() 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files: a sponsor's, uploaded by its live keys or by its test keys."""
+    """The owner of files: a sponsor, by its live keys or by its test keys."""
 
     sponsor_id: int
     test: bool
@@ -64,7 +64,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """An uploaded file. size: in bytes; asked_at: when it was uploaded or last referred to, to the hour."""
+    """An uploaded file. size: in bytes. asked_at: when it was last uploaded or referred to, accurate to the hour."""
 
     digest: bytes
     size: int
@@ -72,9 +72,9 @@ class Uploaded:
 
 
 def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
-    """Stores a content; returns it, and whether the owner had it not.
+    """Store a content; return it, and whether it is new to the owner.
 
-    Raises BadInput if the owner has too many files, and stores nothing then.
+    Raises BadInput if the owner has too many files, and stores nothing.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME, of.params)
@@ -90,7 +90,7 @@ def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
 
 
 def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
-    """Those of these that the owner has uploaded, which stay for 30 days from now on."""
+    """Return those of these files that the owner has uploaded; they stay for 30 more days."""
     with connection.cursor() as cursor:
         params: dict[str, Any] = {**of.params, "digests": list(digests)}
         cursor.execute(ASKED, params)
@@ -99,14 +99,14 @@ def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
 
 
 def remove(of: Owner, digest: bytes) -> bool:
-    """Deletes an uploaded file; campaigns that carry it keep it. Whether there was one."""
+    """Delete an uploaded file and return whether there was one. Campaigns that carry it keep it."""
     with connection.cursor() as cursor:
         cursor.execute(REMOVE, {**of.params, "digest": digest})
         return bool(cursor.rowcount)
 
 
 def delete_unused() -> int:
-    """Deletes those that nobody has uploaded or referred to for 30 days; returns how many."""
+    """Delete files that have not been uploaded or referred to for 30 days; return their number."""
     with connection.cursor() as cursor:
         cursor.execute(UNUSED)
         return int(cursor.rowcount)
