@@ -1,6 +1,8 @@
-"""Whom nobody writes to again: asked at the import, at each claim, at a retry and before a doubt's repeat.
+"""Addresses that nobody writes to again, checked at import, at each claim, at a retry and before a doubt is repeated.
 
-digests finds an address without knowing it; lists adds, lifts and erases suppressions, in bulk; refused adds whom a
-vendor refused as unknown; comparing ends the messages of an import whose recipients are suppressed; recent tells a
-sender what is newer than that. links are what recipients unsubscribe with; unsubscribing is what they decide.
+- digests finds an address without storing it.
+- lists adds, lifts and erases suppressions, in bulk.
+- refused adds recipients that a vendor refused as unknown.
+- comparing ends an import's messages to suppressed recipients; recent finds newer suppressions for a sender.
+- links makes and reads unsubscribe links; unsubscribing carries out what recipients decide.
 """

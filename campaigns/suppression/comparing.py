@@ -1,4 +1,4 @@
-"""Ends stored messages whose recipients are suppressed, and frees those that are suppressed no more, set by set."""
+"""Ends stored messages to suppressed recipients, and frees those whose suppression was lifted, set by set."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -20,7 +20,7 @@ FOUND = f"""unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
         WHERE s.digest = a.digest AND {HOLDS_ASKED}) s"""
 COUNT = f"""SELECT count(*) FROM unnest(%(digests)s::bigint[]) AS a(digest)
     WHERE EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = a.digest AND {HOLDS_ASKED})"""
-# The suppressions first: a planner that began with the messages would look each of them up.
+# Begins with the suppressions: a planner that began with the messages would look up each of them.
 END = f"""
 WITH found AS MATERIALIZED (
     SELECT a.id, s.reason FROM unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
@@ -29,7 +29,7 @@ WITH found AS MATERIALIZED (
 UPDATE campaigns_message m SET dequeued_at = clock_timestamp(), error_code = 'suppressed', error_sub_type = f.reason
 FROM found f WHERE m.id = ANY(ARRAY[f.id]) AND m.dequeued_at IS NULL
 """
-# Who was refused as unknown or because of a STOP is freed by the lifting of a suppression that came after it.
+# A message refused as unknown or by a STOP is freed if a later suppression of its recipient was lifted.
 FREE = f"""
 UPDATE campaigns_message m SET resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL,
     sent_at = NULL, delivered_at = NULL, error_code = NULL, error_sub_type = NULL, put_off_at = NULL, call_after = NULL
@@ -44,9 +44,9 @@ KEPT_BACK = f"""SELECT m.id, m.recipient FROM campaigns_message m WHERE m.id >= 
 
 
 def end_suppressed(job: Job) -> int:
-    """Ends the messages of a job that was just stored whose recipients are suppressed; returns how many.
+    """End a newly stored job's messages to suppressed recipients; return their number.
 
-    The job counts them, and remembers up to which position the suppressions were asked: claims ask what is newer.
+    The job counts them and remembers the highest `position` checked; claims check newer suppressions.
     """
     secret = key()
     if secret is None:
@@ -62,7 +62,7 @@ def end_suppressed(job: Job) -> int:
 
 
 def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]) -> int:
-    """How many of these recipients would not get it; the campaign need not be stored."""
+    """Count the recipients who are suppressed for a campaign, which may be unsaved."""
     secret = key()
     if secret is None:
         return 0
@@ -77,10 +77,10 @@ def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]
 
 
 def free_lifted(job: Job, leaves: list[Job]) -> None:
-    """Makes messages of a job, of its leaves and of what is not cut of it, wait whose suppressions were lifted.
+    """Requeue messages whose suppressions were lifted: those of the job's leaves and of its uncut rest.
 
-    Also those that have ended by themselves. The job's remaining_suppressed is that of its row then; a leaf's counters
-    are counted anew by the caller.
+    This includes messages that had ended on their own. Afterwards the job's remaining_suppressed matches its row; the
+    caller must recount the leaves.
     """
     secret = key()
     if secret is None:
@@ -102,7 +102,7 @@ def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secre
         rows = cursor.fetchall()
         if rows:
             found = digests(secret, job.vendor.channel, [recipient for _, recipient in rows])
-            # In the order of the index, a look-up finds the page that the last one has read.
+            # Sorted like the index, so that a look-up finds the page of the last one in memory.
             in_order = sorted(zip(found, [id for id, _ in rows], strict=True))
             arrays = {"digests": _array([digest for digest, _ in in_order]), "ids": _array([id for _, id in in_order])}
             cursor.execute(write, {**arrays, **asking(job.campaign)})
@@ -111,7 +111,7 @@ def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secre
 
 
 def _array(numbers: list[int]) -> str:
-    """As PostgreSQL writes an array: made ten times as fast as from a list, number by number."""
+    """Return a PostgreSQL array literal, which is ten times faster than adapting a list."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 

@@ -1,7 +1,7 @@
-"""The keyed hash by which a suppressed address is found, also after the address itself was erased.
+"""The keyed hash that finds a suppressed address, even after the address was erased.
 
-The key is made with the first suppression and is in the database, encrypted like every secret, so it survives a change
-of SECRET_KEY (`rotate_keys`). Without it nobody can find out whether an address is in the table.
+The key is made with the first suppression. It is stored in the database, encrypted like every secret, so a new
+SECRET_KEY does not change it (`rotate_keys`). Without the key nobody can tell whether an address is in the table.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from campaigns.token_keys import Known
 
 
 def key() -> bytes | None:
-    """The key, at most a second old; None: nobody was ever suppressed."""
+    """Return the key, at most a second old; None: there has never been a suppression."""
     return known.get()
 
 
@@ -28,12 +28,12 @@ known = Known(_read)
 
 
 def as_key(secret: dict[str, str]) -> bytes:
-    """The key in the decrypted field of its row."""
+    """Return the key from the decrypted field of its row."""
     return bytes.fromhex(secret["key"])
 
 
 def made_key() -> bytes:
-    """The key; makes it if there is none."""
+    """Return the key; make it if necessary."""
     secret: Any = {"key": secrets.token_hex(32)}
     SuppressionKey.objects.bulk_create([SuppressionKey(pk=1, secret=secret)], ignore_conflicts=True)
     known.forget()
@@ -43,7 +43,7 @@ def made_key() -> bytes:
 
 
 def digest(key: bytes, channel: str, address: str) -> int:
-    """A signed number of 64 bits, the same for each way to write the address: in capitals, with other blanks."""
+    """Return a signed 64-bit digest, the same for all spellings of an address (case, blanks)."""
     if not address.isascii():
         address = unicodedata.normalize("NFC", address)
     text = f"{channel} {' '.join(address.casefold().split())}"
@@ -51,5 +51,5 @@ def digest(key: bytes, channel: str, address: str) -> int:
 
 
 def digests(key: bytes, channel: str, addresses: Iterable[str]) -> list[int]:
-    """A digest for each address, in their order."""
+    """Return a digest for each address, in order."""
     return [digest(key, channel, address) for address in addresses]

@@ -1,8 +1,8 @@
-"""The links with which recipients unsubscribe: what a token says, and who alone can read it.
+"""Unsubscribe links, whose tokens only mailhub can make and read.
 
-A token is encrypted and authenticated (AES-SIV, RFC 5297) with a key of campaigns/token_keys.py. Who sees it learns
-nothing about the recipient, and nobody can make one. It says all that is needed: it holds when its message, or the
-address itself, has long been deleted, and it does not expire.
+A token is encrypted and authenticated (AES-SIV, RFC 5297) with a key of campaigns/token_keys.py. It reveals nothing
+about the recipient. It needs no rows: it still works after its message or the address has been deleted, and never
+expires.
 """
 
 import base64
@@ -24,10 +24,10 @@ from campaigns.models import Campaign, Message
 from campaigns.suppression.digests import digest, key, made_key
 from vendors.models import Vendor
 
-PURPOSE = "unsubscribe link"  # of its own: campaigns/return_paths.py makes addresses to unsubscribe
+PURPOSE = "unsubscribe link"  # a purpose of its own; campaigns/return_paths.py makes addresses to unsubscribe
 PATH = "/unsubscribe/"
-PREVIEW = "preview"  # stands for the token in a letter that is only looked at
-# The numbers are in letters that people keep: none is ever used for another channel.
+PREVIEW = "preview"  # replaces the token in a previewed letter
+# Never reuse a number for another channel: people keep letters with old tokens.
 NUMBERS = {Vendor.Channel.PRINT.value: 0, Vendor.Channel.EMAIL.value: 1, Vendor.Channel.SMS.value: 2}
 CHANNELS = {number: channel for channel, number in NUMBERS.items()}
 PLAIN = struct.Struct(">QqQQB")  # message, digest, sponsor, topic or 0, number of the channel
@@ -38,7 +38,7 @@ ONE_CLICK = "List-Unsubscribe=One-Click"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a link is about: that a recipient gets a sponsor's campaigns, of a topic or those without one.
+    """The subscription that a link names: one recipient's to a sponsor's campaigns on a topic, or to those without one.
 
     digest: of the recipient's address (campaigns/suppression/digests.py).
     """
@@ -52,9 +52,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class LetterLinks:
-    """Makes the links of a campaign's letters. listed: they are in header lines, too.
+    """Makes the links of a campaign's letters. listed: put them into header lines, too.
 
-    cipher: None makes links for a preview, which unsubscribe nobody. sample: stands for the token of those.
+    cipher: None makes preview links, which unsubscribe nobody. sample: the token of preview links.
     """
 
     base: str
@@ -67,13 +67,13 @@ class LetterLinks:
     sample: str = PREVIEW
 
     def url(self, message_id: int, recipient: str) -> str:
-        """The link of one letter."""
+        """Return the link of one letter."""
         return f"{self.base}{PATH}{self._token(message_id, recipient)}"
 
     def headers(self, url: str, mailto: str = "") -> tuple[tuple[str, str], ...]:
-        """The header lines of a letter with this link. RFC 8058 asks for https.
+        """Return the header lines of a letter with this link. One-click needs https (RFC 8058).
 
-        mailto: an address to which a mail unsubscribes, too.
+        mailto: an address that also unsubscribes.
         """
         known = (LIST, f"<{url}>, <mailto:{mailto}?subject=unsubscribe>" if mailto else f"<{url}>")
         return (known, (POST, ONE_CLICK)) if url.startswith("https:") else (known,)
@@ -87,23 +87,23 @@ class LetterLinks:
 
 
 class LinkKeys(NamedTuple):
-    """What it takes to make links, read from the database. secret: of the digests."""
+    """The keys to make links, read from the database. secret: of the digests."""
 
     cipher: AESSIV
     secret: bytes
 
 
 def link_keys() -> LinkKeys | None:
-    """None: PUBLIC_URL is not set. Raises the database's errors."""
+    """Return the keys, or None if PUBLIC_URL is not set. Raises the database's errors."""
     if not settings.PUBLIC_URL:
         return None
     return LinkKeys(AESSIV(token_keys.keys(PURPOSE)[0]), key() or made_key())
 
 
 def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: LinkKeys | None) -> LetterLinks | None:
-    """For the letters of a campaign; None: nobody can unsubscribe from it, or PUBLIC_URL is not set.
+    """Return the links of a campaign's letters; None if it is transactional or PUBLIC_URL is not set.
 
-    carries: as Adapter.carries. keys: None makes links for a preview.
+    carries: as Adapter.carries. keys: None for preview links.
     """
     if campaign.transactional or not settings.PUBLIC_URL:
         return None
@@ -116,16 +116,17 @@ def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: L
 
 
 def content_of(campaign: Campaign) -> Content:
-    """The campaign's compiled templates. Raises TemplateError."""
+    """Return the campaign's compiled templates. Raises TemplateError."""
     ours = given(campaign.transactional)
     return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
 
 
 def links_missing(campaign: Campaign, content: Content, messages: range) -> bool:
-    """Whether letters of a bulk campaign need a link that mailhub has to give them, and PUBLIC_URL is not set any more.
+    """Return whether letters of a bulk campaign need a link from mailhub although PUBLIC_URL is not set any more.
 
-    messages: the ids of those that may be called. One past its deadline needs none: nobody is called. Nor does a
-    recipient who has a link of that name: of a list all rows do or none, a program's recipients may differ.
+    messages: ids of those that may be called. A campaign past its deadline needs no links, because nobody is called.
+    Nor does a recipient with a field of that name; all rows of a list have it or none, but a program's recipients may
+    differ.
     """
     if campaign.transactional or settings.PUBLIC_URL or UNSUBSCRIBE_URL not in content.fields:
         return False
@@ -136,14 +137,14 @@ def links_missing(campaign: Campaign, content: Content, messages: range) -> bool
 
 
 def given(transactional: bool) -> dict[str, Any]:
-    """The values that mailhub gives a campaign's templates: the link, as long as each letter's will be."""
+    """Return the values that mailhub gives a campaign's templates: a link as long as each letter's will be."""
     if transactional or not settings.PUBLIC_URL:
         return {}
     return {UNSUBSCRIBE_URL: f"{settings.PUBLIC_URL}{PATH}{'x' * SIZE}"}
 
 
 def read(token: str) -> Subscription | None:
-    """What a link is about; None: mailhub has not made it."""
+    """Return the subscription a token names, or None if mailhub did not make it."""
     if len(token) != SIZE or not token.isascii():
         return None
     try:

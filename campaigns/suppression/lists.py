@@ -1,8 +1,7 @@
-"""Adds, lifts and erases suppressions, thousands in a statement; each change reaches every sender's next claim.
+"""Adds, lifts and erases suppressions, thousands in a statement; every sender's next claim sees each change.
 
-One change at a time is stored, in the order of `position`. Its last statement writes that position into the vendors of
-the channel, whose rows each claim locks: a claim either commits before it, or knows of it. So who is suppressed before
-a claim commits gets nothing from that claim on.
+Changes are stored one at a time, in the order of `position`. The last statement of a change writes its position into
+the vendors of the channel, whose rows each claim locks. So a claim either commits before the change or sees it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +17,10 @@ from campaigns.suppression.digests import digests, key, made_key
 from vendors import locks
 
 AT_ONCE = 5_000  # suppressions in a transaction
-MOST_TEXT = 200  # characters of a source
+MOST_TEXT = 200  # characters in a source
 
 ONE_CHANGE = "SELECT pg_advisory_xact_lock(hashtext('campaigns_suppression'))"
-# One that has ended holds again; one that holds is only made longer. Its first source stays.
+# Revive a suppression that has ended, or extend one that holds; its first source stays.
 ADD = """
 INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, since, until, topic_id,
     position)
@@ -50,7 +49,7 @@ UPDATE vendors_vendor SET suppressions = %(position)s WHERE id IN (
 """
 KNOWN_BY_NEW = """UPDATE vendors_vendor SET suppressions = (
     SELECT coalesce(max(position), 0) FROM campaigns_suppression) WHERE id = %s RETURNING suppressions"""
-# Whether a suppression s holds for a message of a campaign; what `asking` gives, or columns.
+# The condition for a suppression s to hold for a campaign's message; values from `asking`, or columns.
 HOLDS = """(s.sponsor_id IS NULL OR s.sponsor_id = {sponsor})
     AND (s.until IS NULL OR s.until > clock_timestamp())
     AND (s.reason <> 'unsubscribed' OR NOT {transactional} AND (s.topic_id IS NULL OR s.topic_id = {topic}))"""
@@ -59,9 +58,9 @@ HOLDS_ASKED = HOLDS.format(sponsor="%(sponsor)s", topic="%(topic)s::bigint", tra
 
 @dataclass(frozen=True, slots=True)
 class NewSuppression:
-    """An address in the form in which its channel's lists are stored, and why. since: None is now; until: for good.
+    """A normalised address and the reason to suppress it. since: None means now. until: None means for good.
 
-    topic_id: of the sponsor's topics, if somebody unsubscribed from that alone.
+    topic_id: one of the sponsor's topics, if somebody unsubscribed from it alone.
     """
 
     address: str
@@ -73,15 +72,15 @@ class NewSuppression:
 
 
 def asking(campaign: Campaign) -> dict[str, Any]:
-    """What HOLDS_ASKED must know of a campaign."""
+    """Return a campaign's values for HOLDS_ASKED."""
     return {"sponsor": campaign.sponsor_id, "topic": campaign.topic_id, "transactional": campaign.transactional}
 
 
 def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:
-    """Suppresses addresses for a sponsor, None: for all; returns how many were not, for that reason and as long.
+    """Suppress addresses for a sponsor (None: for all); return the number of new or extended suppressions.
 
-    again: one that has ended holds again, also for a reason (`since`) that is older than its end. Idempotent: bounces
-    and complaints may come again. In transactions of 5,000, in constant memory.
+    again: revive a suppression that has ended, even if the new one's `since` is before that end. Idempotent, because
+    bounces and complaints may be repeated. Uses transactions of 5,000, and constant memory.
     """
     secret = made_key()
     return sum(_add(secret, sponsor_id, channel, some, again) for some in _slices(new))
@@ -99,12 +98,12 @@ def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[New
 
 
 def add_found(sponsor_id: int, channel: str, digest: int, new: NewSuppression) -> bool:
-    """Suppresses the recipient with this digest, whose address may be unknown (empty); whether that is new."""
+    """Suppress the recipient with this digest, whose address may be unknown (empty); return whether that is new."""
     return _store(sponsor_id, channel, [(digest, new)], again=True) == 1
 
 
 def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSuppression]], again: bool) -> int:
-    rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # the last of equal ones
+    rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # the last one of equals
     params = {
         "sponsor": sponsor_id,
         "channel": channel,
@@ -133,7 +132,7 @@ def _change(statement: str, params: dict[str, Any], channels: list[str]) -> int:
 
 
 def vendor_made(sender: Any, instance: Any, created: bool = False, raw: bool = False, **_: Any) -> None:
-    """After a vendor was stored: its channel's suppressions may be older than it, and its claims ask for them."""
+    """Give a new vendor the position of its channel's last suppression, so that its claims check for older ones."""
     if created and not raw:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(ONE_CHANGE)
@@ -142,20 +141,20 @@ def vendor_made(sender: Any, instance: Any, created: bool = False, raw: bool = F
 
 
 def lift(ids: Iterable[int]) -> int:
-    """Ends these suppressions; returns how many held. What they have ended is not called: a retry does that."""
+    """End these suppressions; return how many held. Messages they ended are not called until a retry."""
     rows = dict(Suppression.objects.filter(pk__in=list(ids)).values_list("pk", "channel"))
     return _change(LIFT, {"ids": list(rows)}, sorted(set(rows.values())))
 
 
 def erase(ids: Iterable[int]) -> int:
-    """Deletes the addresses of these suppressions, which hold as before; returns how many had one."""
+    """Delete the addresses of these suppressions, which hold as before; return how many had one."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(ONE_CHANGE)  # as additions, which lock the same rows in another order
+        cursor.execute(ONE_CHANGE)  # like additions, which lock the same rows in another order
         return Suppression.objects.filter(pk__in=list(ids), address__isnull=False).update(address=None)
 
 
 def of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:
-    """The ids of these addresses' suppressions for a sponsor, None: for all, held or ended."""
+    """Return the ids of these addresses' suppressions for a sponsor (None: for all), including ended ones."""
     secret = key()
     if secret is None:
         return []

@@ -1,8 +1,8 @@
-"""What a sending process knows of the suppressions that are newer than its jobs' imports.
+"""A sending process's memory of suppressions newer than its jobs' imports.
 
-The import has asked all older ones, so these are few, and are kept in memory. Each claim says how far the suppressions
-of its channel are; only if that is further than the process has read does it read what is new, once for all its
-streams. A job that is older than what is kept has its claims asked in the table, one statement each.
+The import has checked all older ones, so these are few. Each claim returns the position of its channel's last change; a
+process reads new suppressions only if that exceeds what it has read, once for all its streams. For a job older than the
+memory, each claim checks the table with a statement.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from campaigns.models import Suppression, SuppressionKey
 from campaigns.suppression.digests import as_key, digests
 from campaigns.suppression.lists import HOLDS_ASKED
 
-MOST = 100_000  # suppressions that a process keeps
+MOST = 100_000  # suppressions kept by a process
 UNSUBSCRIBED = Suppression.Reason.UNSUBSCRIBED.value
 
 READ = """
@@ -33,13 +33,13 @@ WHERE s.digest = ANY(%(digests)s::bigint[]) AND {HOLDS_ASKED} ORDER BY s.digest,
 
 @dataclass(frozen=True, slots=True)
 class SuppressedRecipient:
-    """The outcome of a message that is not called because nobody may write to its recipient."""
+    """The outcome of a message not called because its recipient is suppressed."""
 
     reason: str
 
 
 class KeptSuppression(NamedTuple):
-    """A suppression in memory. sponsor_id: None is all sponsors; topic_id: None is all that the sponsor sends."""
+    """A suppression in memory. sponsor_id: None is all sponsors. topic_id: None is everything the sponsor sends."""
 
     position: int
     sponsor_id: int | None
@@ -50,7 +50,7 @@ class KeptSuppression(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """For whom a job sends, and what. asked: the position up to which its import has asked."""
+    """The facts of a job that decide which suppressions hold. asked: the position up to which the import checked."""
 
     sponsor_id: int
     channel: str
@@ -59,7 +59,7 @@ class Asker:
     transactional: bool = False
 
     def heeds(self, kept: KeptSuppression, now: datetime) -> bool:
-        """Whether a suppression holds for the job's messages, as HOLDS says."""
+        """Return whether a suppression holds for the job's messages, as HOLDS says."""
         return (
             kept.position > self.asked
             and kept.sponsor_id in (None, self.sponsor_id)
@@ -76,12 +76,12 @@ class RecentSuppressions:
         self._count = 0
         self._after: int | None = None
         self._upto = 0
-        self._too_many = -1  # jobs that have asked up to here, or less far, would need more than is kept
+        self._too_many = -1  # jobs that have checked up to here or less would need too many in memory
         self._key = b""
         self._lock = asyncio.Lock()
 
     async def find(self, rows: Any, job: Asker, upto: int, recipients: Iterable[str]) -> dict[int, str]:
-        """Reasons by index: which of these recipients were suppressed since the job's import.
+        """Return reasons by index for the recipients suppressed since the job's import.
 
         upto: the position of the last change that the claim saw. Raises the database's errors.
         """
@@ -105,7 +105,7 @@ class RecentSuppressions:
         return next((one.reason for one in self._kept.get(digest, {}).values() if job.heeds(one, now)), "")
 
     async def _read(self, rows: Any, asked: int, upto: int) -> bool:
-        """Whether all that is newer than `asked` is kept now, as far as `upto`."""
+        """Read what is missing up to `upto`; return whether everything newer than `asked` is in memory."""
         if not self._key:
             [(token,)] = await (await rows.execute("SELECT secret FROM campaigns_suppressionkey")).fetchall()
             self._key = as_key(SECRET.from_db_value(token, None, None))
@@ -116,7 +116,7 @@ class RecentSuppressions:
             self._after = asked
         elif older:
             self._too_many = asked
-        # After the older ones and to the end: a change moves a suppression there, which neither read may miss.
+        # Read to the end after the older ones: a change moves a suppression to the end, and neither read may miss it.
         if older or upto > self._upto:
             last = await self._keep(rows, self._upto)
             if last is None:
@@ -125,7 +125,7 @@ class RecentSuppressions:
         return asked >= self._after
 
     async def _keep(self, rows: Any, after: int, upto: int | None = None) -> int | None:
-        """Reads these into memory, returns the last position; None: there are too many, and nothing has changed."""
+        """Read suppressions into memory and return the last position. None: too many; nothing has changed."""
         most = MOST - self._count
         answer = await rows.execute(READ, {"after": after, "upto": upto, "most": most + 1})
         found = await answer.fetchall()

@@ -1,8 +1,8 @@
-"""Whom a vendor refused as unknown, or because of a STOP, is suppressed by that.
+"""Suppresses recipients that a vendor refused as unknown or because of a STOP.
 
-It is done before the job of the message is LOGGED, and in transactions of its own: whoever dies in between does it
-again, and it changes nothing then. What a person has lifted stays lifted until the vendor refuses anew. A sandbox
-vendor's refusals say nothing of real people and suppress nobody.
+It runs before the message's job is LOGGED, in transactions of its own. After a crash it runs again and changes nothing.
+A suppression lifted by a person stays lifted until the vendor refuses anew. Refusals by sandbox vendors suppress
+nobody.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from vendors.outcomes import Refused
 
 AT_ONCE = 20_000  # messages
 
-WHO = "(recipient|number|mailbox|subscriber)"  # not user or address: those may be our login, or our sender
-# What vendors say, as their code or their sub type. PostgreSQL and Python read these alike, in capitals too.
+WHO = "(recipient|number|mailbox|subscriber)"  # not user or address, which may mean our credential or our sender
+# Vendors' codes and sub types. PostgreSQL and Python match these patterns alike, in any case.
 STOPPED = r"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?)$"
 UNKNOWN = rf"^((unknown|invalid|no[-_ ]such)[-_ ]{WHO}|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10))$"
 EITHER = rf"({STOPPED}|{UNKNOWN})"
-# Messages m that were refused so. Ends that no vendor has decided may have any text as their sub type.
+# The condition for a message m to be refused so. Ends not decided by a vendor may have any text as sub type.
 OTHERS = (*OWN_ENDS, "person")
 REFUSED_SO = f"""(m.error_code IS NOT NULL AND m.error_code <> ALL(ARRAY{list(OTHERS)})
     AND (m.error_code ~* '{EITHER}' OR coalesce(m.error_sub_type ~* '{EITHER}', false)))"""
@@ -37,7 +37,7 @@ WHERE m.id >= %(low)s AND m.id < %(high)s AND {REFUSED_SO} ORDER BY m.id
 
 
 def reason_of(code: str | None, sub_type: str | None) -> str:
-    """For which reason a refusal suppresses its recipient; empty: it does not."""
+    """Return the reason for which a refusal suppresses its recipient; empty if it does not."""
     said = () if code in OTHERS else (code or "", sub_type or "")
     if any(re.search(STOPPED, word, re.IGNORECASE) for word in said):
         return Suppression.Reason.STOP
@@ -45,7 +45,10 @@ def reason_of(code: str | None, sub_type: str | None) -> str:
 
 
 def suppress_refused(job_id: int) -> int:
-    """Suppresses for its sponsor whom a leaf's vendor refused so; returns how many were not. In constant memory."""
+    """Suppress recipients of a leaf refused as unknown or by a STOP; return the number of new ones.
+
+    In constant memory.
+    """
     job = Job.objects.select_related("vendor").get(pk=job_id)
     if job.vendor.sandbox:
         return 0
@@ -53,7 +56,9 @@ def suppress_refused(job_id: int) -> int:
 
 
 async def suppress_recipient(vendor: Vendor, campaign: Campaign, recipient: str, refusal: Refused) -> None:
-    """As suppress_refused, for one recipient before its refusal is stored; in a thread with a connection of its own."""
+    """Suppress one recipient like suppress_refused, before the refusal is stored; uses a thread with its own
+    connection.
+    """
     if not vendor.sandbox and (reason := reason_of(refusal.code, refusal.sub_type)):
         new = NewSuppression(recipient, reason, source(campaign.pk, refusal.code, refusal.sub_type))
         await asyncio.to_thread(_add, campaign.sponsor_id, vendor.channel, new)
@@ -63,11 +68,11 @@ def _add(sponsor_id: int, channel: str, new: NewSuppression) -> None:
     try:
         lists.add(sponsor_id, channel, [new])
     finally:
-        connection.close()  # this thread's own
+        connection.close()  # of this thread
 
 
 def source(campaign_id: int, code: str, sub_type: str) -> str:
-    """What such a suppression names as its source."""
+    """Return the source of such a suppression."""
     return f"campaign {campaign_id}, refused: {code} {sub_type}".rstrip()
 
 

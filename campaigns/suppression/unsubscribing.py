@@ -1,6 +1,6 @@
-"""What a recipient decides: to unsubscribe from a topic or from everything of a sponsor, and to subscribe again.
+"""Carries out a recipient's decision: unsubscribe from a topic or from all of a sponsor's mail, or subscribe again.
 
-All of it is idempotent. Who unsubscribes is suppressed for that reason, and gets nothing from the next claim on.
+Every function is idempotent. An unsubscribed recipient gets nothing from the next claim on.
 """
 
 import logging
@@ -26,10 +26,10 @@ REASON = Suppression.Reason.UNSUBSCRIBED.value
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """What recipients are shown. topic: of the link, if it has one; language: of the sponsor's pages, or empty.
+    """The state shown to recipients. topic: of the link, if it has one. language: of the sponsor's pages, or empty.
 
-    without_topic, without_everything: unsubscribed for good. undone: subscribing again would change something, also
-    what holds only until some day.
+    without_topic, without_everything: unsubscribed for good. undone: subscribing again would change something,
+    including suppressions with an end.
     """
 
     sponsor: str
@@ -41,7 +41,7 @@ class SubscriptionState:
 
 
 def state(of: Subscription) -> SubscriptionState | None:
-    """None: the sponsor is not there any more."""
+    """Return the state, or None if the sponsor has been deleted."""
     sponsor = Sponsor.objects.filter(pk=of.sponsor_id).first()
     if sponsor is None:
         return None
@@ -55,16 +55,16 @@ def state(of: Subscription) -> SubscriptionState | None:
 
 
 def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool:
-    """From the link's topic, if there is one; else, or if asked to, from everything of the sponsor; whether it is new.
+    """Unsubscribe from the link's topic, or from all of the sponsor's mail if it has none or `everything`.
 
-    For good: one that held only until some day has no end then. source: by which way, as the suppression tells it. Its
-    campaign is added if the message is still there.
+    Returns whether this is new. It holds for good, even if an earlier suppression had an end. source: the door, as
+    stored in the suppression, together with the campaign if the message still exists.
     """
     about = None if everything else _topic(of)
     topic = about.pk if about else None
     message = Message.objects.filter(pk=of.message_id).values_list("recipient", "campaign").first()
     address, campaign = message or ("", None)
-    if not message or digest(made_key(), of.channel, address) != of.digest:  # ids begin anew after some restores
+    if not message or digest(made_key(), of.channel, address) != of.digest:  # some restores start the ids anew
         address, campaign = "", None
     if _mine(of).filter(until=None, topic=topic).exists():
         return False
@@ -78,9 +78,9 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
 
 
 def subscribe_again(of: Subscription) -> int:
-    """Lifts what the recipient has unsubscribed from: the link's topic, and everything; returns how many held.
+    """Lift the suppressions for the link's topic and for everything; return how many held.
 
-    Other topics stay as they are.
+    Other topics are unchanged.
     """
     lifted = lists.lift(_held(of).values_list("pk", flat=True))
     if lifted:
@@ -89,9 +89,9 @@ def subscribe_again(of: Subscription) -> int:
 
 
 def by_message(message_uuid: UUID, source: str) -> bool:
-    """Unsubscribes the recipient of this message, as its link does; False: there is no such bulk message.
+    """Unsubscribe the recipient of this message, as its link would. False: no such bulk message.
 
-    True also if it was so already.
+    Also returns True if the recipient was unsubscribed before.
     """
     reference = read_reference(f"{message_uuid}-0")
     found = (
@@ -110,12 +110,12 @@ def by_message(message_uuid: UUID, source: str) -> bool:
 
 
 def _topic(of: Subscription) -> Topic | None:
-    """None also if the link's topic is not there any more: the link is about everything then."""
+    """Return the link's topic; None also if it was deleted, because the link then means everything."""
     return Topic.objects.filter(pk=of.topic_id, sponsor=of.sponsor_id).first() if of.topic_id else None
 
 
 def _held(of: Subscription) -> QuerySet[Suppression]:
-    """What holds now of everything and of the link's topic."""
+    """Return the suppressions that hold now for the link's topic and for everything."""
     holds = Q(until=None) | Q(until__gt=timezone.now())
     return _mine(of).filter(holds, Q(topic=None) | Q(topic=of.topic_id))
 
