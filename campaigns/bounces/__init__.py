@@ -1,5 +1,6 @@
-"""What comes back of e-mails: bounces, complaints, mails that unsubscribe, and much that is none of these.
+"""Mail that comes back: bounces, complaints, mails that unsubscribe, and much else.
 
-parser reads a mail and says what it is; kinds: what a bounce's code and text mean; inbound finds the message, stores
-what happened and counts every mail; receiver takes mails over SMTP or LMTP; mailbox reads them by IMAP.
+- parser classifies a mail; kinds interprets a bounce's code and text.
+- inbound finds the message, stores the event and counts every mail.
+- receiver accepts mails over SMTP or LMTP; mailbox reads them by IMAP.
 """

@@ -1,7 +1,7 @@
-"""Finds the message that a mail is about, stores what happened to it, and counts every mail that came in.
+"""Finds the message a mail is about, stores the event, and counts every incoming mail.
 
-What happened is stored as a delivery report is (campaigns/delivery_reports.py): once, however often a mail comes. Who
-holds a token or a reference has got that message, so a mail that somebody invents harms the inventor's address only.
+Events are stored like delivery reports (campaigns/delivery_reports.py): once, even if a mail is repeated. Only a
+recipient knows the token or reference, so a forged mail harms the forger's own address only.
 """
 
 import time
@@ -23,7 +23,7 @@ from campaigns.suppression import unsubscribing
 from vendors.adapters.reports import Bounce, Reported
 
 BOUNCE: dict[str, Bounce] = {Kind.HARD_BOUNCE: "hard", Kind.SOFT_BOUNCE: "soft", Kind.BLOCKED: "blocked"}
-FRESH = 30.0  # seconds for which the mailboxes of identities are remembered
+FRESH = 30.0  # seconds for which the identities' mailboxes are cached
 
 COUNT = """
 INSERT INTO campaigns_inboundcount AS was (day, what, mails) VALUES ((now() AT TIME ZONE 'UTC')::date, %s, %s)
@@ -33,9 +33,9 @@ ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
 
 @dataclass(frozen=True, slots=True)
 class InboundMail:
-    """A mail as it came. recipients: of its envelope, or those that its headers name; at: when it arrived.
+    """An incoming mail. recipients: of its envelope, or those in its headers. at: time of arrival.
 
-    null_sender: nobody is to be answered, as of each bounce.
+    null_sender: it must not be answered, like any bounce.
     """
 
     content: bytes
@@ -46,7 +46,9 @@ class InboundMail:
 
 @dataclass(frozen=True, slots=True)
 class TakenMail:
-    """what: a kind of event, or repeated, unsubscribed, forged, not_ours, refused, or one of `parser.Other`.
+    """The result for a mail.
+
+    what: a kind of event, or repeated, unsubscribed, forged, not_ours, refused, or `parser.Other`.
 
     calls: ids of webhook calls that are due now.
     """
@@ -56,7 +58,7 @@ class TakenMail:
 
 
 def take(mail: InboundMail, source: str) -> TakenMail:
-    """Stores what a mail says and counts it. source: receiver or mailbox. Raises the database's errors."""
+    """Store the event of a mail and count it. source: receiver or mailbox. Raises the database's errors."""
     taken = _take(mail, parse(mail.content), source)
     count(taken.what)
     return taken
@@ -94,19 +96,19 @@ def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
 
 
 def count(what: str, mails: int = 1) -> None:
-    """Counts mails."""
+    """Add to today's count of mails, by UTC."""
     with connection.cursor() as cursor:
         cursor.execute(COUNT, [what, mails])
 
 
 class Mailboxes:
-    """The addresses without a token to which mails may come, as reports of feedback loops do."""
+    """The addresses without a token that mail may come to, such as reports of feedback loops."""
 
     def __init__(self) -> None:
         self._lock, self._known, self._read_at = Lock(), frozenset[str](), float("-inf")
 
     def wants(self, address: str) -> bool:
-        """Whether a mail to this address is for us. Raises the database's errors."""
+        """Return whether a mail to this address is for us. Raises the database's errors."""
         if return_paths.read(address, "return-path") or return_paths.read(address, "unsubscribe"):
             return True
         with self._lock:

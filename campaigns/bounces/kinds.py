@@ -1,7 +1,7 @@
-"""What a bounce means: that there is no such recipient, that it was not delivered this time, or that we are blocked.
+"""Interprets a bounce: no such recipient (hard), not delivered this time (soft), or we are blocked.
 
-A false "hard" loses a recipient for good, a false "soft" costs a few more bounces. So a code alone makes a bounce hard
-only if no word speaks against it, and a text only where no code says anything. docs/how-to/bounces.md has the table.
+A false "hard" loses a recipient for good; a false "soft" costs a few more bounces. So a code makes a bounce hard only
+if no words contradict it, and words only if there is no clear code. docs/how-to/bounces.md has the table.
 """
 
 import re
@@ -10,10 +10,10 @@ from campaigns.message_events import Kind
 from campaigns.models import MessageEvent
 from vendors.outcomes import NOT_NOW, is_about_us
 
-# By the enhanced code without its class (RFC 3463, RFC 7505, and those of Exchange Online); what is missing is soft.
+# Enhanced codes without their class (RFC 3463, RFC 7505, Exchange Online); any other is soft.
 HARD = frozenset({"1.1", "1.2", "1.3", "1.6", "1.10", "2.1", "4.4", "4.310"})
 BLOCKED = re.compile(r"1\.[78]|2\.3|3\.4|4\.5|6\.\d{1,3}|7\.\d{1,3}")
-VAGUE = frozenset({"", "0.0", "1.0", "2.0", "3.0", "4.0", "4.1", "5.0"})  # then the text decides
+VAGUE = frozenset({"", "0.0", "1.0", "2.0", "3.0", "4.0", "4.1", "5.0"})  # the text decides
 
 LATER = re.compile(
     NOT_NOW + r"|\b(mail)?box\b.{0,20}\bfull\b|\bfull\b.{0,20}\b(mail)?box\b|out of space|disk full"
@@ -28,7 +28,7 @@ CONTENT = re.compile(
     re.IGNORECASE,
 )
 _NOUN = r"\b(user|recipient|mailbox|account|address(ee)?|alias|person)\b"
-_BETWEEN = (  # a noun and what is said of it
+_BETWEEN = (  # between a noun and its predicate
     r"([\s<>()\[\]'\":,.-]{1,9}(is|was|are|has|have|been|does|do|it|currently|name|address|account|mailbox|user|that|you"
     r"|tried|to|reach|for|at|in|on|this|the|local|email)\b){0,8}[\s<>()\[\]'\":,.-]{1,9}"
 )
@@ -51,17 +51,17 @@ WEB = re.compile(r"https?://\S+")
 ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3}\.\d{1,3})(?![\d.])")
 BASIC = re.compile(
     r"(?<![\d.])(?=421|45[0-5]|50[0-4]|55[0-6])([45])(\d\d)(?=[ \-#])(?! ?[ -]\d{3})"
-)  # no telephone number
+)  # not a telephone number
 
 
 def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
-    """The kind of a failed delivery, and its code, perhaps empty.
+    """Return the kind of a failed delivery, and its code, which may be empty.
 
-    status: the field of its report, if there is one. text: what the server said, without the original mail.
+    status: the field of its report, if there is one. text: the server's words, without the original mail.
     """
     stated, found, basic = ENHANCED.search(status), ENHANCED.search(text), BASIC.search(text)
     enhanced = stated or found
-    if stated and stated[2] in VAGUE:  # the server may be more exact than the one that reports it
+    if stated and stated[2] in VAGUE:  # the remote server may be more exact than the reporting one
         enhanced = next((one for one in ENHANCED.finditer(text) if one[1] == stated[1]), stated)
     detail = enhanced[2] if enhanced else ""
     classes = {one[1] for one in (enhanced, basic if not stated or detail in VAGUE else None) if one}
@@ -69,7 +69,7 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
     said = WEB.sub("", ADDRESS.sub("", text))
-    if classes - {"5"}:  # a temporary failure stays one, whatever else is quoted
+    if classes - {"5"}:  # a temporary failure is soft whatever else the mail quotes
         return Kind.SOFT_BOUNCE, code
     return _kind(detail, basic[1] + basic[2] if basic else "", said), code
 

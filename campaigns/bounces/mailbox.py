@@ -1,7 +1,7 @@
-"""Reads mails that come back from a mailbox, by IMAP (RFC 9051).
+"""Reads returned mails from a mailbox, by IMAP (RFC 9051).
 
-A mail is marked as read, or moved, after what it says was committed. Whoever is killed in between reads it once more,
-which changes nothing: each event is stored once.
+A mail is marked as read, or moved, after its event was committed. After a crash in between it is read again, which
+changes nothing, because each event is stored once.
 """
 
 import imaplib
@@ -18,19 +18,19 @@ from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, TakenMail
 from campaigns.bounces.parser import MOST, read_mail
 
-PATIENCE = 60.0  # seconds for an answer of the server
-AT_ONCE = 500  # mails of one reading; the next one takes the others
-SEARCHED = 50_000  # mails of one search: imaplib takes no answer of more than a million bytes
+PATIENCE = 60.0  # seconds to wait for the server's answer
+AT_ONCE = 500  # mails of one run; the next one takes the rest
+SEARCHED = 50_000  # mails in one search: imaplib accepts at most a million bytes in an answer
 ENVELOPE = ("Delivered-To", "X-Original-To", "Envelope-To", "X-Envelope-To", "To")
 
 
 class MailboxError(Exception):
-    """The mailbox cannot be read; the text says why, without the password."""
+    """The mailbox cannot be read. The text says why, without the password."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxAddress:
-    """Where the mailbox is. folder: of the mails; secure: by TLS from the beginning."""
+    """The location of the mailbox. secure: TLS from the start."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class MailboxAddress:
 
 
 def address(url: str) -> MailboxAddress:
-    """Parses imaps://user:password@host/folder. Raises MailboxError."""
+    """Parse imaps://user:password@host/folder. Raises MailboxError."""
     parts = urlsplit(url)
     secure = parts.scheme == "imaps"
     if parts.scheme not in ("imap", "imaps") or not parts.hostname or parts.username is None or parts.password is None:
@@ -52,11 +52,11 @@ def address(url: str) -> MailboxAddress:
 
 
 def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
-    """Takes the mails of the folder, the oldest first; returns how many. taken: called for each.
+    """Take the mails of the folder, oldest first; return their number. taken: called for each.
 
-    move_to: a folder for what was read, which must exist; empty: unread mails are taken, and marked as read. Where the
-    server cannot move a mail, nor remove a single one, it stays in the folder and is marked as deleted. Raises
-    MailboxError and the database's errors.
+    move_to: an existing folder for read mails; empty: unread mails are taken, and marked as read. If the server can
+    neither move a mail nor remove a single one, it stays in the folder, marked as deleted. Raises MailboxError and the
+    database's errors.
     """
     with _opened(where) as server:
         mails = int(_answer(server.select(_quoted(where.folder)))[0] or 0)
@@ -86,7 +86,7 @@ def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
         raise MailboxError(f"{where.host} does not speak IMAP: {error}") from None
     try:
         server.login(where.user, where.password)
-        known = _answer(server.capability())  # many servers tell what they can do only after the login
+        known = _answer(server.capability())  # many servers announce their capabilities only after login
         server.capabilities = tuple(b" ".join(known).decode("ascii", "replace").upper().split())
         yield server
     except (imaplib.IMAP4.error, OSError) as error:
@@ -97,7 +97,7 @@ def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
 
 
 def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[bytes]:
-    """The UIDs of the first AT_ONCE of them. mails: how many the folder has."""
+    """Return the UIDs of the first AT_ONCE matching mails. mails: number in the folder."""
     found: list[bytes] = []
     for first in range(1, mails + 1, SEARCHED):
         rows = _answer(server.uid("SEARCH", f"{first}:{min(first + SEARCHED - 1, mails)}", which))
@@ -108,7 +108,7 @@ def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[bytes]:
 
 
 def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
-    """The beginning of a mail; None: it is gone."""
+    """Return the beginning of a mail, or None if it has gone."""
     rows = _answer(server.uid("FETCH", number, f"(INTERNALDATE BODY.PEEK[]<0.{MOST}>)"))
     whole = next((row for row in rows if isinstance(row, tuple)), None)
     if whole is None:
@@ -120,10 +120,10 @@ def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
 
 
 def _at(facts: bytes) -> datetime:
-    """When the mail arrived; now, if the server gives no time, or one that cannot be."""
+    """Return the mail's time of arrival; now, if the server gives none or an impossible one."""
     with suppress(ValueError, OverflowError, OSError):
         if stamp := imaplib.Internaldate2tuple(facts):
-            return datetime.fromtimestamp(time.mktime(stamp), UTC)  # imaplib gives local time
+            return datetime.fromtimestamp(time.mktime(stamp), UTC)  # imaplib returns local time
     return datetime.now(UTC)
 
 
@@ -132,10 +132,10 @@ def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
         _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Seen)"))
     elif "MOVE" in server.capabilities:
         _answer(server.uid("MOVE", number, _quoted(move_to)))
-    else:  # if killed between these it is moved twice, and read twice
+    else:  # a crash in between moves and reads the mail twice
         _answer(server.uid("COPY", number, _quoted(move_to)))
         _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Deleted)"))
-        if "UIDPLUS" in server.capabilities:  # else EXPUNGE would remove whatever anybody has marked as deleted
+        if "UIDPLUS" in server.capabilities:  # a plain EXPUNGE would remove everything marked as deleted by anybody
             _answer(server.uid("EXPUNGE", number))
 
 

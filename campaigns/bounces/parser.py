@@ -1,7 +1,7 @@
-"""Reads a mail that came back, and says what it is; never raises, whatever it is given, and takes bounded time.
+"""Classifies a returned mail. Never raises, and takes bounded time for any input.
 
-A report in a standard form counts first: DSN (RFC 3464) and feedback (ARF, RFC 5965). What mail servers write in words
-is recognised by flufl.bounce, and judged by the codes and words in it.
+Standard reports come first: DSN (RFC 3464) and feedback (ARF, RFC 5965). Reports in prose are recognised by
+flufl.bounce and judged by their codes and words.
 """
 
 import re
@@ -19,19 +19,19 @@ from flufl.bounce import all_failures
 from campaigns.bounces import kinds
 from campaigns.models import MessageEvent
 
-MOST = 262_144  # bytes of a mail that are looked at; a report comes before the mail that it is about
+MOST = 262_144  # bytes read of a mail; a report precedes the original mail
 MOST_PARTS = 50
-MOST_MULTIPARTS = 20  # each line is compared with the boundaries of all that are open
-MOST_BLOCKS = 200  # of a report; each recipient has one
-MOST_HEADER = 4_000  # characters of a header: the standard library's time grows with the square of it
-MOST_TEXT = 8_000  # characters of a text that a mail server wrote
-MOST_LINE = 1_000  # characters of a line in it
+MOST_MULTIPARTS = 20  # each line is compared with the boundaries of all open multiparts
+MOST_BLOCKS = 200  # of a report, one for each recipient
+MOST_HEADER = 4_000  # characters of a header: the standard library takes quadratic time
+MOST_TEXT = 8_000  # characters of a mail server's text
+MOST_LINE = 1_000  # characters of a line in that text
 Other = Literal["delayed", "auto_reply", "other_report", "not_a_report"]
 
 ORIGINALS = ("message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global")
 STATUS = ("message/delivery-status", "message/global-delivery-status")
 MESSAGE_ID = re.compile(rb"^[>\s]{0,8}Message-ID:\s{0,80}<([0-9a-f-]{36}-\d{1,5})@", re.IGNORECASE | re.MULTILINE)
-COPY = re.compile(  # before the original mail, where it is in the text itself
+COPY = re.compile(  # start of the original mail, if it is quoted in the text
     r"^-{2,}.{0,60}(copy of|original|returned|message header|forwarded)|^Return-Path: |^Received: |^Message-ID:",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -57,7 +57,7 @@ AUTO_SUBJECT = re.compile(
 
 
 class _ShortHeaders(Compat32):
-    """Keeps the beginning of each header, also in the parts of a mail."""
+    """Keeps only the beginning of each header, also in the parts of a mail."""
 
     def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(list(sourcelines))
@@ -71,7 +71,10 @@ BLANK_LINES = re.compile(rb"(?:\r?\n){3,}")
 
 @dataclass(frozen=True, slots=True)
 class ParsedMail:
-    """What a mail is. code, note: of an event. reference: in the Message-ID of the mail that it is about, if ours."""
+    """The classification of a mail. code, note: of the event.
+
+    reference: from the original's Message-ID, if it is ours.
+    """
 
     what: MessageEvent.Kind | Other
     code: str = ""
@@ -80,11 +83,11 @@ class ParsedMail:
 
 
 def parse(raw: bytes) -> ParsedMail:
-    """What this mail is. raw: as it was received; only its first MOST bytes are looked at."""
+    """Classify a mail. raw: as received; only the first MOST bytes are read."""
     raw = raw[:MOST]
     try:
         found = _parsed(read_mail(raw))
-    except Exception:  # the standard library and flufl.bounce raise many errors for what is no mail
+    except Exception:  # the standard library and flufl.bounce raise many errors for malformed mails
         return ParsedMail("not_a_report")
     if found.what in ("auto_reply", "not_a_report"):
         return found
@@ -93,7 +96,7 @@ def parse(raw: bytes) -> ParsedMail:
 
 
 def read_mail(raw: bytes) -> Message:
-    """The mail's headers and parts, in bounded time: up to MOST_MULTIPARTS multiparts, and MOST bytes."""
+    """Parse a mail's headers and parts in bounded time: up to MOST_MULTIPARTS multiparts, and MOST bytes."""
     raw = raw[:MOST]
     too_many = next(islice(MULTIPART.finditer(raw), MOST_MULTIPARTS, None), None)
     raw = raw[: too_many.start()] if too_many else raw
@@ -108,7 +111,7 @@ def _parsed(mail: Message) -> ParsedMail:
     if feedback := types.get("message/feedback-report"):
         return _of_feedback(feedback)
     inside = [one for part in parts if part.get_content_type() == "message/rfc822" for one in _inside(part)]
-    if any(_header(part, "X-HmXmrOriginalRecipient") for part in inside):  # Outlook.com's feedback is no ARF
+    if any(_header(part, "X-HmXmrOriginalRecipient") for part in inside):  # Outlook.com's feedback is not ARF
         return ParsedMail(MessageEvent.Kind.COMPLAINT, note="abuse")
     failed = bool(mail.get("X-Failed-Recipients"))
     if not failed and _is_auto_reply(mail):
@@ -117,7 +120,7 @@ def _parsed(mail: Message) -> ParsedMail:
 
 
 def _walk(mail: Message) -> Iterator[Message]:
-    """The mail and its parts, but not what is inside the original mail."""
+    """Yield the mail and its parts, but not those of the original mail."""
     yield mail
     if mail.get_content_type() not in (*ORIGINALS, *STATUS) and mail.is_multipart():
         for part in _inside(mail):
@@ -130,18 +133,18 @@ def _inside(mail: Message) -> list[Message]:
 
 
 def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
-    """What a report says of the first recipient that failed, else whether one is delayed. Each has a block."""
+    """Classify a DSN by the first recipient that failed; if none did, report whether one is delayed."""
     blocks = list(islice(_blocks(part), MOST_BLOCKS))
     actions = [_header(block, "Action").strip().lower() for block in blocks]
     failed = [
         block for block, action in zip(blocks, actions, strict=True) if action.startswith(("fail", "error"))
-    ]  # OpenSMTPD writes error
+    ]  # OpenSMTPD writes "error"
     if not failed:
         delayed = any(action.startswith("delay") for action in actions)
         return ParsedMail("delayed" if delayed else "other_report")
     status, said = _header(failed[0], "Status"), _one_line(_header(failed[0], "Diagnostic-Code"))
     said = re.sub(r"^[\w-]{1,20};\s*", "", said)
-    text = said[:MOST_TEXT] if len(said) > 10 else f"{said} {_text(parts)}"  # some write the reason in words only
+    text = said[:MOST_TEXT] if len(said) > 10 else f"{said} {_text(parts)}"  # some give the reason in prose only
     kind, code = kinds.of_bounce(status, text)
     return ParsedMail(kind, code, _note(said or text))
 
@@ -150,7 +153,7 @@ def _blocks(part: Message) -> Iterator[Message]:
     payload: Any = part.get_payload()
     if isinstance(payload, list):
         for one in payload:
-            if not one.keys() and one.is_multipart():  # a report about an address that is not ASCII (RFC 6533)
+            if not one.keys() and one.is_multipart():  # a report about a non-ASCII address (RFC 6533)
                 yield from one.get_payload()
             yield one
     else:
@@ -159,7 +162,7 @@ def _blocks(part: Message) -> Iterator[Message]:
 
 
 def _of_feedback(part: Message) -> ParsedMail:
-    """Somebody has called it spam; other kinds of feedback say nothing about the recipient's wish."""
+    """Classify feedback: "abuse" is a complaint; other types do not express the recipient's wish."""
     for block in islice(_blocks(part), MOST_BLOCKS):
         kind = _header(block, "Feedback-Type").strip().lower()
         if kind:
@@ -180,7 +183,7 @@ def _from_daemon(mail: Message) -> bool:
 
 
 def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
-    """What a mail server says in words: only if it is one that writes, or the subject says so."""
+    """Classify a server's prose, if a mail server wrote it or the subject says so."""
     subject = _one_line(_header(mail, "Subject"))
     if not failed and not (_from_daemon(mail) or RETURNED.search(subject)):
         return ParsedMail("not_a_report")
@@ -199,7 +202,10 @@ def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
 
 
 def _known_form(mail: Message, text: str) -> bool:
-    """Whether flufl.bounce knows the form. It is given the beginning of the text only: it reads whatever it gets."""
+    """Return whether flufl.bounce knows the form.
+
+    It gets only the beginning of the text, because it reads all of its input.
+    """
     short = Message()
     for name in ("From", "Subject"):
         short[name] = _one_line(_header(mail, name))
@@ -209,7 +215,7 @@ def _known_form(mail: Message, text: str) -> bool:
 
 
 def _text(parts: list[Message]) -> str:
-    """The beginning of the mail's first text."""
+    """Return the beginning of the mail's first text part."""
     for part in parts:
         if part.get_content_type() in ("text/plain", "text/html") and not part.is_multipart():
             text = _decoded(part)[: 4 * MOST_TEXT]
@@ -220,7 +226,7 @@ def _text(parts: list[Message]) -> str:
 
 
 def _reason(text: str) -> str:
-    """From the line on that has a code, else all of it."""
+    """Return the text from the first line with a code on; without a code, all of it."""
     found = kinds.BASIC.search(text) or kinds.ENHANCED.search(text)
     return text[text.rfind("\n", 0, found.start()) + 1 :] if found else text
 

@@ -1,7 +1,7 @@
-"""Takes mails that come back, over SMTP or LMTP, for addresses of ours only.
+"""Accepts returned mails over SMTP or LMTP, for our own addresses only.
 
-A mail is answered 250 when what it says has been committed; until then its sender keeps it, and tries again after any
-4xx. Memory and time are bounded for each connection and for all of them, whatever they send.
+A mail is answered with 250 once its event is committed. Until then the sender keeps it and tries again after a 4xx.
+Memory and time are bounded, for each connection and in total.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ HandlerResult = TypeVar("HandlerResult")
 CONNECTIONS = 50  # at once
 LIFE = 300.0  # seconds of a connection
 IDLE = 120.0  # seconds until a command
-LARGEST = 20_000_000  # bytes of a mail; of them the first MOST are kept
-REFUSALS = 20  # addresses of one SMTP connection that are none of ours; a server of our own in front may have more
-COUNT_EVERY = 5.0  # seconds between two storings of how many were refused
+LARGEST = 20_000_000  # bytes of a mail, of which the first MOST are kept
+REFUSALS = 20  # unknown addresses on one SMTP connection; LMTP from our own server may have more
+COUNT_EVERY = 5.0  # seconds between updates of the number of refused addresses
 LATER = "451 4.3.0 Try again later"
 NULL_SENDER = "<>"
 NOBODY = "550 5.1.1 No such address here"
 
 
 class InboundHandler:
-    """What the receiver does with each command. notify: called when calls to webhooks are due."""
+    """Handles the receiver's commands. notify: called when webhook calls are due."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.open: set[Any] = set()
         self._notify = notify
         self._threads = DatabaseThreads()
         self._mailboxes = Mailboxes()
-        self._refused = 0  # not yet stored
+        self._refused = 0  # not stored yet
         self._over = asyncio.Event()
         self._counting = asyncio.create_task(self._count_often())
 
     async def handle_MAIL(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        envelope.mail_from = address or NULL_SENDER  # aiosmtpd takes an empty one for none
+        envelope.mail_from = address or NULL_SENDER  # aiosmtpd takes an empty address for none
         return "250 2.1.0 OK"
 
     async def handle_RCPT(
@@ -80,7 +80,7 @@ class InboundHandler:
         return LATER
 
     async def close(self) -> None:
-        """Ends all connections, and stores how many addresses were refused; what was not committed comes again."""
+        """End all connections and store the number of refused addresses. Uncommitted mails will be sent again."""
         for one in list(self.open):
             one.end()
         self._over.set()
@@ -103,9 +103,9 @@ class InboundHandler:
 
 
 class _Bounded:
-    """Beside an SMTP of aiosmtpd: how many connections there may be, for how long, and how much of a mail is kept."""
+    """A mixin for aiosmtpd's SMTP that limits connections, their lifetime and the size kept of a mail."""
 
-    line_length_limit = 4_000  # a longer line is read in pieces
+    line_length_limit = 4_000  # longer lines are read in pieces
     event_handler: InboundHandler
     transport: Any
     envelope: Any
@@ -133,14 +133,16 @@ class _Bounded:
             self.transport.abort()
 
     def refused(self) -> str:
-        """The answer to an address that is none of ours."""
+        """Return the answer to an unknown address."""
         return NOBODY
 
     async def push(self, status: Any) -> None:
         await super().push(status)  # type: ignore[misc]
 
     async def smtp_DATA(self, arg: str | None) -> None:
-        """As aiosmtpd's, which keeps all lines of a mail and refuses long ones: reports contain whatever was sent."""
+        """Handle DATA like aiosmtpd, but without keeping the whole mail or refusing long lines: reports quote any
+        content.
+        """
         if not self.envelope.rcpt_tos:
             await self.push("503 5.5.1 RCPT first")
             return
@@ -156,7 +158,7 @@ class _Bounded:
         await self.push(status)
 
     async def _content(self) -> tuple[bytes, int]:
-        """The beginning of the mail, and the size of all of it."""
+        """Return the beginning of the mail, and its full size."""
         kept, size, new_line = bytearray(), 0, True
         while True:
             try:
@@ -175,12 +177,12 @@ TOO_LARGE = "552 5.3.4 Too large"
 
 
 class BoundedSmtp(_Bounded, SMTP):
-    """For other mail servers."""
+    """The server for other mail servers."""
 
     _refusals = 0
 
     def refused(self) -> str:
-        """As of all; after REFUSALS of them the connection ends behind the answer."""
+        """Return the answer to an unknown address; after REFUSALS of them the connection is closed."""
         self._refusals += 1
         if self._refusals <= REFUSALS:
             return NOBODY
@@ -189,13 +191,13 @@ class BoundedSmtp(_Bounded, SMTP):
 
 
 class BoundedLmtp(_Bounded, LMTP):
-    """For the mail server that is in front of us."""
+    """The server for our own mail server in front."""
 
 
 async def listen(
     protocol: str, host: str, port: int, notify: Callable[[], None]
 ) -> tuple[asyncio.Server, InboundHandler]:
-    """Begins to listen. protocol: smtp or lmtp; port 0: any. Raises OSError if it cannot."""
+    """Start listening. protocol: smtp or lmtp; port 0: any. Raises OSError."""
     handler = InboundHandler(notify)
     kind = BoundedLmtp if protocol == "lmtp" else BoundedSmtp
     make = partial(
@@ -206,7 +208,7 @@ async def listen(
 
 
 async def run(protocol: str, host: str, port: int, notify: Callable[[], None]) -> None:
-    """Listens until SIGTERM or SIGINT."""
+    """Listen until SIGTERM or SIGINT."""
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
