@@ -1,1 +1,1 @@
-"""What came of a campaign, for whoever sent it: how it stands, why messages failed, and each recipient."""
+"""The campaign report for its owner: progress, reasons of failures, and the outcome for each recipient."""

@@ -1,8 +1,7 @@
-"""Campaigns whose names begin so, in capitals or not, the newest first.
+"""Finds campaigns by the beginning of their name, in any case, newest first.
 
-Of a million campaigns a hundred thousand may begin like "Campaign 4", and no index has those by their age. So of a
-common beginning the newest campaigns are looked through, and those that come first by name; whoever misses one types
-more.
+No index orders by age the many campaigns that begin alike: of a million, a hundred thousand may begin "Campaign 4". For
+such a common prefix only the newest campaigns are searched, and the first by name. Users who miss one type more.
 """
 
 from dataclasses import dataclass
@@ -11,18 +10,18 @@ from typing import Any
 from django.db import connection
 from django.utils.translation import gettext_noop
 
-MOST_NAMED = 5_000  # campaigns whose names begin so: with more the beginning is common
+MOST_NAMED = 5_000  # campaigns with a prefix; with more it counts as common
 COMMON = gettext_noop("So many campaigns begin like this that older ones may be missing here: type more of the name.")
-LOOKED_THROUGH = 20_000  # campaigns, the newest, for a common beginning
-OF_SPONSORS = 5_000  # the same of some sponsors together, whose campaigns lie apart
-OF_ONE = 2_000  # of one sponsor at most; for more the planner would sort all that the sponsor has
+LOOKED_THROUGH = 20_000  # newest campaigns to search for a common prefix
+OF_SPONSORS = 5_000  # the same for chosen sponsors in total, whose campaigns are scattered
+OF_ONE = 2_000  # the most for one sponsor; above it the planner would sort all the sponsor's campaigns
 
 OLDER = "(%(before)s::bigint IS NULL OR c.id < %(before)s::bigint)"
 BY_NAME = """
 SELECT c.id FROM campaigns_campaign c WHERE lower(c.name) LIKE %(like)s
 ORDER BY lower(c.name) USING ~<~ LIMIT %(named)s
 """
-# By an index of the sponsor's names: what others have decides nothing of what these sponsors are shown.
+# Uses the index of each sponsor's names, so that other sponsors' campaigns do not matter.
 BY_NAME_OF_SPONSORS = """
 SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
     SELECT c.id FROM campaigns_campaign c WHERE c.sponsor_id = s.id AND lower(c.name) LIKE %(like)s LIMIT %(named)s
@@ -33,7 +32,7 @@ SELECT c.id FROM (
     SELECT c.id, c.name FROM campaigns_campaign c WHERE {OLDER} ORDER BY c.id DESC LIMIT %(through)s
 ) c WHERE lower(c.name) LIKE %(like)s ORDER BY c.id DESC LIMIT %(most)s
 """
-# By the sponsor's own index, so that it does not matter how many campaigns others have.
+# Uses the sponsor's own index, so that other sponsors' campaigns do not matter.
 NEWEST_OF_SPONSORS = f"""
 SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
     SELECT c.id, c.name FROM campaigns_campaign c WHERE c.sponsor_id = s.id AND {OLDER} ORDER BY c.id DESC
@@ -44,14 +43,14 @@ SELECT c.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class CampaignsNamed:
-    """ids: the newest first; common: so many of theirs begin like this that older ones may be missing."""
+    """ids: newest first. common: the prefix is common, and older campaigns may be missing."""
 
     ids: list[int]
     common: bool
 
 
 def newest(text: str, sponsors: list[int] | None, most: int, before: int | None = None) -> CampaignsNamed:
-    """So many campaigns of these sponsors (None: of all) that are older than `before`, if that is given."""
+    """Return up to `most` campaigns of these sponsors (None: of all), older than `before` if given."""
     pattern = text.lower().replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%"
     params: dict[str, Any] = {
         "sponsors": sponsors, "before": before, "like": pattern, "most": most, "named": MOST_NAMED + 1,

@@ -1,7 +1,7 @@
-"""Campaigns of some sponsors, the newest first, some at a time; and those that wait for a person.
+"""Pages of campaigns of some sponsors, newest first; and campaigns that wait for a decision.
 
-With a million campaigns no statement here reads more than some thousands of rows, whatever is asked for. The words of
-jobs are those of the operators' look-ups: what was stopped stays so once its last calls are answered.
+Every statement reads at most some thousands of rows, even with a million campaigns. Jobs' states are named as on the
+operators' pages: a stopped job stays stopped after its last calls are answered.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from campaigns.models import Campaign, Job, Sponsor
 from campaigns.reports import campaign_names
 
 ON_A_PAGE = 20
-# What a list shows of a campaign.
+# A campaign's columns in a list.
 SHOWN = ("name", "sponsor__name", "created_at", "paused_at", "paused_by", "paused_reason", "stays_paused")
-NEWEST = 500  # jobs of one status that are looked at
+NEWEST = 500  # jobs of a status to search
 UNDER_WAY = (
     S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
 )  # fmt: skip
@@ -29,7 +29,7 @@ OF_STATES = {"going": UNDER_WAY, "night": GROUPS["Rendered"], "stopped": GROUPS[
 STATES = (*OF_STATES, "paused", "attention")
 
 MINE = "(%(sponsors)s::bigint[] IS NULL OR {row}.sponsor_id = ANY(%(sponsors)s::bigint[]))"
-# By the sponsor's own index, so that it does not matter how many campaigns others have.
+# Uses the sponsor's own index, so that other sponsors' campaigns do not matter.
 NEWEST_OF_SPONSORS = """
 SELECT one.id FROM unnest(%(sponsors)s::bigint[]) s(id) CROSS JOIN LATERAL (
     SELECT c.id FROM campaigns_campaign c
@@ -41,8 +41,8 @@ NEWEST_OF_ALL = """
 SELECT c.id FROM campaigns_campaign c
 WHERE %(before)s::bigint IS NULL OR c.id < %(before)s::bigint ORDER BY c.id DESC LIMIT %(most)s
 """
-# The newest jobs of a status, by the index that includes their sponsors; no other has the order with the status. It is
-# a literal: of one that comes from a row the planner would expect few jobs, and sort all of them.
+# The newest jobs of a status, by the index that includes their sponsors, which is ordered by status first. The status
+# is a literal: for a value from a row the planner would expect few jobs and sort all of them.
 OF_STATUS = f"""(
     SELECT campaign_id FROM campaigns_job j
     WHERE j.status BETWEEN '{{status}}' AND '{{status}}' AND j.parent_id IS NULL AND {MINE.format(row="j")}
@@ -54,7 +54,7 @@ PAUSED = f"""
 SELECT c.id FROM campaigns_campaign c WHERE c.paused_at IS NOT NULL AND {MINE.format(row="c")}
 ORDER BY c.id DESC LIMIT %(newest)s
 """
-# Under way, but their vendors or credentials are paused: of no job something may be called.
+# Under way, but paused by vendor or credential: none of their jobs can be called.
 HELD = f"""
 WITH {progress.SHUT}, mine AS MATERIALIZED (
     SELECT campaign_id, {progress.HELD} AS held FROM campaigns_job j
@@ -73,7 +73,10 @@ ORDER BY 1 DESC
 
 @dataclass(frozen=True, slots=True)
 class CampaignQuery:
-    """Which campaigns: their names begin with q, in any case; state: of STATES; before: older than this one."""
+    """The campaigns asked for. q: prefix of the name, in any case. state: of STATES.
+
+    before: only older ones than this.
+    """
 
     q: str = ""
     sponsor: int | None = None
@@ -87,9 +90,9 @@ class CampaignQuery:
 
 @dataclass(frozen=True, slots=True)
 class CampaignsPage:
-    """rows: the newest first; before: where the next page begins; None: there is none. common: as CampaignsNamed.
+    """A page of campaigns, newest first. before: start of the next page, or None. common: as in CampaignsNamed.
 
-    waiting: the newest campaigns that are paused, and those with messages in doubt.
+    waiting: the newest campaigns that are paused or have messages in doubt.
     """
 
     rows: Sequence[Campaign]
@@ -99,9 +102,11 @@ class CampaignsPage:
 
 
 def page(sponsors: list[int] | None, asked: CampaignQuery, waiting: int = 0) -> CampaignsPage:
-    """sponsors: whose campaigns may be seen; None: all. Of a state the newest jobs are looked at.
+    """Return a page. sponsors: whose campaigns the viewer may see; None: all.
 
-    waiting: so many at most that wait for a person, for each of its reasons, of all these sponsors.
+    For a state, only its newest jobs are searched.
+
+    waiting: the most campaigns to return for each reason to wait, of all these sponsors.
     """
     mine = sponsors
     if asked.sponsor is not None:
@@ -118,7 +123,7 @@ def page(sponsors: list[int] | None, asked: CampaignQuery, waiting: int = 0) -> 
     needs = _waiting(sponsors, waiting) if waiting else []
     light = Campaign.objects.select_related("sponsor").only(*SHOWN)
     rows = {row.pk: row for row in light.filter(pk__in={*ids, *needs}).order_by("-id")}
-    found = [row for pk, row in rows.items() if pk in ids]  # none that was deleted meanwhile
+    found = [row for pk, row in rows.items() if pk in ids]  # without those deleted meanwhile
     before = found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None
     return CampaignsPage(found[:ON_A_PAGE], before, common, [row for pk, row in rows.items() if pk in needs])
 
@@ -144,12 +149,12 @@ def _of_state(state: str, params: dict[str, Any]) -> list[int]:
 
 
 def _cut_short(sponsors: list[int] | None) -> list[int]:
-    """The campaigns whose jobs were stopped last and are logged since; of given sponsors, the last ones of each."""
+    """Return the campaigns with the jobs stopped last and logged since; for given sponsors, the last of each."""
     newest = Job.objects.filter(CUT_SHORT, parent=None).order_by("-stopped_at").values_list("campaign", flat=True)
     if sponsors is None:
         return list(newest[:NEWEST])
-    # In no other order, or all that others have stopped would be read for a sponsor that stops nothing. It is a range,
-    # as by "=" the sponsor would be no part of the order.
+    # This order makes the index of each sponsor usable; otherwise all stopped jobs of others would be read. The
+    # condition is a range, because "=" would drop the sponsor from the order.
     of_one = newest.filter(sponsor_id__gte=OuterRef("pk"), sponsor_id__lte=OuterRef("pk"))
     each = ArraySubquery(of_one.order_by("-sponsor_id", "-stopped_at")[:NEWEST])
     rows = Sponsor.objects.filter(pk__in=sponsors).order_by().annotate(found=each).values_list("found", flat=True)

@@ -1,7 +1,7 @@
-"""A campaign's recipients as they were in the list, with what came of each: for files of a million rows.
+"""Exports a campaign's recipients, as in the list, with their outcomes, for files of a million rows.
 
-Rows are read by the campaign's block of ids, some thousands at a time and each statement by itself, so that neither
-memory nor a snapshot grows with the campaign. What changes meanwhile is read as it is when its turn comes.
+Rows are read in the campaign's block of ids, some thousands in each statement, so memory and snapshots stay small.
+Changes during the export may show in the later rows.
 """
 
 import csv
@@ -23,9 +23,9 @@ from campaigns.models import Campaign, Job, Message
 from campaigns.reports import reasons, xlsx_writer
 from campaigns.reports.message_rows import FINAL
 
-AT_ONCE = 5_000  # rows that one statement reads
+AT_ONCE = 5_000  # rows read by a statement
 MOST_COLUMNS = 1_000  # fields of a list
-LINES = 1_000  # of a CSV file that are sent at a time
+LINES = 1_000  # of a CSV file, sent in one chunk
 OURS = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
 FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
 CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
@@ -41,7 +41,10 @@ WHERE m.id >= %s AND m.id < %s LIMIT %s
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is written of a campaign. states: labels; empty: all. whole: addresses and fields, not addresses masked."""
+    """A campaign to export. states: labels; empty: all.
+
+    whole: with fields and whole addresses; else addresses are masked.
+    """
 
     campaign: Campaign
     channel: str
@@ -50,7 +53,7 @@ class Export:
 
 
 def states_named(names: Iterable[str]) -> list[str]:
-    """The labels of recipients that these words name, in any case. Raises ValueError, which names them all."""
+    """Return the labels these words name, in any case. Raises ValueError, which lists the known ones."""
     known = {label.lower().replace(" ", "_"): label for label in (*labels.SHAPES, *CALLED_SO[labels.OPEN.lower()])}
     wanted = [name.strip().lower().replace(" ", "_").replace("-", "_") for name in names]
     if strange := [name for name in wanted if name not in known]:
@@ -60,7 +63,7 @@ def states_named(names: Iterable[str]) -> list[str]:
 
 
 def csv_chunks(of: Export) -> Iterator[bytes]:
-    """As CSV: UTF-8 with a mark, by which spreadsheets know that it is."""
+    """Yield CSV in UTF-8, with the byte order mark that spreadsheets need."""
     text, fields = io.StringIO(), field_names(of)
     writer = csv.writer(text)
     text.write("\ufeff")
@@ -72,7 +75,7 @@ def csv_chunks(of: Export) -> Iterator[bytes]:
 
 
 def xlsx_chunks(of: Export) -> Iterator[bytes]:
-    """As a spreadsheet."""
+    """Yield a spreadsheet (XLSX)."""
     fields = field_names(of)
     return xlsx_writer.chunks(_header(fields), _rows(of, fields), of.campaign.name)
 
@@ -85,7 +88,7 @@ def _taken(text: io.StringIO) -> bytes:
 
 
 def field_names(of: Export) -> list[str]:
-    """The fields of the list in its order; those of a program's request in the order of their names."""
+    """Return the fields in the list's order; those of a program's requests alphabetically."""
     if not of.whole:
         return []
     campaign = of.campaign
@@ -98,7 +101,7 @@ def field_names(of: Export) -> list[str]:
 
 
 def _header(fields: Sequence[str]) -> list[str]:
-    """Ours have a name of their own if a field has it."""
+    """Return the header; our columns get a suffix if a field has the same name."""
     taken = {name.lower() for name in fields}
     return [harmless(name) for name in ("recipient", *fields)] + [
         name if name not in taken else f"{name} (mailhub)" for name in OURS
@@ -106,7 +109,7 @@ def _header(fields: Sequence[str]) -> list[str]:
 
 
 def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
-    """The rows as texts, none of which a spreadsheet takes for a formula."""
+    """Yield the rows as texts, escaped so that spreadsheets find no formulas."""
     for row, label in _labelled(of):
         if of.states and label not in of.states:
             continue
@@ -125,7 +128,7 @@ def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _labelled(of: Export) -> Iterator[tuple[Any, str]]:
-    """Each message with its label, in order."""
+    """Yield each message with its label, in order."""
     campaign = of.campaign
     leaves = list(
         Job.objects.filter(campaign=campaign)

@@ -1,7 +1,7 @@
-"""The recipients of a campaign, by state and reason, some at a time: a campaign's ids are one block.
+"""Pages of a campaign's recipients, by state and reason, over the campaign's block of ids.
 
-How many messages each of its jobs has in a state is kept with the job, in the statements that store the ends (the audit
-counts both). So of a campaign of a million only those parts are read that have some.
+Each job stores its number of messages in each state, in the statements that store the ends (the audit compares both).
+So only jobs with such messages are searched.
 """
 
 import time
@@ -18,8 +18,8 @@ from campaigns.reports import reasons
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 ON_A_PAGE = 50
-AT_ONCE = 20_000  # messages that one statement looks at
-SECONDS = 0.05  # for which the next ones are looked for; then the reader goes on from there
+AT_ONCE = 20_000  # messages searched by a statement
+SECONDS = 0.05  # time for a page; the next page continues from there
 COUNTS: dict[str, Callable[[Job], int]] = {
     labels.SENT: lambda job: job.accepted - job.delivered - job.bounced,
     labels.DELIVERED: lambda job: job.delivered,
@@ -34,7 +34,7 @@ KEPT = ("accepted", "refused", "expired", "suppressed", "in_doubt", "delivered",
 
 @dataclass(frozen=True, slots=True)
 class RecipientsPage:
-    """rows: with `word`, the label, and `why`, a sentence. after: where the next page begins; None: there is none."""
+    """A page. Each row has `word`, its label, and `why`, a sentence. after: start of the next page, or None."""
 
     rows: list[Any]
     after: int | None
@@ -42,7 +42,7 @@ class RecipientsPage:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Messages of one job, from `first` up to `end`, of which so many are in the state that was asked for."""
+    """Messages of one job, from `first` to before `end`; `messages` of them have the state asked for."""
 
     first: int
     end: int
@@ -50,7 +50,7 @@ class Stretch:
 
 
 def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretch] | None:
-    """Where among these messages of a campaign those in a state are, by their ids; None: nothing tells."""
+    """Return the stretches of these messages that contain some in a state; None if the counts cannot tell."""
     if state not in COUNTS:
         return None
     found = []
@@ -58,10 +58,10 @@ def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretc
     columns = ("status", "first_message", "size", "remaining", "remaining_suppressed", "finished_at", *KEPT)
     for job in mine.only(*columns).order_by("first_message"):
         begins, many = job.first_message, COUNTS[state](job)
-        ended = job.is_done and not job.remaining  # then its counts are the sums of its parts
+        ended = job.is_done and not job.remaining  # its counts are then the sums of its parts
         if job.status in PARENTS and not ended and state != labels.SUPPRESSED and many > 0:
-            return None  # learned of messages before they were cut, as after a takeover: none of its parts counts them
-        if job.status in PARENTS:  # of which only what is not cut yet is in none of its children
+            return None  # learned before the job was cut, as after a takeover: no part counts these
+        if job.status in PARENTS:  # only the rest that has not been cut is counted by no child
             begins, many = job.end - job.remaining, job.remaining_suppressed if state == labels.SUPPRESSED else 0
         if many > 0 and max(first, begins) < min(end, job.end):
             found.append(Stretch(max(first, begins), min(end, job.end), many))
@@ -69,10 +69,10 @@ def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretc
 
 
 def page(campaign: Campaign, channel: str, state: str = "", reason: str = "", after: int = 0) -> RecipientsPage:
-    """The next recipients behind the message `after`.
+    """Return the next recipients after the message `after`. The search takes SECONDS at most.
 
-    state: a label of labels.SHAPES, or empty; reason: a key of reasons. Looks for SECONDS at most: a page may be short,
-    even empty, though there are more.
+    state: a label of labels.SHAPES, or empty. reason: a key of reasons. A page may be short, even empty, though more
+    recipients follow.
     """
     end, at = campaign.first_message + campaign.size, max(after + 1, campaign.first_message)
     found: list[Any] = []
@@ -105,7 +105,7 @@ def _asked(state: str, reason: str) -> "QuerySet[Message]":
 
 
 def with_labels(rows: Sequence[Any]) -> None:
-    """Adds to each message its label, in two statements for all of them."""
+    """Add its label to each message, with two statements for all of them."""
     if not rows:
         return
     ids = [row.pk for row in rows]

@@ -1,7 +1,7 @@
-"""Why messages of a campaign failed: counts by reason, in sentences for whoever sent it.
+"""Reasons why messages of a campaign failed: counts, and sentences for the owner.
 
-A reason has a key, which the same expression makes of a row, in counts and in lists of recipients. What vendors say
-word for word may name a recipient, and is no part of a sentence; their codes are.
+A reason has a key, computed from a row by the same rules in counts and in lists of recipients. Sentences quote vendors'
+codes but not their texts, which may name a recipient.
 """
 
 import re
@@ -20,11 +20,11 @@ from campaigns.progress import Progress
 from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
 from vendors.models import Vendor
 
-MOST = 100_000  # failed messages that are looked at
+MOST = 100_000  # failed messages to count
 MOST_REASONS = 30  # shown
 KINDS = MessageEvent.Kind
-VENDOR, LATER = "vendor:", "bounced:"  # with the vendor's code; with the kind of the bounce
-SUPPRESSED = "suppressed:"  # with the reason
+VENDOR, LATER = "vendor:", "bounced:"  # prefixes: followed by the vendor's code; by the kind of the bounce
+SUPPRESSED = "suppressed:"  # prefix, followed by the reason
 
 EMAIL, SMS, PRINT = Vendor.Channel.EMAIL, Vendor.Channel.SMS, Vendor.Channel.PRINT
 UNKNOWN_TO = {
@@ -54,10 +54,10 @@ SENTENCES = {
     LATER: gettext_noop("It came back; why is not known any more."),
     "in_doubt": gettext_noop("The vendor's answer was lost: nobody knows yet whether it was sent."),
 }
-NEVER_AGAIN = ("unknown", "stop")  # whom a retry does not call, until a person allows it
+NEVER_AGAIN = ("unknown", "stop")  # a retry leaves these out until a person allows them
 OURS = ("expired", "person", "template", "unsendable", "too_dear")  # codes that are keys
 SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
-# Of groups g(code, sub). The first that fits counts; `_failed` says the same of a query set.
+# For groups g(code, sub): the first match counts. `having` expresses the same for a query set.
 KEY = f"""CASE WHEN code = ANY(ARRAY{list(OURS)}) THEN code
     WHEN code = 'suppressed' THEN '{SUPPRESSED}' || coalesce(sub, '')
     WHEN code ~* %(stop)s OR coalesce(sub ~* %(stop)s, false) THEN 'stop'
@@ -72,7 +72,7 @@ SELECT {KEY} AS key, sum(n)::bigint FROM (
     ) m GROUP BY 1, 2
 ) g GROUP BY 1
 """
-# The last event of each message that counts as bounced. A later delivery takes a bounce away.
+# The last event of each message with the state bounced. A later delivery cancels a bounce.
 BOUNCED = """
 SELECT last.kind, count(*) FROM (
     SELECT DISTINCT ON (e.message_id) e.message_id, e.kind FROM (
@@ -87,7 +87,7 @@ SELECT last.kind, count(*) FROM (
 
 @dataclass(frozen=True, slots=True)
 class FailureReason:
-    """How many messages of a campaign did not reach their recipients for one reason. state: their label."""
+    """The number of a campaign's messages that failed for one reason. state: their label."""
 
     key: str
     state: str
@@ -96,20 +96,20 @@ class FailureReason:
 
 
 def of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[FailureReason]:
-    """The reasons, those of most messages first; of each state what has no reason of its own comes last.
+    """Return the reasons, most frequent first.
 
-    sums: of the campaign. Of a campaign with more than MOST failures the first ones are looked at.
+    sums: of the campaign. If it has more than MOST failures, only the first ones are counted.
     """
     return _of(campaign.pk, range(campaign.first_message, campaign.first_message + campaign.size), channel, sums)
 
 
 def of_job(job: Job, sums: Progress) -> list[FailureReason]:
-    """As of_campaign, of one job; of a parent with its children."""
+    """Return the reasons for a job, and for a parent also those of its children; as of_campaign."""
     return _of(job.campaign_id, range(job.first_message, job.end), job.vendor.channel, sums)
 
 
 def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[FailureReason]:
-    """ids: of the messages that are looked at."""
+    """Return the reasons for the messages with these ids."""
     counts: dict[str, int] = {}
     block = {"first": ids.start, "end": ids.stop, "most": MOST}
     with connection.cursor() as cursor:
@@ -127,7 +127,7 @@ def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[Fail
 
 
 def sentence(key: str, channel: str) -> str:
-    """What users read."""
+    """Return the sentence for a key."""
     if key == "unknown":
         return _(UNKNOWN_TO.get(Vendor.Channel(channel), UNKNOWN_TO[EMAIL]))
     if known := SENTENCES.get(key):
@@ -146,7 +146,7 @@ def _state(key: str) -> str:
 
 
 def key_of(message: Message) -> str:
-    """The key of one message; empty: it has not failed. Of a bounce it does not say the kind."""
+    """Return a message's key; empty: it has not failed. For a bounce, the key leaves out the kind."""
     code, sub = message.error_code, message.error_sub_type or ""
     if message.report == ReportKind.BOUNCED:
         return LATER
@@ -164,7 +164,7 @@ def key_of(message: Message) -> str:
 
 
 def of_message(message: Message, channel: str) -> str:
-    """Why one message failed, as a sentence; empty: it has not."""
+    """Return why a message failed, as a sentence; empty: it has not."""
     key = key_of(message)
     if key == LATER:
         return _("It came back.")
@@ -172,7 +172,7 @@ def of_message(message: Message, channel: str) -> str:
 
 
 def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
-    """Those that failed for this reason."""
+    """Return the messages that failed for this reason."""
     if key == "in_doubt":
         return rows.filter(in_doubt_at__isnull=False)
     if key.startswith(LATER):
