@@ -1,1 +1,1 @@
-"""What sending costs: accounts of what was accepted, and estimates of what is to be sent."""
+"""The cost of sending: accounts of accepted messages, and estimates for messages not sent yet."""

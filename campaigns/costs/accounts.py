@@ -1,13 +1,13 @@
-"""The accounts: what vendors charge, by month, sponsor and vendor, with amounts by the prices that hold.
+"""The accounts: vendors' charges by month, sponsor and vendor, with amounts by the prices in force.
 
-Vendors charge for what they accept, so a message counts once it is accepted, in the month of its call (UTC); also one
-that is learned of a month later, or that a person settled as sent. Amounts are made when they are asked for: from the
-units of a day and the price that holds on it, so that a price that is corrected is right from then on. They are exact,
-one for each currency; of days without a price only the messages and units are known.
+Vendors charge for accepted messages. Such a message counts in the month of its call (UTC), even if its acceptance is
+learned months later or a person settled it as sent.
 
-A sandbox delivers to nobody and charges nothing, whatever prices it was given to try them out.
+Amounts are computed on request from each day's units and the price in force that day, so a corrected price takes effect
+everywhere. They are exact, one for each currency. Days without a price count messages and units only. Sandbox vendors
+deliver nothing and cost nothing, even with prices.
 
-What is in doubt is not charged for as long as it is: accounts tell it beside what is, with what it would cost.
+Messages in doubt are not charged. Accounts list them separately, with their possible cost.
 """
 
 import csv
@@ -25,15 +25,15 @@ from campaigns import ground_truth
 from campaigns.formulas import harmless
 from vendors import prices
 
-MOST_MONTHS = 120  # of one question
+MOST_MONTHS = 120  # in one request
 
 
 @dataclass(frozen=True, slots=True)
 class MonthCost:
-    """What one sponsor's messages of a month cost at one vendor, in one currency.
+    """The cost of one sponsor's messages in a month at one vendor, in one currency.
 
-    month: its first day. currency, amount: empty and None for what was accepted on days without a price. in_doubt:
-    messages of which nobody knows yet whether they were accepted, with what they would cost.
+    month: its first day. currency, amount: empty and None for messages accepted on days without a price. in_doubt:
+    number of messages in doubt, with their cost if accepted.
     """
 
     month: date
@@ -49,19 +49,19 @@ class MonthCost:
 
     @property
     def money(self) -> str:
-        """The amount as users read it."""
+        """The amount, formatted for users."""
         return gettext("no price") if self.amount is None else prices.amount(self.amount, self.currency)
 
     @property
     def doubtful(self) -> str:
-        """What is in doubt, as users read it."""
+        """The messages in doubt and their cost, formatted for users."""
         if not self.in_doubt:
             return ""
         more = "" if self.in_doubt_amount is None else f" ({prices.amount(self.in_doubt_amount, self.currency)})"
         return f"{self.in_doubt:,}{more}"
 
 
-# What holds is looked up once for a day, a vendor and a credential, not for each sponsor.
+# Prices are looked up once for each day, vendor and credential, not for each sponsor.
 ACCOUNTS = f"""
 WITH d AS MATERIALIZED (
     SELECT date_trunc('month', day)::date AS month, * FROM (
@@ -94,9 +94,9 @@ ORDER BY d.month DESC, s.name, v.slug, p.currency
 def of_months(
     first: date, last: date, sponsors: Sequence[int] | None = None, vendors: Sequence[str] | None = None
 ) -> list[MonthCost]:
-    """The accounts from the month of `first` to that of `last`, the newest first.
+    """Return the accounts from the month of `first` to that of `last`, newest first.
 
-    sponsors, vendors: only of these; None: of all. Raises ValueError for more than MOST_MONTHS.
+    sponsors, vendors: only these; None: all. Raises ValueError for more than MOST_MONTHS.
     """
     months = 12 * (last.year - first.year) + last.month - first.month + 1
     if not 0 < months <= MOST_MONTHS:
@@ -110,18 +110,18 @@ def of_months(
 
 
 def after(month: date) -> date:
-    """The first day of the month after this day's."""
+    """Return the first day of the next month."""
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)
 
 
 def last_year() -> tuple[date, date]:
-    """The first and the last of the twelve months that end with this one (UTC)."""
+    """Return the first day and today of the twelve months that end with this one (UTC)."""
     today = prices.today()
     return after(date(today.year - 1, today.month, 1)), today
 
 
 def parse_month(text: str) -> date:
-    """The first day of a month that is written 2026-11. Raises ValueError."""
+    """Parse a month written 2026-11; return its first day. Raises ValueError."""
     try:
         found = date.fromisoformat(f"{text}-01")
     except ValueError:
@@ -132,7 +132,7 @@ def parse_month(text: str) -> date:
 
 
 def totals(accounts: Iterable[MonthCost]) -> dict[str, Decimal]:
-    """The sum of the amounts by currency."""
+    """Return the sum of the amounts by currency."""
     sums: dict[str, Decimal] = {}
     for one in accounts:
         if one.amount is not None:
@@ -144,7 +144,7 @@ COLUMNS = ("month", "sponsor", "vendor", "messages", "units", "currency", "amoun
 
 
 def facts(account: MonthCost) -> dict[str, Any]:
-    """An account for programs; the amount is a text, because a number in JSON would be rounded."""
+    """Return an account for programs; amounts are texts, because JSON numbers would be rounded."""
     amounts = [
         None if one is None else prices.digits(one, account.currency)
         for one in (account.amount, account.in_doubt_amount)
@@ -163,7 +163,7 @@ def facts(account: MonthCost) -> dict[str, Any]:
 
 
 def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
-    """Writes the accounts with a header. A text that a spreadsheet would take for a formula begins with a quote."""
+    """Write the accounts as CSV with a header. Texts that look like formulas get a leading quote."""
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     for one in accounts:
@@ -172,9 +172,10 @@ def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
 
 
 def so_far(jobs: Iterable[Any]) -> str:
-    """What jobs with their `sums` have cost, as users read it: 3,150 units, about 23.63 EUR at today's price.
+    """Return the cost of jobs with their `sums` for users: 3,150 units, about 23.63 EUR at today's price.
 
-    Empty: nothing is known. How many units refused messages had is not kept apart, so only the accounts are exact.
+    Empty if nothing is known. It is an estimate, because the units of refused messages are not stored separately; only
+    the accounts are exact.
     """
     units, calls = 0, 0
     amounts: dict[str, Decimal] = {}
@@ -196,7 +197,7 @@ def so_far(jobs: Iterable[Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-MOST_SUMMED = 10_000  # entries at a time
+MOST_SUMMED = 10_000  # entries in a transaction
 SUM_UP = """
 WITH gone AS (
     DELETE FROM campaigns_costentry WHERE id = ANY(ARRAY(
@@ -212,6 +213,6 @@ SET messages = was.messages + excluded.messages, units = was.units + excluded.un
 
 
 def sum_up() -> None:
-    """Adds entries up to one for each day, sponsor and credential; what is read stays the same."""
+    """Merge entries into one for each day, sponsor and credential; the accounts do not change."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(SUM_UP, {"most": MOST_SUMMED})
