@@ -1,6 +1,6 @@
-"""Whether what comes back arrives: answers and bounces at a domain's mail servers, clicks on unsubscribe links here.
+"""Checks that replies and bounces reach a domain's mail servers, and unsubscribe clicks reach us.
 
-Nobody is called: the DNS tells whether there is a server, and not whether it takes the mail.
+Only the DNS is asked. It shows the servers, but not if they accept the mail.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ INSIDE = [
 
 
 def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
-    """what: arrives there, as in "answers". Raises NoDnsAnswer."""
+    """Check a domain's MX records. what: the mail that arrives there, such as "answers". Raises NoDnsAnswer."""
     about = about_mx(what)
     enter = DnsEntry(domain, "MX", f"10 {HOST}")
     answer = dns.exchangers(domain)
@@ -46,7 +46,7 @@ def _no_address(hosts: list[str]) -> str:
 
 
 def unsubscribing(dns: DnsQuestions) -> Finding:
-    """Whether mails have a link that leads here. Raises NoDnsAnswer."""
+    """Check that mails have an unsubscribe link that works. Raises NoDnsAnswer."""
     about, url = "unsubscribe", settings.PUBLIC_URL
     if not url:
         why = "PUBLIC_URL is not set, so mails have no link; Gmail and Yahoo want one of whoever sends in bulk"
@@ -61,7 +61,7 @@ def unsubscribing(dns: DnsQuestions) -> Finding:
 
 
 def bounces(return_path: str, verp: bool, command: str) -> Finding:
-    """Whether mailhub learns of bounces. command: makes their way lead here."""
+    """Check that bounces reach mailhub. command: directs them here."""
     about = "bounces"
     if not verp:
         return Finding(about, NOT_KNOWN, f"they go to {return_path}, and mailhub learns nothing of them: {command}")
@@ -77,7 +77,7 @@ def about_mx(what: str) -> str:
 
 
 def reached(dns: DnsQuestions, host: str) -> bool:
-    """Whether the host has an address that is not one of a network's inside. Raises NoDnsAnswer."""
+    """Return whether the host has an address outside private networks. Raises NoDnsAnswer."""
     return any(not _inside(address) for address in dns.addresses(host))
 
 

@@ -1,6 +1,6 @@
-"""DKIM (RFC 6376): whether the DNS has the public half of the key that signs.
+"""Checks that the DNS has the public half of the DKIM key (RFC 6376).
 
-Of a relay that signs, only the record can be looked at; whether it does sign, a mail in one's own mailbox shows.
+For a relay that signs, only its record can be checked. Only a received mail shows the relay's signature.
 """
 
 import base64
@@ -21,7 +21,10 @@ _BLANKS = re.compile(r"\s+")
 
 
 def check(dns: DnsQuestions, key: DkimKey | None, relays: Sequence[str], make: str) -> Iterator[Finding]:
-    """key: mailhub's. relays: names of the relay's records. make: the command that makes a key. Raises NoDnsAnswer."""
+    """Check DKIM records. key: mailhub's. relays: names of the relay's records. make: the command that makes a key.
+
+    Raises NoDnsAnswer.
+    """
     if key is None and not relays:
         why = (
             f"mailhub has no key for it, so it signs nothing: {make}; or, if the relay signs, say --relay-selector NAME"
@@ -36,7 +39,7 @@ def check(dns: DnsQuestions, key: DkimKey | None, relays: Sequence[str], make: s
 
 
 def _finding(dns: DnsQuestions, about: str, name: str, enter: DnsEntry | None, ours: str) -> Finding:
-    """ours: the public key that must be there, in base64; empty: any."""
+    """Check one record. ours: the public key expected there, in base64; empty: any."""
     answer = dns.texts(name)
     if not answer.values:
         return Finding(about, MISSING, answer.nothing("TXT"), enter)
@@ -54,7 +57,7 @@ def _finding(dns: DnsQuestions, about: str, name: str, enter: DnsEntry | None, o
 
 
 def _read(record: str) -> tuple[str, str]:
-    """The public key in base64, and what is worth a remark. Raises ValueError."""
+    """Return the public key in base64, and any remarks. Raises ValueError."""
     found = tags(record)
     if found.get("v", "DKIM1") != "DKIM1" or ("v" in found and next(iter(found)) != "v"):
         raise ValueError("v, if there is one, must come first and be DKIM1")
@@ -78,7 +81,7 @@ def _parts(value: str) -> list[str]:
 
 
 def _bits(public: str) -> int:
-    """Raises ValueError for what is no RSA key, or too short a one."""
+    """Return the number of bits of an RSA key. Raises ValueError for another kind of key or too short a one."""
     try:
         key = serialization.load_der_public_key(base64.b64decode(public, validate=True))
     except (ValueError, binascii.Error, UnsupportedAlgorithm):

@@ -1,8 +1,8 @@
-"""DMARC (RFC 7489): what receivers do with mails that only pretend to be ours, and whether ours are told from them.
+"""Checks DMARC (RFC 7489): how receivers treat mails forged in our name, and whether ours pass.
 
-A mail passes if it has a valid signature, or a return path that SPF allows, of a domain that is aligned with From's:
-the same one, or with relaxed alignment one of the same organisation. Which domains are one organisation's is found as
-the next version of DMARC does: by the records of the domains above, without a list of the world's suffixes.
+A mail passes with a valid signature, or a return path that SPF allows, whose domain is aligned with From's: the same
+domain or, with relaxed alignment, one of the same organisation. The organisation is found by the DMARC records of the
+parent domains, as in the next version of DMARC, without a public suffix list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from campaigns.deliverability.dns_questions import DnsQuestions
 from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed, tags
 
 POLICIES = ("none", "quarantine", "reject")
-LEVELS = 8  # domains that are asked above one
+LEVELS = 8  # parent domains to query
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class DmarcRecord:
     tags: dict[str, str]
 
     def strict(self, tag: str) -> bool:
-        """Whether adkim or aspf wants the very same domain."""
+        """Return whether adkim or aspf demands the same domain."""
         return self.tags.get(tag, "r").lower() == "s"
 
 
 def check(dns: DnsQuestions, domain: str, signers: Sequence[str], return_path: str) -> Iterator[Finding]:
-    """domain: From's. signers: domains of the signatures. Raises NoDnsAnswer."""
+    """Check DMARC. domain: From's. signers: domains of the signatures. Raises NoDnsAnswer."""
     try:
         found = _records(dns, domain)
     except ValueError as error:
@@ -69,13 +69,13 @@ def _alignment(
 
 
 def _one_organisation(dns: DnsQuestions, one: str, other: str) -> bool:
-    if one.endswith(f".{other}") or other.endswith(f".{one}"):  # nobody has a mailbox or a key at a suffix
+    if one.endswith(f".{other}") or other.endswith(f".{one}"):  # a suffix has neither mailboxes nor keys
         return True
     return _organisation(dns, one) == _organisation(dns, other)
 
 
 def _organisation(dns: DnsQuestions, domain: str) -> str:
-    """The highest domain of the same organisation: where its last record of DMARC is; else the domain itself."""
+    """Return the organisation's domain: the highest one with a DMARC record, else the domain itself."""
     try:
         found = _records(dns, domain)
     except ValueError:
@@ -84,14 +84,14 @@ def _organisation(dns: DnsQuestions, domain: str) -> str:
         match record.tags.get("psd", "u").lower():
             case "n":
                 return record.domain
-            case "y" if record.domain != domain:  # it is a suffix, below which others are registered
+            case "y" if record.domain != domain:  # a public suffix, with the organisations below it
                 labels = domain.split(".")
                 return ".".join(labels[-record.domain.count(".") - 2 :])
     return found[-1].domain if found else domain
 
 
 def _records(dns: DnsQuestions, domain: str) -> list[DmarcRecord]:
-    """Of the domain and those above it, from there upwards. Raises ValueError if one is broken."""
+    """Return the records of the domain and its parents, upwards. Raises ValueError if one is broken."""
     labels = domain.split(".")
     names = [".".join(labels[at:]) for at in range(len(labels))]
     return [found for name in [names[0], *names[1:][-LEVELS:]] if (found := _record(dns, name))]

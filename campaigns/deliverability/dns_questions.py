@@ -1,4 +1,4 @@
-"""Questions to the DNS: what there is, that there is nothing, or that nobody said; each within a time.
+"""DNS queries with a time limit, which tell an empty answer from a missing one.
 
 The servers are those of the setting DNS_SERVERS, else those of this machine.
 """
@@ -14,32 +14,32 @@ import dns.rdatatype
 import dns.resolver
 from django.conf import settings
 
-EACH = 5.0  # seconds for a question, with all its repeats
-ALL = 30.0  # for all that one object asks
+EACH = 5.0  # seconds for a query, with its repeats
+ALL = 30.0  # for all queries of one object
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class NoDnsAnswer(Exception):
-    """Nobody said whether there is such a record. The text says what was asked, and why there is no answer."""
+    """No server answered the query. The text names the query and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """values: of the records; TXT as whole texts, MX as "10 mail.example.com". exists: whether the name does."""
+    """An answer. values: of the records; TXT as whole texts, MX as "10 mail.example.com". exists: the name exists."""
 
     name: str
     values: tuple[str, ...] = ()
     exists: bool = True
 
     def nothing(self, kind: str) -> str:
-        """A sentence for an answer without values."""
+        """Return a sentence for an answer without values."""
         return f"{self.name} {f'has no {kind} record' if self.exists else 'does not exist in the DNS'}"
 
 
 @dataclass
 class DnsQuestions:
-    """Remembers its answers. Every method raises NoDnsAnswer; a name that cannot be one has no records."""
+    """Sends queries and caches the answers. Methods raise NoDnsAnswer; for an impossible name they find nothing."""
 
     _known: dict[tuple[str, str], DnsAnswer] = field(default_factory=dict)
     _end: float = 0.0
@@ -51,7 +51,7 @@ class DnsQuestions:
         return self._ask(name, "MX")
 
     def addresses(self, name: str) -> list[IpAddress]:
-        """Of IPv4 and IPv6."""
+        """Return the IPv4 and IPv6 addresses of a name."""
         found = [*self._ask(name, "A").values, *self._ask(name, "AAAA").values]
         return [ipaddress.ip_address(one) for one in found]
 
@@ -79,7 +79,7 @@ class DnsQuestions:
             raise NoDnsAnswer(f"{kind} of {name}: the DNS could not tell (SERVFAIL or the like); ask again") from None
         except dns.resolver.NoResolverConfiguration:
             raise NoDnsAnswer("this machine names no DNS server: set DNS_SERVERS") from None
-        except (dns.exception.DNSException, UnicodeError):  # not a name: too long, an empty label
+        except (dns.exception.DNSException, UnicodeError):  # not a valid name: too long, or with an empty label
             return DnsAnswer(name, exists=False)
         return DnsAnswer(name, tuple(_text(one) for one in found))
 
@@ -93,6 +93,6 @@ def _resolver() -> dns.resolver.Resolver:
 
 
 def _text(record: object) -> str:
-    """A TXT's parts are one text (RFC 7208, 3.3; RFC 6376, 3.6.2.2)."""
+    """Return a record as text; the parts of a TXT are joined (RFC 7208, 3.3; RFC 6376, 3.6.2.2)."""
     parts: tuple[bytes, ...] | None = getattr(record, "strings", None)
     return b"".join(parts).decode("utf-8", "replace") if parts is not None else str(record)

@@ -1,4 +1,4 @@
-"""What is found of one thing that receivers look at, and the record that mends it."""
+"""Findings about one aspect of deliverability, each with the DNS record that would fix it."""
 
 import re
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class DnsEntry:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """about: what was looked at. enter: what makes it right, where a record does."""
+    """The result of one check. about: its subject. enter: the record that fixes it, if one does."""
 
     about: str
     status: str
@@ -58,12 +58,12 @@ class Finding:
 
 
 def shown(text: str) -> str:
-    """With escapes for what a terminal would obey: anybody may write anything into the DNS."""
+    """Escape characters that a terminal would obey: anybody may write anything into the DNS."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def tags(text: str) -> dict[str, str]:
-    """The tags of a DKIM or DMARC record, in their order. Raises ValueError with what is wrong."""
+    """Parse the tags of a DKIM or DMARC record, in order. Raises ValueError with the fault."""
     found: dict[str, str] = {}
     for part in text.rstrip("; \t").split(";"):
         match = _TAG.fullmatch(part)
@@ -76,6 +76,6 @@ def tags(text: str) -> dict[str, str]:
 
 
 def listed(values: Iterable[str]) -> str:
-    """A, B and C"""
+    """Join values as "A, B and C"."""
     *firsts, last = values
     return f"{', '.join(firsts)} and {last}" if firsts else last

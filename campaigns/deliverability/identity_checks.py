@@ -1,4 +1,4 @@
-"""All that receivers look at before they take the mails of a sender identity for its sponsor's."""
+"""Checks the DNS and the settings that make receivers trust the mails of a sender identity."""
 
 import ipaddress
 import shlex
@@ -17,9 +17,9 @@ SELECTOR = "._domainkey."
 
 
 def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequence[str] = ()) -> list[Finding]:
-    """sends_from: addresses, networks or names from where the relay sends. selectors: of the relay's DKIM records.
+    """Run the checks. sends_from: the relay's addresses, networks or names. selectors: of the relay's DKIM records.
 
-    What the DNS does not answer is a finding, too. It takes DnsQuestions' time at most.
+    A missing DNS answer is also a finding. Takes no longer than DnsQuestions allows.
     """
     dns = DnsQuestions()
     known = mime.written(identity.origin)
@@ -50,7 +50,7 @@ def _answered(about: str, verb: Callable[[], Iterable[Finding]]) -> Iterator[Fin
 
 
 def _arriving(identity: Identity, domain: str, return_path: str) -> dict[str, str]:
-    """What arrives at which domain."""
+    """Return the mail that arrives at each domain."""
     answers = _domain(mime.sender(identity.reply_to).address) if identity.reply_to else domain
     if answers == return_path:
         return {answers: "answers and bounces"}
@@ -62,7 +62,7 @@ def _domain(address: str) -> str:
 
 
 def _outgoing(dns: DnsQuestions, identity: Identity, sends_from: Sequence[str]) -> Iterator[Outgoing]:
-    """What was typed; else the relays that the sponsor may use."""
+    """Yield the senders given by the user, else the relays that the sponsor may use."""
     for text in sends_from:
         yield _typed(dns, text.lower())
     if sends_from:

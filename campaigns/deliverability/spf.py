@@ -1,6 +1,6 @@
-"""SPF (RFC 7208): who may send mails with a return path of this domain.
+"""Checks SPF (RFC 7208): which hosts may send mails with a return path of this domain.
 
-The whole record is read, with all that it includes, since a receiver may have to.
+The whole record is read with all its includes, because a receiver may need all of it.
 """
 
 import ipaddress
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
 from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
 
-LOOK_UPS = 10  # that a record may need (4.6.4); a receiver that needs more takes it for broken
-VOID = 2  # of them without a record
-EXCHANGERS = 10  # of a mechanism mx
-FAULTS = 10  # that are told
-LONGEST = 80  # characters of a word that are shown
-READ = 40  # look-ups after which it is read no further
+LOOK_UPS = 10  # allowed for a record (4.6.4); receivers treat one that needs more as broken
+VOID = 2  # of these without a record
+EXCHANGERS = 10  # of an mx mechanism
+FAULTS = 10  # reported
+LONGEST = 80  # characters shown of a word
+READ = 40  # look-ups after which reading stops
 
 _RECORD = re.compile(r"v=spf1(?: +|$)", re.IGNORECASE)
 _MECHANISM = re.compile(r"([+?~-]?)(all|include|a|mx|ptr|ip4|ip6|exists)(?:(?=/)|:|$)(\S*)", re.IGNORECASE)
@@ -29,9 +29,9 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class SpfTerm:
-    """What one mechanism allows or forbids. networks: None if it cannot be said before a mail comes (exists, macros).
+    """The networks that a mechanism allows or forbids. networks: None if they depend on the mail (exists, macros).
 
-    nested: the terms of an include, which matches what they allow; those of a redirect stand in the record itself.
+    nested: the terms of an include, which matches the addresses they allow. A redirect's terms are part of the record.
     """
 
     qualifier: str
@@ -44,7 +44,10 @@ EVERYTHING: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddres
 
 @dataclass
 class SpfReader:
-    """Reads a record and all that it leads to. faults: sentences, each a reason for receivers to take it for broken."""
+    """Reads a record and those it leads to.
+
+    faults: sentences; any of them lets receivers treat the record as broken.
+    """
 
     dns: DnsQuestions
     look_ups: int = 0
@@ -54,7 +57,7 @@ class SpfReader:
     reading: set[str] = field(default_factory=set)
 
     def terms(self, domain: str, record: str) -> list[SpfTerm]:
-        """Of this record of the domain. Raises NoDnsAnswer."""
+        """Return the terms of this record of the domain. Raises NoDnsAnswer."""
         self.reading.add(domain.lower())
         try:
             return self._terms(domain, record)
@@ -72,7 +75,7 @@ class SpfReader:
                     continue
                 found.append(term)
                 if term.networks is EVERYTHING:
-                    return found  # what follows never counts
+                    return found  # the rest is ignored
             elif modifier := _MODIFIER.fullmatch(word):
                 redirect = modifier[2] if modifier[1].lower() == "redirect" else redirect
             else:
@@ -80,7 +83,7 @@ class SpfReader:
         return [*found, *(self._other(redirect, "redirect") or ())] if redirect else found
 
     def _term(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
-        """None: it is not well-formed."""
+        """Return a mechanism's term, or None if it is malformed."""
         match name:
             case "all":
                 return None if value else SpfTerm(qualifier, EVERYTHING)
@@ -107,7 +110,7 @@ class SpfReader:
         return self.look_ups <= READ
 
     def _other(self, domain: str, word: str) -> list[SpfTerm] | None:
-        """The terms of another domain's record; None if they cannot be known."""
+        """Return the terms of another domain's record, or None if they cannot be known."""
         if not self._may_look_up() or "%" in domain:
             return None
         self.included.add(domain.lower())
@@ -144,7 +147,7 @@ def _network(value: str, version: int) -> IpNetwork | None:
 
 
 def _around(address: IpAddress, four: str | None, six: str | None) -> IpNetwork:
-    """The network of so many bits that the address is in."""
+    """Return the address's network with this number of bits."""
     bits = four if address.version == 4 else six
     most = address.max_prefixlen
     return ipaddress.ip_network(f"{address}/{min(int(bits or most), most)}", strict=False)
@@ -155,7 +158,7 @@ def records_of(dns: DnsQuestions, domain: str) -> list[str]:
 
 
 def allows(terms: Sequence[SpfTerm], address: IpAddress) -> bool | None:
-    """Whether a mail from this address passes; None: that depends on what cannot be known."""
+    """Return whether a mail from this address passes; None if that cannot be known."""
     unsure = False
     for term in terms:
         inner = False if term.nested is None else allows(term.nested, address)
@@ -168,9 +171,9 @@ def allows(terms: Sequence[SpfTerm], address: IpAddress) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """From where a relay sends. mechanism: that allows it. typed: whether somebody said so.
+    """The addresses a relay sends from. mechanism: allows them. typed: the user named them.
 
-    If nobody did, the addresses are those at which the relay takes mail, which often are others.
+    Otherwise they are the addresses at which the relay accepts mail, which are often different ones.
     """
 
     name: str
@@ -180,7 +183,7 @@ class Outgoing:
 
 
 def check(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Iterator[Finding]:
-    """Of the return path's domain. Raises NoDnsAnswer."""
+    """Check the record of the return path's domain. Raises NoDnsAnswer."""
     records = records_of(dns, domain)
     if not records:
         why = f"{domain}, the domain of the return path, has no TXT record that begins with v=spf1"
@@ -212,7 +215,7 @@ def _too_much(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
 def _of_relay(
     domain: str, record: str, included: set[str], terms: Sequence[SpfTerm], outgoing: Sequence[Outgoing]
 ) -> Finding:
-    """Whether the record allows what the relay sends."""
+    """Check that the record allows the relay's addresses."""
 
     def passes(one: Outgoing) -> bool:
         if one.mechanism.startswith("include:"):
@@ -232,7 +235,7 @@ def _of_relay(
 
 
 def _entry(domain: str, record: str, missing: Sequence[Outgoing]) -> DnsEntry:
-    """The record with what is missing, before its last word."""
+    """Return the record with the missing mechanisms added before its last word."""
     last = _LAST.search(record)
     head = record[: last.start()] if last else record
     added = [one.mechanism for one in missing] or ["include:NAME_THAT_THE_RELAYS_OPERATOR_TELLS"]
