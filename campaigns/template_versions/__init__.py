@@ -1,1 +1,1 @@
-"""What sponsors do with the templates that they keep: versions: check, add, find, archive; comparing: differences."""
+"""Templates that sponsors keep. versions: check, add, find, archive. comparing: differences between versions."""

@@ -1,4 +1,4 @@
-"""What two versions of a template differ in, line by line, for pages and for the command."""
+"""Compares two versions of a template line by line, for pages and the command."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Literal
 
 from campaigns.template_versions.versions import TemplateContent
 
-CONTEXT = 3  # equal lines that are shown before and after a difference
-MOST_LINES = 1_000  # between the first and the last difference; more are compared as one piece
-MOST_SHOWN = 10_000  # lines of a piece of each version: a page of a million would hold up everybody
+CONTEXT = 3  # equal lines shown before and after a difference
+MOST_LINES = 1_000  # between the first and the last difference; more are compared as one block
+MOST_SHOWN = 10_000  # lines of a block shown for each version; a page of a million would be unusable
 SIGNS = {"same": " ", "added": "+", "removed": "-", "left_out": "@"}
 _Kind = Literal["same", "added", "removed", "left_out"]
 LineTexts = Sequence[str]
@@ -17,7 +17,10 @@ LineTexts = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class ComparedLine:
-    """before, after: its number in either version. left_out: its text says how many equal lines are not shown."""
+    """A line of a comparison. before, after: its number in either version.
+
+    left_out: the text gives the number of equal lines not shown.
+    """
 
     kind: _Kind
     text: str
@@ -31,14 +34,14 @@ class ComparedLine:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPart:
-    """A part of the two versions that differs: its name, and its lines."""
+    """A part in which the two versions differ, with its lines."""
 
     name: str
     lines: Sequence[ComparedLine]
 
 
 def differences(old: TemplateContent, new: TemplateContent) -> list[ComparedPart]:
-    """The parts that differ; [] if both say the same."""
+    """Return the parts that differ; [] if the versions are equal."""
     before, after = _parts(old), _parts(new)
     return [
         ComparedPart(name, list(_shortened(list(_compared(before[name], after[name])))))
@@ -48,7 +51,7 @@ def differences(old: TemplateContent, new: TemplateContent) -> list[ComparedPart
 
 
 def as_text(parts: Sequence[ComparedPart]) -> str:
-    """For a terminal: each line with its sign."""
+    """Format a comparison for a terminal, each line with its sign."""
     return "\n".join("\n".join([f"{one.name}:", *(f"{line.sign} {line.text}" for line in one.lines)]) for one in parts)
 
 
@@ -84,7 +87,7 @@ def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
 
 
 def _equal(old: LineTexts, new: LineTexts) -> int:
-    """How many lines at the beginning are the same."""
+    """Return the number of equal lines at the beginning."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((number for number, (a, b) in pairs if a != b), min(len(old), len(new)))
 
@@ -98,7 +101,7 @@ def _blocks(a: LineTexts, b: LineTexts) -> Iterator[tuple[bool, int, int, int, i
 
 
 def _shortened(lines: Sequence[ComparedLine]) -> Iterator[ComparedLine]:
-    """Without equal lines that are far from any difference."""
+    """Yield the lines without equal ones far from any difference."""
     near: set[int] = set()
     for number, line in enumerate(lines):
         if line.kind != "same":

@@ -1,7 +1,7 @@
-"""Templates that sponsors keep: a new version is compiled before it is stored, and none is changed or deleted.
+"""Templates that sponsors keep. A version is compiled before it is stored, and never changed or deleted.
 
-A save names the version that it started from; if there is a newer one, nothing is stored (NewerVersion). A save of what
-the newest version says already stores nothing, so that it can be repeated.
+A save names the version it started from and is refused if a newer one exists (NewerVersion). A save equal to the newest
+version stores nothing, so saves can be repeated.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,16 +23,16 @@ from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor
 
-MOST_USES = 1_000  # campaigns that are counted
+MOST_USES = 1_000  # campaigns to count
 LINE_ENDS = ("\r\n", "\r")
 
 
 class TemplateRefused(ValueError):
-    """What was asked of a template cannot be done. The text says why, for users."""
+    """The request about a template was refused. The text says why, for users."""
 
 
 class NewerVersion(Exception):
-    """Somebody else added a version meanwhile: `newest`; None: the template is not there any more, or not yet."""
+    """Somebody else has added a version: `newest`; None: the template was deleted, or does not exist yet."""
 
     def __init__(self, newest: TemplateVersion | None) -> None:
         what = f"version {newest.number} by {newest.made_by} is newer" if newest else "there is no version yet"
@@ -42,7 +42,7 @@ class NewerVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TemplateContent:
-    """What a version says. text: beside an HTML body; empty: it is made from the HTML where it can be carried."""
+    """The content of a version. text: beside an HTML body; empty: made from the HTML if the vendor carries it."""
 
     subject: str
     body: str
@@ -51,7 +51,7 @@ class TemplateContent:
     headers: Sequence[tuple[str, str]] = ()
 
     def with_line_feeds(self) -> "TemplateContent":
-        """Browsers send other line ends than files have; both are the same text."""
+        """Return the content with uniform line ends: browsers send others than files have."""
         body, text = self.body, self.text
         for end in LINE_ENDS:
             body, text = body.replace(end, "\n"), text.replace(end, "\n")
@@ -62,7 +62,7 @@ class TemplateContent:
 
 @dataclass(frozen=True, slots=True)
 class AddedVersion:
-    """new: False: the newest version said that already."""
+    """The result of a save. new: False if the newest version has the same content."""
 
     version: TemplateVersion
     new: bool
@@ -70,7 +70,7 @@ class AddedVersion:
 
 @dataclass(frozen=True, slots=True)
 class VersionUse:
-    """campaigns: at most MOST_USES are counted; last: the newest one's id and name."""
+    """The use of a version. campaigns: counted up to MOST_USES. last_id, last_name: of the newest campaign."""
 
     campaigns: int
     last_id: int | None = None
@@ -78,13 +78,13 @@ class VersionUse:
 
 
 def content_of(version: TemplateVersion) -> TemplateContent:
-    """What a stored version says."""
+    """Return the content of a stored version."""
     headers = [(name, value) for name, value in version.headers or ()]
     return TemplateContent(version.subject, version.body, version.html, version.text, headers)
 
 
 def check(channel: str, content: TemplateContent, budget: Budget | None = None) -> Content:
-    """Compiles it as a campaign would. Raises TemplateError, and OverBudget if there is a budget."""
+    """Compile a content as a campaign would. Raises TemplateError, and OverBudget if there is a budget."""
     for what, text in (("subject", content.subject), ("body", content.body), ("text", content.text)):
         if "\0" in text:
             raise TemplateError(f"the {what} has a NUL character in it")
@@ -104,7 +104,7 @@ def check(channel: str, content: TemplateContent, budget: Budget | None = None) 
 
 
 def fields_of(version: TemplateVersion) -> tuple[list[str], list[str]]:
-    """The fields that a recipient must have, and those that it may have; none if it cannot be compiled any more."""
+    """Return the required and the optional fields; none if the version does not compile any more."""
     try:
         compiled = check(version.template.channel, content_of(version))
     except TemplateError:
@@ -122,10 +122,10 @@ def add(
     based_on: int | None = None,
     budget: Budget | None = None,
 ) -> AddedVersion:
-    """Stores the next version of the template of that name, which is made if there is none.
+    """Store the next version of the template of that name; create the template if necessary.
 
-    based_on: the version that it started from, 0: none, so that the template must be new; None: whichever is newest.
-    Raises TemplateError, TemplateRefused, NewerVersion, and OverBudget if there is a budget; then nothing is stored.
+    based_on: the version it started from; 0: none, so the template must be new; None: any. Raises TemplateError,
+    TemplateRefused, NewerVersion, and OverBudget if there is a budget; then nothing is stored.
     """
     content = content.with_line_feeds()
     check(channel, content, budget)
@@ -157,7 +157,7 @@ def add(
 
 
 def _held(sponsor_id: int, name: str, channel: str) -> Template:
-    """The template, locked, so that one version is added at a time."""
+    """Return the template, created if necessary and locked, so that versions are added one at a time."""
     made = Template(sponsor_id=sponsor_id, name=name, channel=channel)
     try:
         made.full_clean(validate_unique=False, validate_constraints=False)
@@ -171,7 +171,7 @@ def _held(sponsor_id: int, name: str, channel: str) -> Template:
 
 
 def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersion:
-    """The version that NAME or NAME@VERSION means: without a number the newest. Raises TemplateRefused."""
+    """Find the version for NAME or NAME@VERSION; without a number the newest. Raises TemplateRefused."""
     name, at, number = reference.rpartition("@") if "@" in reference else (reference, "", "")
     if at and not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise TemplateRefused(f"{reference!r} is no template; write NAME, or NAME@VERSION like welcome@3")
@@ -187,12 +187,12 @@ def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersio
 
 
 def archive(template: Template, by: Actor) -> bool:
-    """No new campaign can name it; those that did stay as they are. False: it was so already."""
+    """Archive a template: new campaigns cannot name it. Return False if it was archived already."""
     return _archive(template, by, "archived", archived_at__isnull=True)
 
 
 def restore(template: Template, by: Actor) -> bool:
-    """It can be used again. False: it was not archived."""
+    """Make an archived template usable again. Return False if it was not archived."""
     return _archive(template, by, "restored", archived_at__isnull=False)
 
 
@@ -216,13 +216,13 @@ CROSS JOIN LATERAL (
 
 
 def uses(versions: Iterable[TemplateVersion]) -> dict[int, VersionUse]:
-    """Who uses these versions, by their ids; those that nobody uses are not in it."""
+    """Return the campaigns' use of these versions, by id; unused versions are missing."""
     with connection.cursor() as cursor:
         cursor.execute(USES, [[version.pk for version in versions], MOST_USES])
         return {id: VersionUse(*use) for id, *use in cursor.fetchall()}
 
 
 def newest_of(found: Collection[Template]) -> dict[int, TemplateVersion]:
-    """The newest version of each of these templates, without what it says."""
+    """Return the newest version of each template, without its content."""
     rows = TemplateVersion.objects.filter(template__in=found).order_by("template_id", "-number").distinct("template_id")
     return {row.template_id: row for row in rows.defer("subject", "body", "text", "headers")}
