@@ -1,9 +1,9 @@
-"""Finds the messages of one recipient in all campaigns of a viewer's sponsors, and tells what became of each.
+"""Finds all messages to one recipient in the campaigns of a viewer's sponsors, and their history.
 
-By address, by our reference or the number of a message, or by the id that the vendor gave the letter. Only exactly: an
-address is read as an import reads it, for each channel, and found by the index on its hash. A vendor's id is found
-where the vendor's reports name nothing else, for as long as they may come (`vendor_ids`): an index on all ids would
-cost each message of every vendor another write when it is accepted.
+The search text is an address, our reference, a message's number, or the vendor's id of a letter. It must match exactly:
+an address is normalised like an import's, for each channel, and found by an index on its hash. A vendor's id is found
+only if the vendor's reports name nothing else, for the time they may arrive (`vendor_ids`). An index on all ids would
+cost one more write for every accepted message.
 """
 
 import re
@@ -27,14 +27,14 @@ from campaigns.routes import whose
 from campaigns.suppression.digests import digest, key
 from vendors.models import Vendor
 
-MOST = 50  # messages that are shown, the newest
-LONGEST = 2_000  # characters of what is looked for
+MOST = 50  # messages shown, newest first
+LONGEST = 2_000  # characters of the search text
 NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 WRITTEN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 E = Vendor.Channel.EMAIL.value
-ChannelAddress = tuple[str, str]  # its channel, and as it is stored
+ChannelAddress = tuple[str, str]  # channel, stored form
 
-# By the index on the hash; what only has the same hash is left out. E-mail is found in any capitals.
+# Uses the index on the hash, then excludes collisions. E-mail addresses match in any case.
 BY_ADDRESS = """
 SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
 WHERE hashtextextended(lower(m.recipient), 0) = ANY(ARRAY(
@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened to a message. at: by the clock of whoever says so."""
+    """An event in a message's history. at: by the clock of its source."""
 
     at: datetime
     what: str
@@ -64,7 +64,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message with its state as users see it, the vendor that has it, and what happened to it, in order of time."""
+    """A message with its state for users, the vendor that has it, and its history in order of time."""
 
     message: Message
     state: str
@@ -73,13 +73,13 @@ class FoundMessage:
 
     @property
     def name(self) -> str:
-        """The message's id, as programs see it."""
+        """The message's id for programs."""
         return public_ids.name("msg", self.message.pk)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecipient:
-    """What was found. more: there are older ones than MOST. suppressed: entries about these recipients."""
+    """The search result. more: older messages exist beyond MOST. suppressed: suppressions of these recipients."""
 
     messages: tuple[FoundMessage, ...] = ()
     suppressed: tuple[Suppression, ...] = ()
@@ -87,10 +87,10 @@ class FoundRecipient:
 
 
 def look_for(text: str, sponsors: Sequence[int] | None, test: bool | None = None) -> FoundRecipient:
-    """The messages of these sponsors, None: of all, that this text names; the newest first.
+    """Return the messages that this text names, newest first. sponsors: only theirs; None: of all.
 
-    A phone number without its country code is read in the form of each sponsor's region. test: only what test keys have
-    asked for, or only what they have not; None: both.
+    A phone number without country code is tried in each sponsor's region. test: True: only those requested by test
+    keys; False: only others; None: both.
     """
     text = text.strip()
     if not text or len(text) > LONGEST or "\0" in text:
@@ -104,7 +104,7 @@ def look_for(text: str, sponsors: Sequence[int] | None, test: bool | None = None
 
 
 def _by_reference(text: str) -> list[int]:
-    """The number of the message, of our reference with or without the count of its sendings, or its number alone."""
+    """Return the id of the message with this reference, with or without the count of sendings, or this number."""
     lower = text.lower()
     if WRITTEN.fullmatch(lower):
         lower += "-0"
@@ -121,7 +121,7 @@ def _by_vendors_id(text: str) -> list[int]:
 
 
 def _addresses(text: str, sponsors: Sequence[int] | None) -> set[ChannelAddress]:
-    """How the text is stored as an address of each channel, if it can be one."""
+    """Return the text as an address of each channel for which it is valid."""
     mine = Sponsor.objects.of_sponsors(sponsors).exclude(phone_region="")
     regions = mine.order_by("phone_region").values_list("phone_region", flat=True).distinct()[:MOST]
     readers = [(channel, AddressReader(channel)) for channel in Vendor.Channel.values]
@@ -179,7 +179,7 @@ def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
 
 
 def _happened(row: Message) -> Iterator[Happening]:
-    """What the message's own columns say."""
+    """Yield the events stored in the message's own columns."""
     yield Happening(row.campaign.created_at, _("Accepted by mailhub"))
     if row.sent_at:
         yield Happening(row.sent_at, _("Called at the vendor"))
@@ -201,7 +201,7 @@ def _happened(row: Message) -> Iterator[Happening]:
 
 
 def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[Suppression]:
-    """Entries for all sponsors, and for these; held or ended."""
+    """Return suppressions for these sponsors and those for all, including ended ones."""
     secret = key()
     if secret is None or not recipients:
         return []
@@ -212,7 +212,7 @@ def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] 
 
 
 def facts(one: FoundMessage) -> dict[str, Any]:
-    """A message for programs."""
+    """Return a message for programs."""
     row = one.message
     return {
         "reference": row.reference,
@@ -228,7 +228,7 @@ def facts(one: FoundMessage) -> dict[str, Any]:
 
 
 def suppression_facts(row: Suppression) -> dict[str, Any]:
-    """An entry for programs. sponsor: None, if it is of all."""
+    """Return a suppression for programs. sponsor: None if it is for all."""
     return {
         "sponsor": row.sponsor.name if row.sponsor else None,
         "reason": row.reason,
