@@ -1,4 +1,4 @@
-"""The admin's pages about sponsors, campaigns, jobs, messages, suppressions, costs: look-ups, progress, decisions."""
+"""The admin's pages about sponsors, campaigns, jobs, messages, suppressions and costs."""
 
 from campaigns.admin import campaigns, costs, identities, jobs, messages, routes, suppressions
 

@@ -1,6 +1,6 @@
 """Operators' decisions about jobs: dispatch now, stop, send the rest again, settle doubts.
 
-A page first shows in numbers what the decision would do; once confirmed, it is made about exactly what was shown.
+A page first shows the effect of a decision in numbers. Once confirmed, the decision applies to exactly the jobs shown.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_ver
 from campaigns.progress import Progress
 from vendors.history import Actor
 
-HEAVY = ("campaign__subject", "campaign__body", "campaign__text", "credential__secret")  # columns that it does not show
+# columns that the confirmation does not show
+HEAVY = ("campaign__subject", "campaign__body", "campaign__text", "credential__secret")
 AT_ONCE = 200  # jobs in one confirmation
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 TITLES = {
@@ -41,7 +42,7 @@ NAMES = {name: name for name in TITLES} | {"dispatch": "dispatch_now", "sent": "
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRow:
-    """A job as the confirmation shows it. seen: its version then; legal: the decision can be made about it."""
+    """A job on the confirmation page. seen: its version then. legal: the decision can be made about it."""
 
     job: Job
     word: str
@@ -51,7 +52,7 @@ class ConfirmationRow:
 
 
 class Decisions(admin.ModelAdmin):
-    """The actions of the jobs' list and of a job's page: by POST only, confirmed, with a reason that is stored."""
+    """The actions of the jobs' list and of a job's page: by POST only, confirmed, with a stored reason."""
 
     actions = list(NAMES.values())
 
@@ -84,11 +85,11 @@ class Decisions(admin.ModelAdmin):
         return self._decide(request, jobs, "sent")
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
-        """Users who may settle single messages may settle those of a job."""
+        """Allow users who may settle single messages to settle those of a job."""
         return bool(request.user.has_perm("campaigns.add_resolution"))
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Adds to a job's page the decisions that are legal now and that the user may make."""
+        """Add to a job's page the decisions that are legal now and permitted to the user."""
         job: Any = kwargs.get("obj")
         sums = progress.of_jobs([job])[job.pk] if job else Progress()
         may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
@@ -105,7 +106,7 @@ class Decisions(admin.ModelAdmin):
             for job_id, seen in _shown(request):
                 for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
                     self.message_user(request, answer.message, LEVELS.get(answer.verdict, messages.ERROR))
-        except CannotResolve as error:  # without a reason
+        except CannotResolve as error:  # no reason was given
             self.message_user(request, str(error), messages.ERROR)
         page = _page(request, sorted(allowed))
         return redirect(page) if page else None
@@ -140,7 +141,7 @@ class Decisions(admin.ModelAdmin):
 
 
 def _page(request: HttpRequest, ids: list[int]) -> str:
-    """The page of the one job on which the decision was chosen; empty: it was chosen in the list."""
+    """Return the page of the job on which the decision was chosen; empty: it was chosen in the list."""
     return reverse("admin:campaigns_job_change", args=ids) if "of_page" in request.POST and len(ids) == 1 else ""
 
 
@@ -154,7 +155,7 @@ def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
-    """(job id, version) as the confirmation page showed them."""
+    """Yield job ids and versions as the confirmation page showed them."""
     for shown in request.POST.getlist("shown"):
         job_id, _, seen = shown.partition(":")
         if job_id.isdecimal() and seen.isdecimal():

@@ -1,4 +1,4 @@
-"""The base of admin pages for rows that only the pipeline writes: which rows and columns a user sees.
+"""The base of admin pages for rows that only the pipeline writes: limits the rows and columns a user sees.
 
 Also the filter for document 000's look-up by date, with a custom range.
 """
@@ -38,7 +38,7 @@ class CreatedFilter(admin.ListFilter):
         return list(self.names)
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        """The two inputs, and the other filters, which stay as they are."""
+        """Yield the two inputs, and the other filters to keep."""
         others = {key: value for key, value in changelist.get_filters_params().items() if key not in self.names}
         kept = [(key, one) for key, value in others.items() for one in (value if isinstance(value, list) else [value])]
         inputs = [(name, self.used_parameters[name]) for name in self.names]
@@ -55,7 +55,7 @@ class CreatedFilter(admin.ListFilter):
         return filters.within(queryset, since, until, "created")
 
     def _read(self) -> tuple[datetime | None, datetime | None, str]:
-        """(since, until, what is wrong with them); what is not understood filters nothing."""
+        """Return since, until, and their fault as a sentence; values with a fault filter nothing."""
         first, last = (str(self.used_parameters[name]) for name in self.names)
         try:
             since, until = filters.days(first, last)
@@ -67,14 +67,14 @@ class CreatedFilter(admin.ListFilter):
 
 
 class OfSeenVendors(OfOwnVendors):
-    """Filters by a vendor, of those that the user may know of."""
+    """Filters by vendor, among those the user may see."""
 
     def offered(self, user: Any) -> Any:
         return entitlements.vendors_seen(user).order_by().values("pk")
 
 
 class Scoped(ReadOnly):
-    """Read-only rows of the user's sponsors. telling: columns that show recipients, as vendors' texts often do."""
+    """Read-only rows of the user's sponsors. telling: columns that may show recipients, such as vendors' texts."""
 
     telling: tuple[str, ...] = ()
 

@@ -23,7 +23,7 @@ from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, choice, clamped
 
 MOST_CHOICES = 500
-MOST_FOUND = 1_000  # campaigns with a name that is searched for
+MOST_FOUND = 1_000  # campaigns found by name
 LIMITS = ("bounce_limit", "complaint_limit")
 
 
@@ -32,7 +32,7 @@ class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """A sponsor's own users take no link to unsubscribe from its recipients, nor say what needs approval."""
+        """Keep sponsors' own users from removing unsubscribe links and from changing the approval rule."""
         user: Any = request.user
         return [] if user.has_perm(ALL_SPONSORS) else ["may_be_transactional", "approval_above"]
 
@@ -41,7 +41,7 @@ class SponsorAdmin(OwnLookups):
 
 
 class SponsorFilter(admin.SimpleListFilter):
-    """Filters by a sponsor, of those that the user may see."""
+    """Filters by sponsor, among those the user may see."""
 
     title = "sponsor"
     parameter_name = "sponsor"
@@ -80,7 +80,7 @@ class CampaignAdmin(Scoped):
     readonly_fields = ["badge", "look", "cost", "files_carried"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Of a campaign its LIMITS may be changed, also while it is sent."""
+        """Allow changes of a campaign's LIMITS, even while it is being sent."""
         return admin.ModelAdmin.has_change_permission(self, request, obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -88,7 +88,7 @@ class CampaignAdmin(Scoped):
         return [*(name for name in stored if name != "id"), *self.readonly_fields]
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """How it stands first, then what it is, without what is empty; what may be changed stands beside the button."""
+        """Return the progress first, then the non-empty columns, and next to the button those that may be changed."""
         stored = [name for name in self.get_readonly_fields(request, obj) if name not in self.readonly_fields]
         said = [name for name in stored if obj is None or obj.serializable_value(name) not in (None, "", {}, [])]
         return [*self.readonly_fields, *said, *LIMITS]
@@ -110,7 +110,7 @@ class CampaignAdmin(Scoped):
         pausing.set_limits(jobs[:1], {name: form.cleaned_data[name] for name in form.changed_data}, by)
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        """`set_limits` has recorded it."""
+        """Do nothing: `set_limits` has recorded the change."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
         return super().get_queryset(request).defer("credential__secret", "identity__secret")
@@ -121,7 +121,7 @@ class CampaignAdmin(Scoped):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Campaign], search_term: str
     ) -> tuple[QuerySet[Campaign], bool]:
-        """By what an index finds."""
+        """Search only by what an index covers: number, or beginning of the name."""
         term = search_term.strip()
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
@@ -150,7 +150,7 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description="state")
     def badge(self, campaign: Any) -> SafeString:
-        if not hasattr(campaign, "sums"):  # on its own page
+        if not hasattr(campaign, "sums"):  # on the campaign's own page
             campaign.sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         word = labels.of_sum(campaign.sums)
         shown = badge(word, labels.LOOKS.get(word, "idle"))
@@ -159,7 +159,7 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description="cost")
     def cost(self, campaign: Campaign) -> str:
-        """What it has cost; before its first call what it will."""
+        """Return the cost so far; before the first call, the estimate."""
         sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         if sums.units or not sums.open:
             shown = labels.units(sums.units)
@@ -168,7 +168,7 @@ class CampaignAdmin(Scoped):
 
     @admin.display(description="files")
     def files_carried(self, campaign: Campaign) -> str:
-        """Those of each letter with their sizes, and how many are of single recipients."""
+        """Return the files of each letter with their sizes, and the number of files for single recipients."""
         if not campaign.has_files:
             return _("none")
         to_all = campaign.files.filter(to_all=True).order_by("id").values_list("name", "file__size")
@@ -191,7 +191,7 @@ class CampaignAdmin(Scoped):
 
 @admin.register(Approval)
 class ApprovalAdmin(Scoped):
-    """Who asked, who decided, and what exactly. Nothing is decided here."""
+    """Shows who asked, who decided, and what exactly was approved. Decisions are made elsewhere."""
 
     list_display = [
         "campaign", "recipients", "asked_by", "asked_at", choice("verdict"), "decided_by", "decided_at", "remark",

@@ -1,4 +1,4 @@
-"""The page of costs: what vendors charge, by month, sponsor and vendor, of the viewer's sponsors; also as CSV."""
+"""The page of costs for the viewer's sponsors: vendors' charges by month, sponsor and vendor; also as CSV."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from vendors import prices
 
 MOST_CHOICES = 500
-MOST_ROWS = 200  # that the page shows; the file has all, and the sums are of all
+MOST_ROWS = 200  # shown on the page; the file has all, and the sums cover all
 ASKED = ("from", "to", "sponsor", "vendor")
 
 
 @admin.register(CostEntry)
 class CostAdmin(Scoped):
-    """The accounts in place of a list of their entries; nobody changes them."""
+    """Shows the accounts in place of a list of entries; nothing can be changed."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -32,7 +32,7 @@ class CostAdmin(Scoped):
         if not self.has_view_permission(request):
             raise PermissionDenied
         if set(request.GET) - {*ASKED, "csv"}:
-            raise PermissionDenied  # no look-up, no order and no search of Django's lists
+            raise PermissionDenied  # Django's look-ups, order and search are not available here
         asked = {name: request.GET.get(name, "")[:100] for name in ASKED}
         found = self._found(request, asked)
         if "csv" in request.GET:
@@ -57,7 +57,7 @@ class CostAdmin(Scoped):
         return TemplateResponse(request, "admin/campaigns/costs.html", context)
 
     def _found(self, request: HttpRequest, asked: dict[str, str]) -> list[MonthCost]:
-        """Of the viewer's sponsors; a month that is none leads to the default, with a message."""
+        """Return the accounts of the viewer's sponsors; an invalid month falls back to the default, with a message."""
         mine = sponsor_ids_of(request.user)
         sponsor = asked["sponsor"]
         if sponsor.isdecimal():

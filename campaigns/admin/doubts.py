@@ -1,4 +1,4 @@
-"""The page "Needs attention": messages in doubt by their cause, and what a user decides about them."""
+"""The page "Needs attention": messages in doubt, grouped by cause, and the user's decisions about them."""
 
 import re
 from dataclasses import replace
@@ -52,7 +52,7 @@ WARNINGS = {
 
 
 def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    """GET lists causes, or the messages of ?cause=. POST decides about those chosen; all but `ask` is confirmed."""
+    """List the causes, or the messages of ?cause= (GET); decide about those chosen, all but `ask` confirmed (POST)."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_message"):
         raise PermissionDenied
@@ -87,12 +87,12 @@ def _count_elsewhere(chosen: list[Cause], rows: list[Any]) -> int:
 
 
 def _texts(request: HttpRequest) -> bool:
-    """Whether what the vendor said is shown: an address may stand in it."""
+    """Return whether the user may see vendors' texts, which may contain addresses."""
     return labels.sees_recipients(request.user)
 
 
 def _look(request: HttpRequest) -> DoubtLook:
-    """Raises ValueError for a date that is none."""
+    """Return the look-up that the query string describes. Raises ValueError for an invalid date."""
     numbers = {name: request.GET.get(name, "") for name in ("sponsor", "vendor")}
     chosen = {name: int(typed[:18]) for name, typed in numbers.items() if typed.isdecimal()}
     since, until = filters.days(request.GET.get("from", ""), request.GET.get("to", ""))
@@ -132,7 +132,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _named(request: HttpRequest, key: str) -> Cause | None:
-    """The cause with this key; None: it is none, or of another sponsor, or says more than the user may read."""
+    """Return the cause with this key, or None if it is invalid, another sponsor's, or has text the user may not see."""
     try:
         cause = causes.named(key)
     except ValueError:
@@ -149,7 +149,7 @@ def _chosen(request: HttpRequest) -> list[Cause]:
 
 
 def _messages_chosen(request: HttpRequest) -> list[Any]:
-    """Messages that were chosen one by one; none if all of their cause are chosen."""
+    """Return the messages chosen one by one; none if all of their cause are chosen."""
     ids = [int(one) for one in request.POST.getlist("message")[:MOST_CHOSEN] if one.isdecimal() and len(one) < 19]
     if not ids or request.POST.getlist("cause"):
         return []
@@ -199,7 +199,7 @@ def _ask(
 
 
 def _vendors(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendor]":
-    """Those that may have the messages."""
+    """Return the vendors that may have the messages."""
     named = [cause.vendor for cause, _version in shown]
     of_rows = Message.objects.filter(pk__in=[row.pk for row in rows]).values("campaign__credential__vendor")
     return with_logins(Vendor.objects.filter(Q(slug__in=named) | Q(pk__in=of_rows))).order_by("slug")
@@ -231,7 +231,7 @@ def _facts(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
 
 
 def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
-    """Masks the address also where the vendor's text repeats it."""
+    """Mask the address, also where the vendor's text repeats it."""
     whole, text = facts["recipient"], facts["seen"] or ""
     shown = labels.recipient(whole, seen)
     masked = re.sub(re.escape(whole), lambda _: shown, text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The pages about sender identities, what is written to them, topics and entitlements. A stored key is never shown."""
+"""The pages about sender identities, messages to them, topics and entitlements. Stored keys are never shown."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from vendors.ownership import owned_credentials, owned_vendors, owns
 
 
 class OfTheirSponsors(OnlyWhatChanged):
-    """Rows of the user's sponsors, and for no other sponsor can one be added."""
+    """Rows of the user's sponsors; they can be added for these sponsors only."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         model: Any = self.model
@@ -76,19 +76,19 @@ class IdentityForm(forms.ModelForm):
             raise forms.ValidationError(str(error)) from None
 
     def clean(self) -> dict[str, Any]:
-        """Without domain and selector the key is forgotten; a new default one takes the place of the one before it.
+        """Delete the key if domain and selector are empty; let a new default identity replace the old one.
 
-        The first one of its sponsor and channel is the default, as at the other doors.
+        The first identity of its sponsor and channel becomes the default, as with the commands and the API.
         """
         cleaned = super().clean() or {}
-        entitlements.one_change()  # before the numbers are compared with those of others
+        entitlements.one_change()  # takes the lock before comparing with others' numbers
         if not cleaned.get("dkim_domain") and not cleaned.get("dkim_selector") and "secret" not in self.changed_data:
             cleaned["secret"] = {}
         sponsor = cleaned.get("sponsor")
         first = not self.instance.pk and sponsor and not senders.has_default(sponsor.pk, cleaned.get("channel", ""))
         self.new_default = bool(cleaned.get("default") or first) and not self.instance.default
         if self.new_default:
-            cleaned["default"] = False  # until the one before it is none any more
+            cleaned["default"] = False  # until the old default has been reset
         return cleaned
 
 
@@ -143,7 +143,7 @@ class TopicAdmin(OfTheirSponsors):
         return self._archive(request, rows, "restore")
 
     def _archive(self, request: HttpRequest, rows: QuerySet[Topic], action: str) -> TemplateResponse | None:
-        """Asks first; then it is done with those that were shown. A second press changes nothing."""
+        """Ask first; once confirmed, archive the topics shown. A second press changes nothing."""
         archived = action == "archive"
         meant = list(rows.filter(archived_at__isnull=archived))
         if "confirmed" in request.POST or not meant:
@@ -170,7 +170,7 @@ class EntitlementAdmin(OfTheirSponsors):
     fields = ["sponsor", "vendor", "credential"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Those of the user's sponsors, and of vendors that he governs: who lets others use a vendor may end that."""
+        """Return the entitlements of the user's sponsors, and to the vendors the user governs and may withdraw."""
         rows = Entitlement.objects.select_related("sponsor", "vendor", "credential__vendor").defer("credential__secret")
         mine, vendors = sponsors_of(request.user), owned_vendors(request.user)
         return rows if mine is None else rows.filter(Q(sponsor__in=mine) | Q(vendor__in=vendors))
@@ -182,10 +182,10 @@ class EntitlementAdmin(OfTheirSponsors):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # one is granted or withdrawn
+        return False  # entitlements are granted or withdrawn
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """The vendor's owner withdraws, as he alone grants."""
+        """Allow withdrawals to the vendor's owner, who alone grants."""
         return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -195,7 +195,7 @@ class EntitlementAdmin(OfTheirSponsors):
 
 @admin.register(InboundMessage)
 class InboundMessageAdmin(Scoped):
-    """Who may not see recipients sees neither their numbers nor what they wrote."""
+    """The SMS received. Users who may not see recipients see neither their numbers nor their texts."""
 
     telling = ("sender", "text")
     list_display = ["id", "whose", "number", "to", choice("command"), "text", "answer", "written_at"]
@@ -206,7 +206,7 @@ class InboundMessageAdmin(Scoped):
     sortable_by = ()
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Users who may not see recipients see the first sign of a number."""
+        """Show only the first character of a number to users who may not see recipients."""
         seen = labels.sees_recipients(request.user)
 
         @admin.display(description="from")
@@ -221,5 +221,5 @@ class InboundMessageAdmin(Scoped):
 
     @admin.display(description="sponsor")
     def whose(self, row: InboundMessage) -> str:
-        """A number of no identity is nobody's alone."""
+        """Return the sponsor; numbers without an identity belong to no single sponsor."""
         return str(row.sponsor) if row.sponsor else "of no identity"

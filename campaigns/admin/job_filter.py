@@ -1,4 +1,4 @@
-"""The query string of the jobs' page as a look-up of document 000."""
+"""Parses the query string of the jobs' page as a look-up of document 000."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ ENDED = ("Sent", "Stopped", labels.FAILED, labels.ATTENTION)
 TABS = ("Rendered", "Dispatched", "Sending", labels.PAUSED, *ENDED, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
-# Which statuses have such a date at all, so that the database need not search a million jobs to find out.
+# Statuses that have this date, so that the database need not search a million jobs without it.
 DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": {*DONE, Status.P_STOPPED}}
-LISTED = 2000  # jobs that can be paged through; filters find the others
-TAB_COUNTED = 1000  # jobs; a tab with more shows 1,000+
+LISTED = 2000  # jobs to page through; use filters to find others
+TAB_COUNTED = 1000  # jobs counted for a tab; more show as 1,000+
 NAMES = (
     "sponsor",
     "status",
@@ -39,12 +39,12 @@ NAMES = (
     "by",
     "from",
     "to",
-)  # and q, which Django has, too
+)  # and q, which Django also uses
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One tab. query: its address; count: as text."""
+    """A tab. query: its address. count: as text."""
 
     name: str
     query: str
@@ -54,9 +54,9 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The values in the query string; values that are not understood are explained in faults and filter nothing.
+    """The values in the query string. Invalid values filter nothing; faults explains them.
 
-    of_channel: ids of the vendors of the chosen channel.
+    of_channel: ids of the chosen channel's vendors.
     """
 
     sponsor: str = ""
@@ -74,7 +74,10 @@ class JobFilter:
 
     @classmethod
     def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "JobFilter":
-        """Without a date the look-up covers three days; for a campaign or a search, all days."""
+        """Parse the query string.
+
+        Without a date the look-up covers three days; for a campaign or a search, all days.
+        """
         values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in (*NAMES, "q")}
         first, last = values.pop("from"), values.pop("to")
         date = "range" if first or last else values["date"]
@@ -95,7 +98,10 @@ class JobFilter:
         return found
 
     def _status(self, word: str | None = None) -> Q:
-        """Children are hidden below their parents, except for a single status or a result of messages."""
+        """Return the condition for a status.
+
+        Children are hidden below their parents, except for a single status or a result.
+        """
         asked = self.status if word is None else word
         if not asked:
             return Q(parent=None)
@@ -105,7 +111,7 @@ class JobFilter:
         return by & Q(parent=None) if asked in GROUPS else by
 
     def _span(self) -> tuple[Any, Any]:
-        """(since, until), half-open, in the current zone."""
+        """Return since and until, half-open, in the current zone."""
         today = timezone.localdate()
         back = {"today": 0, "yesterday": 1, "3": 2, "7": 6}
         if self.date in back:
@@ -119,7 +125,7 @@ class JobFilter:
         return since, until
 
     def jobs(self, jobs: "QuerySet[Job]", status: str | None = None) -> "QuerySet[Job]":
-        """The jobs of this look-up; status: replaces the chosen one."""
+        """Return the jobs of this look-up. status: replaces the chosen one."""
         if self.by != "created":
             jobs = jobs.exclude(**{filters.DATES[self.by]: None})
         since, until = _or_none(self._span) or (None, None)
@@ -129,7 +135,7 @@ class JobFilter:
 
     @property
     def without_dates(self) -> str:
-        """The address of the same look-up without dates."""
+        """Return the address of the same look-up without dates."""
         return self.query(**{"date": "any", "from": "", "to": ""})
 
     def _chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
@@ -142,7 +148,7 @@ class JobFilter:
         return jobs.filter(vendor_id__in=self.of_channel & one if one else self.of_channel)
 
     def query(self, **changes: str) -> str:
-        """The address of this look-up with these changes."""
+        """Return the address of this look-up with these changes."""
         values = {name: getattr(self, name) for name in ("sponsor", "status", "channel", "vendor", "campaign", "date")}
         values |= {"by": self.by if self.by != "created" else "", "from": self.first, "to": self.last}
         values |= {"q": self.q} | changes
@@ -154,7 +160,7 @@ class JobFilter:
 class Pages(CappedPaginator):
     """Counts the jobs of the list and of every tab in one statement, each up to a limit.
 
-    user: who may see only those of some sponsors. campaigns: ids of those that are searched for; None: of all.
+    user: limits the jobs to those of the user's sponsors. campaigns: ids of those found by the search; None: all.
     """
 
     def __init__(self, *args: Any, look: JobFilter, user: Any, campaigns: list[int] | None, **options: Any) -> None:
@@ -190,9 +196,9 @@ def _capped(count: int) -> str:
 
 @lru_cache(maxsize=500)
 def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -> tuple[str, tuple[Any, ...]]:
-    """Counts, of a look-up, the list and then each tab. Django writes it once: the page is asked for every two seconds.
+    """Return the statement that counts the list and each tab; cached, because the page polls every two seconds.
 
-    user_id: whose sponsors' jobs; None: of all. Today and the zone say which days are meant.
+    user_id: whose sponsors' jobs; None: of all. _today and _zone are part of the cache's key, as they decide the days.
     """
     jobs: Any = Job.objects.of_sponsors(None if user_id is None else Sponsor.objects.filter(users=user_id).values("pk"))
     chosen = look.status, look.jobs(jobs)
@@ -206,7 +212,7 @@ def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -
         for part in _parts(tab, rows):
             try:
                 statement, values = part.order_by().values("pk")[: most + 1].query.sql_with_params()
-            except EmptyResultSet:  # Django sees that there can be none
+            except EmptyResultSet:  # Django knows that the result is empty
                 continue
             parts.append(f"(SELECT count(*) FROM ({statement}) AS capped)")
             params += values
@@ -215,13 +221,13 @@ def _statement(look: JobFilter, user_id: int | None, _today: date, _zone: str) -
 
 
 def _parts(tab: str, rows: "QuerySet[Job]") -> "list[QuerySet[Job]]":
-    """Each has an index of its own. For both kinds of stopped jobs in one statement all of them would be read."""
+    """Split a look-up so that each part can use an index; one for both kinds of stopped jobs would read all of them."""
     if tab.lower() != "stopped":
         return [rows]
     return [rows.filter(status__in=GROUPS["Stopped"]), rows.filter(CUT_SHORT)]
 
 
-# Its jobs are found once, and then counted for each tab; campaigns_job stands for them.
+# Finds a search's jobs once, to count them for each tab; campaigns_job stands for them.
 OF_A_SEARCH = "WITH campaigns_job AS MATERIALIZED (SELECT * FROM campaigns_job WHERE campaign_id = ANY(%s)) "
 
 
@@ -235,7 +241,7 @@ def _counted(statement: str, params: tuple[Any, ...], campaigns: list[int] | Non
 
 
 def _or_none(asked: Any) -> Any:
-    """The result, or None if the value is bad, which `faults` says already."""
+    """Return the result, or None for a bad value, which `faults` reports."""
     try:
         return asked()
     except ValueError:
@@ -243,6 +249,6 @@ def _or_none(asked: Any) -> Any:
 
 
 def states() -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """The choices of the status, each (value, word, machine word): groups and results, then the statuses themselves."""
+    """Return the choices of the status as (value, label, machine word): groups and results, then the statuses."""
     groups = [(name, name, "") for name in (*GROUPS, *filters.ENDS)]
     return [("", groups), ("States", [(one.value, one.label, one.value) for one in Status])]

@@ -1,4 +1,4 @@
-"""A job's page: how far it is, what comes next, why messages failed, its parts and dates; it follows by itself."""
+"""A job's page, which updates itself: progress, next steps, reasons of failures, parts and dates."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,23 +18,23 @@ from campaigns.routes import whose
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One state's messages of a job. address: the list of them, empty where no list can tell them."""
+    """The number of a job's messages in one state. address: of their list, or empty if no list can show them."""
 
     word: str
     messages: int
     address: str = ""
 
 
-COUNTED_AT_ONCE = 10_000  # failures; of more the reasons are counted when somebody asks
+COUNTED_AT_ONCE = 10_000  # failures; above it the reasons are counted on request
 
 
 def why_failed(job: Any) -> list[tuple[FailureReason, str]]:
-    """The reasons, each with the address of its messages."""
+    """Return the reasons, each with the address of its messages."""
     return [(one, _messages(job, reason=one.key)) for one in reasons.of_job(job, job.sums)]
 
 
 def context(request: HttpRequest, job: Any) -> dict[str, Any]:
-    """job: with its sums, label and forecast, as jobs.with_progress adds them."""
+    """Return the page's context. job: with its sums, label and forecast, as jobs.with_progress adds them."""
     user: Any = request.user
     return {
         "job": job,
@@ -49,13 +49,13 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
 
 
 def failures(job: Any) -> int:
-    """How many messages have a reason why they were not, or not surely, sent."""
+    """Count the messages that failed, may have failed, or are in doubt."""
     sums = job.sums
     return sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
 
 
 def shares(job: Any) -> list[Share]:
-    """The job's messages by their state, without those states that none is in."""
+    """Return the job's messages by state, without empty states."""
     sums = job.sums
     counts = [
         (labels.WAITING, sums.waiting, ""),

@@ -1,4 +1,4 @@
-"""The pages about jobs: the look-ups of document 000, how far each job is, and decisions about them."""
+"""The pages about jobs: the look-ups of document 000, each job's progress, and decisions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,23 +32,23 @@ from vendors.listing import OfOwnVendors, ReadOnly, flag
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
-MOST_CAMPAIGNS = 100  # the youngest of those whose names begin with the search text
+MOST_CAMPAIGNS = 100  # newest campaigns whose names begin with the search text
 MOST_PARTS = 500  # children under one parent
-OF = ["campaign", "vendor", "credential"]  # rows that are shown with a job
+OF = ["campaign", "vendor", "credential"]  # rows shown with a job
 
 
 class JobList(ChangeList):
     """A page of jobs with their progress and forecasts, in a fixed number of statements."""
 
     look: JobFilter
-    choices: Any  # a Choices, which only a whole page reads
-    common: bool  # whether so many campaigns are named as is searched that older ones may be missing
-    pickable: bool  # whether the viewer may do something with the rows that are chosen
+    choices: Any  # a Choices, evaluated for whole pages only
+    common: bool  # whether older campaigns of that name may be missing
+    pickable: bool  # whether the viewer can act on selected rows
     states, spans = states(), [*SPANS.items(), ("any", "Any")]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        """Leaves out the names of our own filter bar, which are no lookups of Django's."""
+        """Leave out our own filter bar's parameters, which are not lookups of Django's."""
         return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
@@ -69,7 +69,7 @@ class JobList(ChangeList):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of the filter bar, each (id, name). channels: the vendors of each."""
+    """The choices of the filter bar, each (id, name). channels: ids of each channel's vendors."""
 
     sponsor: list[tuple[str, str]]
     vendor: list[tuple[str, str]]
@@ -77,18 +77,18 @@ class Choices:
 
 
 def choices(request: Any) -> Choices:
-    """The choices that this user has, read by one statement and kept in the request."""
+    """Return this user's choices, read with one statement and cached in the request."""
     if not hasattr(request, "choices"):
         sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
         known = entitlements.vendors_seen(request.user).order_by().values_list("pk", flat=True)
         seen = None if sponsors_of(request.user) is None else set(known)
         request.choices = found = Choices([], [], {})
-        some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor: the channels are made of them
+        some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor, because the channels are made of them
         for channel, pk, name in some.union(vendors.order_by(), all=True).order_by("name"):
             if not channel or seen is None or pk in seen:
                 (found.vendor if channel else found.sponsor).append((str(pk), name))
-            if channel:  # also of those that the user does not know of any more: some of his jobs may be theirs
+            if channel:  # also vendors hidden from the user, who may have old jobs of theirs
                 found.channels.setdefault(channel, []).append(pk)
     return request.choices
 
@@ -101,7 +101,7 @@ def look_of(request: HttpRequest) -> JobFilter:
 
 
 def with_progress(rows: list[Any]) -> list[Any]:
-    """Adds to each job its sums, its label, what comes next and about when it ends."""
+    """Add to each job its sums, its label, the next step and the forecast of its end."""
     now = timezone.now()
     sums = progress.of_jobs(rows)
     forecasts = eta.of_jobs(rows, sums, now)
@@ -114,7 +114,7 @@ def with_progress(rows: list[Any]) -> list[Any]:
 
 
 def _named(request: Any, term: str) -> CampaignsNamed:
-    """The campaigns that are searched for, read once for each request."""
+    """Return the campaigns that the search names, read once for each request."""
     if not hasattr(request, "named"):
         mine, sponsor = sponsor_ids_of(request.user), look_of(request).sponsor
         if sponsor.isdecimal():
@@ -137,7 +137,7 @@ class JobAdmin(Decisions, Scoped):
         return JobList
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """The page; to a poll only what can change. A row's own button is the action with that row alone."""
+        """Return the page; for a poll, only the parts that can change. A row's own button acts on that row alone."""
         if request.method == "POST" and request.POST.get("stop_one", "").isdecimal():
             one: Any = request.POST.copy()
             one["action"], one["_selected_action"] = "stop", one["stop_one"]
@@ -162,7 +162,7 @@ class JobAdmin(Decisions, Scoped):
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Job]", search_term: str
     ) -> tuple["QuerySet[Job]", bool]:
-        """Searches only by what an index finds: a job's number, or the beginning of a campaign's name."""
+        """Search only by what an index covers: a job's number, or the beginning of a campaign's name."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -176,7 +176,7 @@ class JobAdmin(Decisions, Scoped):
         return [parts, live, *super().get_urls()]
 
     def parts(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """The children of a parent, for the fold under its row; status 286 ends htmx's polling once all are done."""
+        """Render a parent's children for the fold under its row; status 286 ends htmx's polling once all are done."""
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -197,7 +197,7 @@ class JobAdmin(Decisions, Scoped):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def live(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """What changes on a job's page."""
+        """Render the parts of a job's page that change."""
         job = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -220,7 +220,7 @@ class DispatchRunAdmin(OfOwners, ReadOnly):
 
 
 def seen(job: Job) -> Any:
-    """The job with its progress and forecast."""
+    """Return the job with its progress and forecast."""
     rows: Any = eta.described(Job.objects.filter(pk=job.pk)).select_related("mailcaster", "campaign__route")
     (row,) = with_progress(list(rows))
     return row

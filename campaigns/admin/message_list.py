@@ -16,7 +16,7 @@ from campaigns.reports import message_rows, reasons
 
 
 class CampaignFilter(admin.ListFilter):
-    """?campaign=7: one campaign's block of ids. It offers no choices: the campaigns' page links here."""
+    """?campaign=7: one campaign's block of ids. Offers no choices, because the campaigns' page links here."""
 
     title = "campaign"
     template = "admin/campaigns/one_campaign.html"
@@ -30,7 +30,7 @@ class CampaignFilter(admin.ListFilter):
         self.block: Any = self.find(request.user)
 
     def find(self, viewer: Any) -> Any:
-        """What has first_message and size; None: the user may see no such thing."""
+        """Return an object with first_message and size, or None if the user may not see one."""
         return chosen(self.typed, viewer)
 
     def has_output(self) -> bool:
@@ -68,7 +68,7 @@ class OfJobFilter(CampaignFilter):
 
 
 class ReasonFilter(admin.ListFilter):
-    """?reason=unknown: those that failed for one reason, of a job or a campaign; their pages link here."""
+    """?reason=unknown: a job's or a campaign's messages that failed for one reason; their pages link here."""
 
     title = "reason"
     template = "admin/campaigns/one_campaign.html"
@@ -114,8 +114,8 @@ class ShapeFilter(admin.SimpleListFilter):
 class MessageList(ChangeList):
     """A page of messages with their labels.
 
-    known: how many there are, of those of a job or a campaign in a state that its jobs count: then only those of its
-    parts are read that have the messages of this page. None: nothing tells.
+    known: the number of a job's or campaign's messages in a state, if its jobs count that state. Then only the parts
+    with messages of this page are read. None: not known.
     """
 
     known: int | None = None
@@ -133,7 +133,7 @@ class MessageList(ChangeList):
             return rows
         self.known = sum(one.messages for one in found)
         last, within = self.known if self.show_all else self.page_num * self.list_per_page, Q(pk__in=[])
-        for one in reversed(found):  # the newest first, as they are listed
+        for one in reversed(found):  # newest first, like the list
             if last <= 0:
                 break
             within |= Q(id__gte=one.first, id__lt=one.end)

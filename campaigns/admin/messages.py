@@ -1,4 +1,4 @@
-"""The pages about messages, campaign by campaign; with millions of rows, nothing counts or searches all of them."""
+"""The pages about messages, campaign by campaign. Nothing counts or searches all of the millions of rows."""
 
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,8 @@ FIELDS = (
     *("state", "why", "campaign", "recipient", "of_list", "called", "answered", "delivered", "bounced", "note"),
     *("lost", "next_look_up", "put_off", "code", "seen", "vendors_id", "reference", "again", "cost", "as_printed"),
 )
-SHOWS = {"of_list": "params", "seen": "error_sub_type", "note": "report_note"}  # what of a message it shows
+# the message's columns behind these fields
+SHOWS = {"of_list": "params", "seen": "error_sub_type", "note": "report_note"}
 
 
 def _at(moment: datetime | None) -> str:
@@ -36,7 +37,7 @@ def _at(moment: datetime | None) -> str:
 
 
 def _word(row: Any) -> str:
-    """The label of the message, in English."""
+    """Return the message's label, in English."""
     if not hasattr(row, "word"):
         message_rows.with_labels([row])
     return row.word
@@ -57,7 +58,7 @@ class MessageAdmin(Scoped):
     search_help_text = "A message's number; within one campaign also a part of the recipient's address"
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What the row says, without what it says nothing of."""
+        """Return the fields that have a value."""
         hidden = self.get_exclude(request, obj)
         allowed = [name for name in FIELDS if SHOWS.get(name, name) not in hidden]
         return allowed if obj is None else [name for name in allowed if self._says(obj, name)]
@@ -98,7 +99,7 @@ class MessageAdmin(Scoped):
         return [*own, *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Recipients are masked or whole, by what this user may see."""
+        """Show recipients masked or whole, as permitted to this user."""
         seen = labels.sees_recipients(request.user)
 
         @admin.display(description="recipient")
@@ -134,12 +135,12 @@ class MessageAdmin(Scoped):
 
     @admin.display(description="answered")
     def answered(self, row: Message) -> str:
-        """When the vendor answered the call: whether it took the message, not whether anybody has it."""
+        """Return when the vendor answered the call, accepting or refusing the message."""
         return _at(row.delivered_at)
 
     @admin.display(description="delivered")
     def delivered(self, row: Message) -> str:
-        """When the recipient got it, by the vendor's report."""
+        """Return when the recipient got the message, by the delivery report."""
         return _at(row.report_at if row.report == ReportKind.DELIVERED else None)
 
     @admin.display(description="bounced")
@@ -193,7 +194,7 @@ class MessageAdmin(Scoped):
 
 @admin.register(Claim)
 class ClaimAdmin(Scoped):
-    """Messages whose calls may have started and are not all answered; the list is empty when nothing is being sent."""
+    """Claims whose calls may have started and are not all answered. The list is empty when nothing is being sent."""
 
     list_display = ["id", "job_id", "fence", "at", "messages_in_it"]
     ordering = ["id"]
@@ -206,7 +207,7 @@ class ClaimAdmin(Scoped):
 
 @admin.register(MessageEvent)
 class MessageEventAdmin(Scoped):
-    """Bounces and complaints, the newest first."""
+    """Bounces and complaints, newest first."""
 
     telling = ("note",)
     list_display = ["id", "message_id", "campaign_id", choice("kind"), "code", "origin", "at"]

@@ -1,4 +1,4 @@
-"""The letter of a message as it is printed, for whoever may see its recipient."""
+"""Shows a message's letter as it is printed, to users who may see its recipient."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ LINK = "printed_message"
 
 
 def link(message: Message) -> str:
-    """To the PDF, from the message's page; of other channels there is none."""
+    """Return a link to the PDF for the message's page; "-" for other channels."""
     if message.pk is None or message.campaign.credential.vendor.channel != Vendor.Channel.PRINT:
         return "-"
     return format_html('<a href="{}">PDF</a>', reverse(f"admin:{LINK}", args=[message.pk]))
 
 
 def page(request: HttpRequest, message: Message | None) -> HttpResponse:
-    """The PDF, with the envelope's window drawn; or a sentence that says why there is none.
+    """Return the PDF with the envelope's window drawn, or a sentence that explains why it is missing.
 
     message: None if it is not of the viewer's sponsors.
     """

@@ -1,4 +1,4 @@
-"""The page about routes: which vendors, in which order; and what each of them keeps from work now."""
+"""The page about routes: their vendors, in order, and the reasons why each takes no work now."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from vendors.listing import NamedFields, Rows, choice
 
 class EntriesForm(NamedFields):
     def clean(self) -> None:
-        """All of the route's channel, and never a sandbox beside a vendor that delivers."""
+        """Require vendors of the route's channel, and no sandbox next to a real one."""
         super().clean()
         rows = [one.cleaned_data for one in self.forms if getattr(one, "cleaned_data", None)]
         vendors = [row["credential"].vendor for row in rows if row.get("credential") and not row.get("DELETE")]
@@ -55,7 +55,7 @@ class RouteAdmin(OfTheirSponsors):
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
-        if field and db_field.name == "sponsor":  # one for all is made by those who see all
+        if field and db_field.name == "sponsor":  # only users who see all sponsors make a route for all
             field.required = sponsors_of(request.user) is not None
         return field
 

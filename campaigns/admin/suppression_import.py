@@ -1,4 +1,4 @@
-"""The page that suppresses the addresses of a file, by the code of the command `suppression import`."""
+"""The page that suppresses the addresses of a file, with the code of the command `suppression import`."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from campaigns.suppression.lists import MOST_TEXT, NewSuppression
 from vendors.history import Actor
 from vendors.models import Vendor
 
-MOST = 100_000  # addresses, which take some seconds to store
-UNPACKED = 100_000_000  # bytes of a spreadsheet: a thousand for each of them
+MOST = 100_000  # addresses, stored in some seconds
+UNPACKED = 100_000_000  # bytes of a spreadsheet: a thousand for each address
 
 
 class ImportForm(forms.Form):
@@ -49,7 +49,7 @@ class ImportForm(forms.Form):
         self.rows: SuppressionFile | None = None
 
     def clean_file(self) -> Any:
-        """Reads the whole file, so that nothing is stored of a bad one."""
+        """Read the whole file, so that a bad one stores nothing."""
         file, given = self.cleaned_data["file"], self.cleaned_data
         if not {"sponsor", "channel", "reason"} <= given.keys():
             return file
@@ -66,14 +66,17 @@ class ImportForm(forms.Form):
 
 
 def said(added: int, rest: int) -> str:
-    """What came of an import."""
+    """Return the sentence about an import's result."""
     first = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
     more = gettext(" %(rest)s were so already, were given twice, or have ended.") if rest else ""
     return first % {"number": labels.number(added)} + more % {"rest": labels.number(rest)}
 
 
 def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, for_all: bool, by: Actor) -> HttpResponse:
-    """sponsors: whose suppressions the user may add; for_all: those for all sponsors, too."""
+    """Show the form and import the file.
+
+    sponsors: the user may add suppressions for these; for_all: and for all sponsors.
+    """
     posted = (request.POST, request.FILES) if request.method == "POST" else ()
     form = ImportForm(*posted, sponsors=sponsors, for_all=for_all)
     if not form.is_valid() or form.rows is None:

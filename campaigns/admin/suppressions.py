@@ -1,4 +1,4 @@
-"""The page about whom nobody writes to again: look up an address, add one, lift, erase."""
+"""The page about suppressions: look up an address, add one, lift, erase."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class SuppressionForm(forms.ModelForm):
         fields = ["sponsor", "channel", "address", "reason", "topic", "source", "until"]
 
     def clean(self) -> dict[str, Any]:
-        """Brings the address into the form of its channel's lists."""
+        """Normalise the address for its channel."""
         cleaned = super().clean() or {}
         if cleaned.get("channel") and cleaned.get("address"):
             try:
@@ -84,13 +84,13 @@ class SuppressionAdmin(Scoped):
         return import_page(request, context, mine, _may_for_all(request), _actor(request))
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Who adds an address has typed it."""
+        """Show all fields of a new suppression: the user has typed the address."""
         return super().get_exclude(request, obj) if obj else []
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
     ) -> tuple[QuerySet[Suppression], bool]:
-        """Finds by digest, so that nobody finds out an address letter by letter."""
+        """Search by digest of the whole address, so that nobody can guess one letter by letter."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -161,7 +161,7 @@ def _may_for_all(request: HttpRequest) -> bool:
 
 
 def _changeable(request: HttpRequest, rows: QuerySet[Suppression]) -> list[int]:
-    """The chosen ones; those for all sponsors only with the permission."""
+    """Return the chosen ones' ids; those for all sponsors only with the permission."""
     mine = rows if _may_for_all(request) else rows.filter(~Q(sponsor=None))
     return list(mine.values_list("pk", flat=True))
 
