@@ -1,4 +1,4 @@
-"""The options of send_campaign that say whose it is, and what its letters consist of."""
+"""The options of send_campaign for a campaign's sponsor and content."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -24,12 +24,12 @@ from vendors.printing import sheets
 
 
 def campaign_sponsor(name: str, *, new: bool) -> Sponsor:
-    """The sponsor of a campaign; a new one is stored with its first campaign. new: although another one is alike."""
+    """Return a campaign's sponsor; a new one is stored with its first campaign. new: even if a similar name exists."""
     found = Sponsor.objects.filter(name=name).first()
     if found:
         return found
     alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
-    if alike and not new:  # more likely a slip of the hand than a new sponsor
+    if alike and not new:  # more likely a typing error than a new sponsor
         raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
     return new_sponsor(name)
 
@@ -56,7 +56,10 @@ def add_content_options(parser: ArgumentParser) -> None:
 
 
 def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
-    """What --subject, --body, --html, --mjml, --text and --header say. Raises CommandError, TemplateError."""
+    """Return the content of --subject, --body, --html, --mjml, --text and --header.
+
+    Raises CommandError, TemplateError.
+    """
     subject, body, html = options["subject"], _read(options["body"]), options["html"]
     if channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
@@ -67,7 +70,7 @@ def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
 
 
 def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> TemplateVersion | None:
-    """The version that --template names."""
+    """Return the version that --template names."""
     named = options["template"]
     if not named:
         if not options["body"]:
@@ -85,7 +88,10 @@ def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> Templat
 def read_content(
     options: dict[str, Any], sponsor: Sponsor, vendor: Vendor, others: Iterable[Vendor] = ()
 ) -> CampaignContent:
-    """others: by which it may go, too. Raises CommandError, BadInput, TemplateError."""
+    """Return the compiled content. others: further vendors of the route.
+
+    Raises CommandError, BadInput, TemplateError.
+    """
     version = _version(options, sponsor, vendor.channel)
     says = versions.content_of(version) if version else typed_content(options, vendor.channel)
     subject, body, html, given, headers = says.subject, says.body, says.html, says.text, says.headers

@@ -1,4 +1,4 @@
-"""Waits for jobs to end and says how they did: for the commands with --wait. Bars that show how far a command is."""
+"""Waits for jobs to end and reports their outcome, for commands with --wait; also progress bars."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,9 +16,9 @@ from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
 
 POLL_SECONDS = 0.5
-REST = 4  # pauses last so many times as long as the last look, so that many jobs are not counted all the time
+REST = 4  # a pause is that many times the last query's duration, so that counting stays a small load
 OVER = (*DONE, Status.STOPPED, Status.P_STOPPED)
-RECORDED = (*DONE, Status.P_STOPPED)  # and what was in flight at a stop is recorded
+RECORDED = (*DONE, Status.P_STOPPED)  # and messages in flight at a stop are recorded
 FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
 
@@ -31,21 +31,21 @@ AddBar = Callable[[str, int], Bar]
 
 @contextmanager
 def bars(foretold: bool = False) -> Iterator[AddBar]:
-    """Yields what adds a bar, by its label and total; call the bar with how much is done.
+    """Yield a function that adds a bar, by label and total; call the bar with the amount done.
 
-    foretold: the caller says what stands beside it: a rate of the last seconds tells nothing of a vendor's window.
-    On standard error, and only if that is a terminal; they are gone in the end.
+    foretold: the caller supplies the text next to it, because a current rate says nothing about a vendor's window. Bars
+    appear on standard error, only on a terminal, and vanish at the end.
     """
     if not sys.stderr.isatty():
         yield lambda label, total: lambda done, said="": None
         return
-    # Here, because loading it takes longer than storing a short list does.
+    # Imported here, because it takes longer than storing a short list.
     from rich import progress
     from rich.console import Console
     from rich.table import Column
 
     name = progress.TextColumn("{task.description}")
-    text = progress.TextColumn("{task.fields[said]}", table_column=Column())  # broken between words
+    text = progress.TextColumn("{task.fields[said]}", table_column=Column())  # wraps between words
     columns = (name, progress.BarColumn(20), text) if foretold else progress.Progress.get_default_columns()
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
 
@@ -57,9 +57,9 @@ def bars(foretold: bool = False) -> Iterator[AddBar]:
 
 
 def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
-    """Waits until all the jobs and their children are over, or wait for somebody; returns the progress of all together.
+    """Wait until all jobs and their children are over or paused; return their total progress.
 
-    Shows a progress bar on standard error, if that is a terminal. Raises CommandError at Ctrl-C.
+    Shows a progress bar on standard error, on a terminal. Raises CommandError at Ctrl-C.
     """
     ids, states = list(job_ids), tuple(over)
     try:
@@ -77,7 +77,7 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
 
 
 def _said(ids: list[int], sums: Progress) -> str:
-    """How many are done, and of a single job what comes next and about when it ends, as list_jobs says it."""
+    """Return the number done and, for a single job, the next step and forecast as in list_jobs."""
     counts = f"{sums.size - sums.open:,} of {sums.size:,}"
     if len(ids) != 1 or not sys.stderr.isatty():
         return counts
@@ -87,7 +87,7 @@ def _said(ids: list[int], sums: Progress) -> str:
 
 
 def ending(sums: Progress) -> str:
-    """The counts as one line of text."""
+    """Format the counts as one line."""
     counts = {
         "accepted": sums.accepted,
         "refused": sums.refused,
@@ -100,14 +100,15 @@ def ending(sums: Progress) -> str:
 
 
 def facts(sums: Progress) -> dict[str, int]:
-    """The same for --json."""
+    """Return the counts for --json."""
     names = ("size", "accepted", "refused", "expired", "suppressed", "in_doubt", "waiting", "units")
     return {name: getattr(sums, name) for name in names}
 
 
 def code(sums: Progress) -> int:
-    """The exit code. 0: all are accepted that are not suppressed; IN_DOUBT: some need attention; FAILED: some failed,
-    expired or were not sent.
+    """Return the exit code.
+
+    0: all were accepted or suppressed. IN_DOUBT: some need attention. FAILED: some failed, expired or were not sent.
     """
     if sums.in_doubt:
         return IN_DOUBT
@@ -120,5 +121,6 @@ def _sums(ids: list[int]) -> Progress:
 
 def _open(ids: list[int], over: tuple[Status, ...]) -> bool:
     mine = Job.objects.filter(Q(pk__in=ids) | Q(parent__in=ids))
-    waits = Q(paused_at__isnull=False) & ~Q(status__in=RUNNING)  # also behind the first N: then a person may resume it
+    # including the pause after the first N, until a person resumes
+    waits = Q(paused_at__isnull=False) & ~Q(status__in=RUNNING)
     return mine.exclude(status__in=over).exclude(waits).exists()

@@ -1,4 +1,4 @@
-"""What the commands about jobs share: flags for look-ups, confirmation, reports of decisions, waiting, exit codes."""
+"""Shared parts of the commands about jobs: look-up flags, confirmation, reports of decisions, waiting, exit codes."""
 
 import sys
 from argparse import ArgumentParser
@@ -20,13 +20,13 @@ from vendors.management.arguments import person
 from vendors.management.output import tell, write_json
 
 NOT_YET = 3
-SHOWN = 50  # rows of a list, unless --limit says how many
+SHOWN = 50  # rows of a list, unless --limit is given
 LIMIT_MOST = 10**9
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
 def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
-    """Reports the decisions, one line a job. Raises CommandError with the lowest exit code above 0 of all."""
+    """Report the decisions, one line a job. Raises CommandError with the lowest exit code above 0."""
     decided = list(answers)
     bad = [answer for answer in decided if answer.verdict in CODE_OF]
     if as_json:
@@ -45,7 +45,7 @@ NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
 
 
 def add_lookups(parser: ArgumentParser) -> None:
-    """The look-ups of the admin's list as flags."""
+    """Add the look-ups of the admin's list as flags."""
     parser.add_argument("--sponsor", metavar="NAME")
     parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
     parser.add_argument("--vendor", metavar="SLUG")
@@ -59,14 +59,14 @@ def add_lookups(parser: ArgumentParser) -> None:
 
 
 def add_limit(parser: ArgumentParser, which: str) -> None:
-    """which: of those that there are, as the newest."""
+    """Add --limit. which: the rows that remain, for the help: "newest"."""
     parser.add_argument(
         "--limit", type=int, metavar="N", help=f"the {which} N; 0: all; by default {SHOWN}, with --json all"
     )
 
 
 def limit(options: Mapping[str, Any]) -> int | None:
-    """How many rows are listed; None: all. Raises CommandError."""
+    """Return the number of rows to list; None: all. Raises CommandError."""
     given: int | None = options["limit"]
     if given is None:
         return None if options["json"] else SHOWN
@@ -80,13 +80,13 @@ def any_lookup(options: Mapping[str, Any]) -> bool:
 
 
 def whole(options: Mapping[str, Any]) -> Q:
-    """Leaves out children, which their parent stands for, except in a look-up by a result of messages."""
+    """Leave out children, which their parent represents, except in a look-up by a result of messages."""
     ends = [name.lower() for name in filters.ENDS]
     return Q() if (options["status"] or "").lower() in ends else Q(parent=None)
 
 
 def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
-    """The jobs that the flags name. Raises CommandError for unknown names and bad values."""
+    """Return the jobs that the flags name. Raises CommandError for unknown names and bad values."""
     found = Job.objects.all()
     if options["sponsor"]:
         found = found.filter(sponsor=named_sponsor(options["sponsor"]))
@@ -110,10 +110,10 @@ CODES = (
 
 
 class Deciding(BaseCommand):
-    """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed.
+    """A command that decides about jobs, given by id or by look-up flags; looked-up jobs are counted and confirmed.
 
-    as_seen: what was counted is decided about in the revision that was seen, and a job named by its id in that of
-    --revision, so that a repeat changes nothing. Without --revision it is decided about as it is, in a repeat, too.
+    as_seen: the decision applies to the revision that was counted, and for a job named by id to --revision, so a repeat
+    changes nothing. Without --revision it applies to the job's current state, even when repeated.
     """
 
     requires_system_checks = ()
@@ -159,20 +159,20 @@ class Deciding(BaseCommand):
             wait(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Those of the jobs about which the decision can be made."""
+        """Return those jobs for which the decision is legal."""
         raise NotImplementedError
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        """What the decision would do, as text and as facts for --json."""
+        """Return the effect of the decision, as text and as facts for --json."""
         raise NotImplementedError
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        """Makes the decision about these jobs."""
+        """Make the decision about these jobs."""
         raise NotImplementedError
 
 
 def deciding(parser: ArgumentParser) -> None:
-    """The flags of every command that changes jobs."""
+    """Add the flags of every command that changes jobs."""
     parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
     parser.add_argument("--wait", action="store_true", help="stay until the jobs have ended; Ctrl-C stops nothing")
@@ -180,12 +180,15 @@ def deciding(parser: ArgumentParser) -> None:
 
 
 def somebody_there() -> bool:
-    """Whether a user at a terminal can be asked."""
+    """Return True if a user at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(text: str, options: dict[str, Any]) -> None:
-    """Asks at the terminal. Raises CommandError unless the answer is yes, or without a terminal or --yes."""
+    """Ask at the terminal.
+
+    Raises CommandError unless the answer is yes, or if there is neither a terminal nor --yes.
+    """
     if options["yes"]:
         return
     if not somebody_there():
@@ -197,7 +200,7 @@ def confirm(text: str, options: dict[str, Any]) -> None:
 
 
 def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: Iterable[Status]) -> None:
-    """Waits until the jobs have ended and reports how; raises SystemExit with code 4 or 5 if not all went well."""
+    """Wait until the jobs have ended and report the result. Raises SystemExit with code 4 or 5 unless all went well."""
     if not ids:
         return
     sums = following.follow(ids, over)

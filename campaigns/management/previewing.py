@@ -1,4 +1,4 @@
-"""What `send_campaign` shows of a campaign before it is stored: letters as text, as JSON and on paper, and the cost."""
+"""The preview of `send_campaign` before anything is stored: letters as text, JSON and PDF, and the cost."""
 
 import json
 import sys
@@ -19,11 +19,11 @@ from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 from vendors.printing import previews as printed
 
-Looked = tuple[list[Letter], estimates.ByLogin]  # letters of a campaign that is not stored, and what it would cost
+Looked = tuple[list[Letter], estimates.ByLogin]  # letters and cost of an unsaved campaign
 
 
 def number(options: dict[str, Any]) -> int:
-    """How many letters are shown; 0: the campaign is stored. Raises CommandError."""
+    """Return the number of letters to show; 0: store the campaign. Raises CommandError."""
     if not 0 <= options["preview"] <= previews.MOST:
         raise CommandError(f"--preview shows 1 to {previews.MOST} letters", returncode=2)
     if options["window"] and not options["preview_pdf"]:
@@ -40,9 +40,9 @@ def look(
     recipients: Recipients,
     options: dict[str, Any],
 ) -> Looked:
-    """At a campaign that is not stored; its letters also as PDF if that is asked for. Raises CommandError.
+    """Make letters and cost of an unsaved campaign, and a PDF if requested. Raises CommandError.
 
-    logins: by which it may go; its letters are those of the first.
+    logins: credentials of the route; the letters are for the first.
     """
     vendor = logins[0].vendor
     links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
@@ -53,7 +53,7 @@ def look(
 
 
 def show(made: Sequence[Letter], by: estimates.ByLogin, options: dict[str, Any], out: OutputWrapper) -> None:
-    """For programs or for people; not the letters that are in a PDF."""
+    """Print the preview as text or JSON, except letters already in a PDF."""
     shown = [] if options["preview_pdf"] else made
     if not options["json"]:
         out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), estimates.sentences(by)]))
@@ -64,7 +64,7 @@ def show(made: Sequence[Letter], by: estimates.ByLogin, options: dict[str, Any],
 
 
 def _write_pdf(made: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor, options: dict[str, Any]) -> str:
-    """Writes the letters as they will be printed, with their images; says how many pages they have.
+    """Write the letters as PDF, as they will be printed, with images; return a sentence about their pages.
 
     Raises CommandError.
     """

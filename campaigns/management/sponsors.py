@@ -1,6 +1,6 @@
-"""What commands about sponsors share: sponsors and identities by name, and facts, without secrets.
+"""Shared parts of commands about sponsors: sponsors and identities by name, and facts without secrets.
 
-A CommandError says what the right form is.
+Each CommandError states the correct form.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from campaigns.models import Entitlement, Identity, Sponsor
 from campaigns.phone_numbers import known_region
 from vendors.models import Vendor
 
-KNOWN = 20  # names that are told if one is misspelt
+KNOWN = 20  # names listed if one is misspelt
 
 
 def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
-    """The sponsor of that name. new: it is stored if there is none."""
+    """Return the sponsor of that name. new: create it if necessary."""
     found = Sponsor.objects.filter(name=name).first()
     if found:
         return found
@@ -38,7 +38,7 @@ def new_sponsor(name: str) -> Sponsor:
 
 
 def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:
-    """The region of phone numbers that lack a country code: as typed, else the sponsor's."""
+    """Return the region of phone numbers without a country code: the one typed, else the sponsor's."""
     if typed is None:
         return sponsor.phone_region if sponsor else ""
     if channel != Vendor.Channel.SMS:
@@ -51,7 +51,7 @@ def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:
 
 
 def named_identity(of: Sponsor, name: str) -> Identity:
-    """The sponsor's identity of that name."""
+    """Return the sponsor's identity of that name."""
     found = Identity.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
     if found is None:
         known = ", ".join(of.identities.values_list("name", flat=True)) or "none yet"

@@ -1,4 +1,4 @@
-"""`manage.py approve_campaign`: campaigns that wait for the approval of a second person."""
+"""`manage.py approve_campaign`: lists campaigns that wait for a second person's approval, and decides."""
 
 from argparse import ArgumentParser
 from typing import Any

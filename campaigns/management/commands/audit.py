@@ -32,7 +32,7 @@ class Command(BaseCommand):
 
 
 def sentence(check: audit.Check) -> str:
-    """One line: ok, or how many rows break it and which."""
+    """Format a check as one line: ok, or the number of breaches with examples."""
     if check.ok:
         return f"{check.promise:5} ok      {check.question}"
     more = ", ..." if check.breaches > len(check.examples) else ""

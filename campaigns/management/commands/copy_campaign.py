@@ -1,4 +1,4 @@
-"""`manage.py copy_campaign`: a draft with the message of a campaign, to be gone on with in the browser."""
+"""`manage.py copy_campaign`: copies a campaign's message into a draft, to continue in the browser."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py costs`: what vendors charge, by month, sponsor and vendor."""
+"""`manage.py costs`: vendors' charges by month, sponsor and vendor."""
 
 from argparse import ArgumentParser
 from datetime import date

@@ -1,4 +1,4 @@
-"""`manage.py days`: what happened to messages by day, as the chart of campaign owners shows it."""
+"""`manage.py days`: messages and their outcomes by day, like the chart for campaign owners."""
 
 import csv
 from argparse import ArgumentParser

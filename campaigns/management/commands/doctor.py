@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what receivers miss in the mails of sender identities, and what a crash would take with it."""
+"""`manage.py doctor`: finds deliverability faults of sender identities, and data that a crash would lose."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -15,7 +15,7 @@ from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from vendors.management.output import write_json
 
-WIDE = 14  # columns of what a line is about
+WIDE = 14  # characters for the subject of a line
 INSTALLATION = "installation"
 
 
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             raise CommandError(silent, returncode=3)
 
     def _of_identities(self, options: dict[str, Any]) -> tuple[str, str]:
-        """(what is wrong, what the DNS did not say), each as a sentence or empty."""
+        """Return the faults, and the checks without an answer from the DNS, each as a sentence or empty."""
         found: list[Finding] = []
         identities = _identities(options["identity"])
         if not identities and not options["json"]:
@@ -77,11 +77,11 @@ class Command(BaseCommand):
         )
 
     def _of_installation(self, as_json: bool) -> str:
-        """Show the weaknesses of servers, tables and clocks. Returns what is wrong, as a sentence or empty."""
+        """Show the weaknesses of servers, tables and clocks. Returns the faults as a sentence, or empty."""
         weak, bounds = durability.weaknesses(), leftover_bounds.find_leftover_bounds()
         found = list(map(_finding, weak)) or [Finding("durability", findings.OK, "a crash loses nothing")]
         found += [Finding("storing", findings.WRONG, f"{one}. {leftover_bounds.REMEDY}") for one in bounds]
-        # mailhub knows the moments of all apps, and registers what it found under this tag (mailhub/apps.py).
+        # mailhub knows the date fields of all apps and registers its check under this tag (mailhub/apps.py).
         clocks = run_checks(tags=["clocks"], include_deployment_checks=True)
         found += [Finding("clocks", findings.PRICED, f"{one.msg}. {one.hint}") for one in clocks]
         if as_json:

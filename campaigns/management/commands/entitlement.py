@@ -1,4 +1,4 @@
-"""`manage.py entitlement`: which sponsor may use which vendor and credential."""
+"""`manage.py entitlement`: lists, grants and withdraws sponsors' use of vendors and credentials."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py fetch_reports`: fetches what vendors report in files, as beat does every minute."""
+"""`manage.py fetch_reports`: fetches vendors' report files, as beat does every minute."""
 
 from argparse import ArgumentParser
 from typing import Any

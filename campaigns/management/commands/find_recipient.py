@@ -1,4 +1,4 @@
-"""`manage.py find_recipient`: what one recipient got, in all campaigns."""
+"""`manage.py find_recipient`: lists the messages to one recipient, in all campaigns."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -56,6 +56,6 @@ class Command(BaseCommand):
 
 
 def message_facts(one: FoundMessage) -> dict[str, Any]:
-    """With whose it is, which a program of one sponsor knows."""
+    """Return a message's facts with its sponsor, which a sponsor's own program knows already."""
     row = one.message
     return {"message": row.pk, "sponsor": row.campaign.sponsor.name, "recipient": row.recipient, **finding.facts(one)}

@@ -1,4 +1,4 @@
-"""`manage.py forecast`: when the last message that waits for a vendor will be called."""
+"""`manage.py forecast`: forecasts when the last message waiting for a vendor will be called."""
 
 from argparse import ArgumentParser
 from datetime import datetime
@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
 
 def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
-    """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
+    """Format a forecast: 1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
     limits = " and ".join(map(str, queue.limits)) or "no limit"
     limits += f", {queue.cost}" if queue.cost else ""
     waiting = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
@@ -62,7 +62,7 @@ def _count(number: int, what: str) -> str:
 
 
 def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
-    """The same for --json."""
+    """Return the forecast for --json."""
     return {
         "vendor": queue.slug,
         "jobs": queue.jobs,

@@ -1,4 +1,4 @@
-"""`manage.py identity`: as whom sponsors' e-mails and SMS go out."""
+"""`manage.py identity`: manages the sender identities of e-mails and SMS."""
 
 from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
@@ -167,7 +167,7 @@ class Command(BaseCommand):
 
 
 def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
-    """The identity with these values, and whether one is new."""
+    """Store these values; return the identity, and True if one changed."""
     try:
         changed = senders.change_identity(row.pk, wanted, Actor(arguments.person()))
     except ValidationError as error:
@@ -176,7 +176,7 @@ def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
 
 
 def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
-    """The fields that were typed, with the values to store."""
+    """Return the fields given as options, with the values to store."""
     wanted: dict[str, Any] = named_address(options["from"]) if options["from"] is not None else {}
     wanted |= {field: options[field].strip() for field in FIELDS if options[field] is not None}
     if options["sender_id"] is not None:
@@ -196,5 +196,5 @@ def _read(file: str) -> str:
         return dkim.private_key(Path(file).read_text())
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from None
-    except ValueError as error:  # also what is not UTF-8, without its bytes
+    except ValueError as error:  # including text that is not UTF-8, whose bytes are not shown
         raise CommandError(f"{file}: {error if 'RSA' in str(error) else 'not a text'}") from None

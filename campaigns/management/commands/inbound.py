@@ -1,4 +1,4 @@
-"""`manage.py inbound`: what recipients have written to our numbers."""
+"""`manage.py inbound`: lists recipients' messages to our numbers."""
 
 from argparse import ArgumentParser
 from typing import Any

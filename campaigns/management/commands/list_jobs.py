@@ -15,11 +15,11 @@ from campaigns.management import job_commands
 from campaigns.models import Job
 from vendors.management.output import write_rows
 
-CHUNK = 500  # jobs whose messages are summed up in one statement
+CHUNK = 500  # jobs whose messages are summed in one statement
 NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "suppressed", "in_doubt")
-REPORTED = ("delivered", "bounced")  # of those accepted
+REPORTED = ("delivered", "bounced")  # subsets of the accepted
 COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
-# What jobs are looked up by (document 000: sponsor, status, date) stays on the narrowest terminal.
+# The look-up columns of document 000 (sponsor, status, date) stay on the narrowest terminal.
 ENDS = ("suppressed", "expired", "refused", "in_doubt")
 SPARE = ("in_flight", *ENDS, "waiting", "accepted", "in_words", "next", "vendor", "size")
 NAMES = ("sponsor", "campaign", "vendor")

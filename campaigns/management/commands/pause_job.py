@@ -25,7 +25,7 @@ class Command(job_commands.Deciding):
     over = following.RECORDED
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Jobs of which something may be called, without children where jobs are looked up."""
+        """Return jobs with calls still to make; for look-ups without children."""
         whole = {} if options["jobs"] else {"parent": None}
         return jobs.filter(paused_at=None, **whole).exclude(status__in=OVER).order_by("pk")
 

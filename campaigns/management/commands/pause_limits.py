@@ -1,4 +1,4 @@
-"""`manage.py pause_limits`: beyond which rates the campaigns of jobs pause themselves."""
+"""`manage.py pause_limits`: sets the bounce and complaint rates at which campaigns pause themselves."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any

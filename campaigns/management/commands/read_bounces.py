@@ -1,4 +1,4 @@
-"""`manage.py read_bounces`: reads mails that come back from a mailbox, by IMAP."""
+"""`manage.py read_bounces`: reads returned mails from a mailbox, by IMAP."""
 
 import time
 from argparse import ArgumentParser
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 if every is None:
                     raise CommandError(str(error)) from None
                 self.stderr.write(f"{error}; once more in {every:g} s")
-            except Error as error:  # of the database; what was not committed is read once more
+            except Error as error:  # of the database; uncommitted mails are read again
                 if every is None:
                     raise
                 self.stderr.write(f"the database: {type(error).__name__}: {error}; once more in {every:g} s")

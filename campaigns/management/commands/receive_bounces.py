@@ -1,4 +1,4 @@
-"""`manage.py receive_bounces`: takes mails that come back, over SMTP or LMTP."""
+"""`manage.py receive_bounces`: accepts returned mails over SMTP or LMTP."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""`manage.py recover_store`: after a failover or a restore of PostgreSQL, lets calls start again."""
+"""`manage.py recover_store`: lets calls resume after a failover or restore of PostgreSQL."""
 
 from argparse import ArgumentParser
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`manage.py report`: what came of a campaign, and its recipients as CSV or as a spreadsheet."""
+"""`manage.py report`: prints a campaign report, or exports the recipients as CSV or XLSX."""
 
 import os
 import sys
@@ -60,7 +60,7 @@ class Command(BaseCommand):
             self._tell(campaign, of.channel, options["json"])
 
     def _write(self, name: str, chunks: Iterator[bytes]) -> None:
-        """A file is there whole or not at all."""
+        """Write a file whole or not at all."""
         if name == "-":
             with suppress(BrokenPipeError):
                 for chunk in chunks:

@@ -106,7 +106,7 @@ class Command(BaseCommand):
         )
 
     def _say(self, settle: Callable[[], Resolved], options: dict[str, Any]) -> None:
-        """Settles, and says what came of it."""
+        """Settle doubts and print the result."""
         decision = options["decision"]
         try:
             done = settle()
@@ -118,7 +118,7 @@ class Command(BaseCommand):
             job_commands.wait(self, list(done.ready), options, following.OVER)
 
     def _settle_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> None:
-        """Settles one leaf after the other; the look-ups find the children of parents."""
+        """Settle one leaf after the other; the look-ups find a parent's children."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
         seen, number = versions(ids), doubts_resolve.list_doubts(jobs=ended).count()
@@ -144,7 +144,7 @@ def _cause_facts(cause: Cause) -> dict[str, Any]:
 
 
 def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
-    """The jobs that are looked up, with the children of a parent; None: there is no look-up."""
+    """Return the looked-up jobs, with a parent's children; None: no look-up was given."""
     if options["job"] is None:
         return job_commands.looked_up_jobs(options) if job_commands.any_lookup(options) else None
     if not Job.objects.filter(pk=options["job"]).exists():
@@ -158,7 +158,7 @@ def _question(number: int, jobs: int, options: dict[str, Any]) -> str:
 
 
 def sentence(done: Resolved, decision: str) -> str:
-    """What was done, as text."""
+    """Format the result as text."""
     parts = [f"{decisions.count(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
     parts += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
     parts += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []

@@ -1,4 +1,4 @@
-"""`manage.py resume_job`: lets paused campaigns go on, by their jobs."""
+"""`manage.py resume_job`: resumes paused campaigns, by their jobs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ class Command(job_commands.Deciding):
     )
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Paused jobs, without children where jobs are looked up."""
+        """Return paused jobs; for look-ups without children."""
         whole = {} if options["jobs"] else {"parent": None}
         return jobs.filter(paused_at__isnull=False, **whole).order_by("pk")
 

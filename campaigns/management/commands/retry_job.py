@@ -30,7 +30,7 @@ class Command(job_commands.Deciding):
         parser.add_argument("--expired", action="store_true", help="also what expired at the campaign's deadline")
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Jobs that have ended or were stopped, and have something left to send."""
+        """Return jobs that have ended or were stopped, with something left to send."""
         left = Q(size__gt=ANSWERED if options["expired"] else ANSWERED + F("expired"))
         whole = Q() if options["jobs"] else job_commands.whole(options)
         return jobs.filter(left, whole, status__in=(*DONE, Status.STOPPED, Status.P_STOPPED)).order_by("pk")

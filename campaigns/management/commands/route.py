@@ -1,4 +1,4 @@
-"""`manage.py route`: by which vendors campaigns may go, in order."""
+"""`manage.py route`: manages routes, the vendors of a campaign in order."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -110,7 +110,7 @@ def _named(name: str, sponsor: str | None) -> Route:
 
 
 def _entries(typed: list[str]) -> list[RouteEntry]:
-    """What VENDOR or VENDOR/CREDENTIAL, with =WEIGHT or without, name: all of one channel and none twice."""
+    """Parse VENDOR or VENDOR/CREDENTIAL, perhaps with =WEIGHT: all of one channel, without repeats."""
     if len(typed) > MOST:
         raise CommandError(f"a route has at most {MOST} vendors")
     named = [word.partition("=")[::2] for word in typed]
@@ -140,7 +140,7 @@ def _login(slug: str, name: str) -> Credential:
 
 
 def _enter(row: Route, entries: list[RouteEntry]) -> None:
-    """These are its entries now."""
+    """Replace the route's entries."""
     if entries[0].credential.vendor.channel != row.channel:
         raise CommandError(f"{row} is for {row.channel}")
     row.entries.all().delete()

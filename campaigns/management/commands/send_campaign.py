@@ -35,7 +35,7 @@ from vendors.history import Actor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
-LONG = 1_000_000  # bytes of a list that is worth a bar
+LONG = 1_000_000  # bytes of a list for which a bar is shown
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
 
@@ -136,7 +136,7 @@ class Command(BaseCommand):
         self._tell(job, options, len(left_out or ()))
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
-        approval = job.paused_at is not None  # nothing else pauses what was just stored
+        approval = job.paused_at is not None  # only an approval pauses a campaign just stored
         if not options["json"]:
             if note := _about_links(job.campaign):
                 sys.stderr.write(f"{note}\n")
@@ -163,7 +163,7 @@ class Command(BaseCommand):
 def _accept(
     file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None
 ) -> Job | previewing.Looked:
-    """Checks and stores the campaign, or only looks at it.
+    """Check and store the campaign, or only preview it.
 
     Raises CommandError, BadInput, TemplateError; then nothing is stored.
     """
@@ -174,7 +174,7 @@ def _accept(
     logins = entries.usable(route, sponsor) if route else [_credential(options["vendor"], options["credential"])]
     credential, vendor = logins[0], logins[0].vendor
     entitlements.require(sponsor, credential)
-    if sponsor.pk:  # the first sponsor's identity is made with it
+    if sponsor.pk:  # a new sponsor's identity is created with it
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
     content = read_content(options, sponsor, vendor, entries.vendors(route) if route else ())
@@ -230,7 +230,7 @@ def _recipients(
     left_out: intake.LeftOut | None,
     region: str,
 ) -> intake.CheckedTable:
-    """Checks the list, and writes the rows that are left out of it."""
+    """Check the list, and write the rows left out of it to a file."""
     target = Path(options["skip_bad_rows"]) if left_out is not None else None
     if target and target.exists():
         raise CommandError(f"{target} is there already: name a new file for the rows that are left out")
@@ -250,7 +250,8 @@ def _recipients(
 
 def _write(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:
     try:
-        with target.open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
+        # spreadsheets recognise UTF-8 by its byte order mark
+        with target.open("x", encoding="utf-8-sig", newline="") as file:
             intake.write_left_out(table, left_out, file)
     except OSError as error:
         raise CommandError(f"cannot write {target}: {error.strerror}") from error
@@ -261,7 +262,7 @@ def _no_bar(label: str, total: int) -> following.Bar:
 
 
 def _spool(name: str, spool: BinaryIO) -> int:
-    """Makes a copy that can be read twice, unlike a pipe, and that nobody changes in between; returns its size."""
+    """Make a copy that can be read twice, unlike a pipe, and cannot change meanwhile; return its size."""
     try:
         if name == "-":
             shutil.copyfileobj(sys.stdin.buffer, spool)
@@ -278,12 +279,12 @@ def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, d
     zone, each = options["time_zone"] or vendor.time_zone, options["hours_of_each"]
     hours = parse_hours(options["hours"], zone, each) if options["hours"] else None
     deadline = parse_moment(options["deadline"], "--deadline") if options["deadline"] else None
-    check_times(at, deadline, timezone.now())  # before a million rows are read
+    check_times(at, deadline, timezone.now())  # before reading a million rows
     return at, hours, deadline
 
 
 def _credential(slug: str, name: str | None) -> Credential:
-    """The vendor's credential of that name; without a name its only one, or the one called default."""
+    """Return the vendor's credential of that name; without a name its only one, or the one called default."""
     vendor = arguments.vendor(slug)
     if name:
         return arguments.credential(vendor, name)

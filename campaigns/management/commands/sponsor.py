@@ -1,4 +1,4 @@
-"""`manage.py sponsor`: on whose behalf mail is sent."""
+"""`manage.py sponsor`: manages sponsors, on whose behalf mail is sent."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -77,7 +77,7 @@ class Command(BaseCommand):
 
 
 def _hours(text: str | None) -> dict[str, Any]:
-    """The fields of quiet hours as typed; none if nothing was."""
+    """Return the quiet hours' fields as typed; empty if not given."""
     if not text:
         return {} if text is None else {"quiet_from": None, "quiet_to": None}
     try:

@@ -11,7 +11,7 @@ from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
 from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
 
-# A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
+# A message's state is the set of its non-null columns; the model's CHECK constraints allow these sets only.
 COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "report")
 ACCEPTED = ("dequeued_at", "sent_at", "delivered_at", "message_id")
 SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -49,7 +49,7 @@ class Command(BaseCommand):
 
 
 def page() -> str:
-    """The text of docs/states.md, without the last newline."""
+    """Return the text of docs/states.md, without the last newline."""
     leaves = {verb: move for verb, move in MOVES.items() if move.target not in PARENTS}
     parents = {verb: move for verb, move in MOVES.items() if move.target in PARENTS}
     parts = [
@@ -83,12 +83,12 @@ def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
 
 
 def label_of(shape: tuple[str, tuple[str, ...]], *, stopped: bool = False) -> str:
-    """The label that users see for a message of that shape."""
+    """Return the label of a message of that shape for users."""
     return labels.of_message(row_of(shape), in_flight=shape[0].startswith("in flight"), stopped=stopped)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
-    """A message of that shape, which is not stored."""
+    """Return an unsaved message of that shape."""
     name, columns = shape
     code = next((one for one in OWN_ENDS if name.startswith(one)), "bounce")
     texts = {"message_id": "id-1", "error_code": code, "report": ReportKind.DELIVERED.value}

@@ -22,7 +22,7 @@ class Command(job_commands.Deciding):
     over = following.RECORDED
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Jobs that can be stopped, without children where jobs are looked up."""
+        """Return jobs that can be stopped; for look-ups without children."""
         return jobs.filter(actions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""`manage.py suppression`: whom nobody writes to again."""
+"""`manage.py suppression`: manages suppressed addresses."""
 
 import shutil
 import sys
@@ -25,7 +25,7 @@ from vendors.models import Vendor
 
 SHOWN = ("id", "sponsor", "topic", "address", "reason", "source", "since", "until", "holds")
 RECIPIENTS = ("message", "recipient", "reason")
-LIMIT = 1_000_000  # addresses of a file that are lifted or erased at once
+LIMIT = 1_000_000  # addresses in a file to lift or erase
 
 
 class Command(BaseCommand):
@@ -178,7 +178,7 @@ def _normal(options: dict[str, Any]) -> intake.AddressReader:
 
 
 def _copied(name: str) -> BinaryIO:
-    """A copy that can be read twice, unlike a pipe, and that nobody changes in between."""
+    """Return a copy that can be read twice, unlike a pipe, and cannot change meanwhile."""
     copy: Any = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     try:
         if name == "-":

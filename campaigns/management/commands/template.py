@@ -1,4 +1,4 @@
-"""`manage.py template`: what sponsors write again and again, with versions."""
+"""`manage.py template`: manages sponsors' templates and their versions."""
 
 from argparse import ArgumentParser
 from typing import Any

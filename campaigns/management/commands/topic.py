@@ -1,4 +1,4 @@
-"""`manage.py topic`: what sponsors write about."""
+"""`manage.py topic`: manages the topics of sponsors' campaigns."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -100,7 +100,7 @@ class Command(BaseCommand):
 
 
 def _named(of: Sponsor, name: str) -> Topic:
-    """The sponsor's topic of that name."""
+    """Return the sponsor's topic of that name."""
     found = Topic.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
     if found is None:
         known = ", ".join(of.topics.values_list("name", flat=True)) or "none yet"
