@@ -1,1 +1,1 @@
-"""Pages of campaign owners, at /: what they do, the commands and the API can do, too."""
+"""Pages of campaign owners, at /. The commands and the API can do the same."""

@@ -1,7 +1,7 @@
-"""Who may see a page of campaign owners.
+"""Access to the pages of campaign owners.
 
-A page names the permission that it needs; whose rows it shows follows from the sponsors of its user
-(`campaigns.models.campaigns.sponsors_of`). A row of another sponsor is answered like one that does not exist.
+A page names the permissions it needs. It shows rows of its user's sponsors only
+(`campaigns.models.campaigns.sponsors_of`); another sponsor's row is answered like one that does not exist.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ LOOK = "campaigns.view_campaign"
 
 
 def page(*permissions: str) -> Callable[[View], View]:
-    """Makes a view a page of campaign owners: for users who have logged in, and have these permissions."""
+    """Make a view a page of campaign owners, for logged-in users with these permissions."""
 
     def decorated(view: View) -> View:
         @wraps(view)
@@ -43,7 +43,7 @@ def page(*permissions: str) -> Callable[[View], View]:
 
 
 def _back(request: HttpRequest) -> str:
-    """Where somebody goes on who has logged in: to what was asked for, or to the page whose form was sent."""
+    """Return where to go after login: the requested page, or the page whose form was sent."""
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
     page = urlsplit(request.headers.get("Referer", ""))
@@ -51,6 +51,6 @@ def _back(request: HttpRequest) -> str:
 
 
 def actor(request: HttpRequest) -> Actor:
-    """Who decides, for the history."""
+    """Return the deciding user, for the history."""
     user: Any = request.user
     return Actor(user.get_username(), user.pk)

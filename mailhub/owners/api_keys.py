@@ -1,4 +1,4 @@
-"""Pages of API keys: a sponsor's; make one, which is shown once; extend, revoke."""
+"""Pages of sponsors' API keys: make one, which is shown once; extend, revoke."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,7 +24,7 @@ from mailhub.owners.access import actor, page
 
 EACH_PAGE = 50
 LOOK, ADD, CHANGE = "mailhub.view_apikey", "mailhub.add_apikey", "mailhub.change_apikey"
-# A key can do no more than its maker may: what each scope opens, as permissions.
+# The permissions behind each scope: a key can do no more than its maker.
 NEEDS: dict[str, tuple[str, ...]] = {
     ApiKey.Scope.SEND: ("campaigns.add_campaign",),
     ApiKey.Scope.READ: ("campaigns.view_campaign", "campaigns.see_recipients"),
@@ -32,7 +32,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
         "campaigns.change_job",
         "campaigns.change_suppression",
         "campaigns.change_webhook",
-        "campaigns.see_recipients",  # webhooks are told of them
+        "campaigns.see_recipients",  # webhooks name recipients
     ),
 }
 SAYS = {
@@ -49,12 +49,12 @@ LIVES = (
 
 
 def scopes_of(user: Any) -> list[str]:
-    """The scopes that a key may have which this user makes or extends."""
+    """Return the scopes that this user may give to a key."""
     return [str(scope) for scope, needed in NEEDS.items() if user.has_perms(needed)]
 
 
 class KeyForm(forms.Form):
-    """For whom a key is, and what it may do."""
+    """The form of a new key: its sponsor and scopes."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     kind = forms.ChoiceField(
@@ -76,7 +76,7 @@ class KeyForm(forms.Form):
 
 
 def mine(request: HttpRequest, pk: int) -> ApiKey:
-    """The key, if it is of the user's sponsors. Raises Http404."""
+    """Return the key, if it belongs to the user's sponsors. Raises Http404."""
     rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
 
@@ -84,7 +84,7 @@ def mine(request: HttpRequest, pk: int) -> ApiKey:
 @page(LOOK)
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """The keys of the user's sponsors, the valid ones first; of a key its beginning alone is known."""
+    """Show the keys of the user's sponsors, valid ones first; only the beginning of a key is stored."""
     now = timezone.now()
     rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("digest")
     over = Case(When(Q(revoked_at__lte=now) | Q(expires_at__lte=now), then=1), default=0)
@@ -108,7 +108,7 @@ def _state(row: Any) -> tuple[str, str]:
 @page(ADD)
 @require_http_methods(["GET", "POST"])
 def make(request: HttpRequest) -> HttpResponse:
-    """A new key; it is in this answer, and nobody can see it again."""
+    """Make a key and show it, once."""
     form = KeyForm(request.POST or None, user=request.user, initial={"scopes": ["send", "read"]})
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
@@ -131,7 +131,7 @@ def _end(days: str) -> datetime | None:
 @page(CHANGE)
 @require_POST
 def extend(request: HttpRequest, pk: int) -> HttpResponse:
-    """Another end, for a key that is valid, and that the user could make."""
+    """Change the end of a valid key that the user could have made."""
     row, days = mine(request, pk), request.POST.get("days", "")
     if days not in dict(LIVES):
         return redirect("keys")
@@ -147,7 +147,7 @@ def extend(request: HttpRequest, pk: int) -> HttpResponse:
 @page(CHANGE)
 @require_POST
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    """For good. Asks first."""
+    """Revoke a key for good, after confirmation."""
     row = mine(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/keys/revoke.html", {"key": row})

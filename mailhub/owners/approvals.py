@@ -1,4 +1,4 @@
-"""Campaigns that wait for the approval of a second person: the list, what exactly is asked, and the decision."""
+"""Pages of campaigns that wait for a second person's approval: the list, the details, and the decision."""
 
 from base64 import b64encode
 from typing import Any
@@ -22,17 +22,17 @@ from mailhub.owners.sandboxed import framed, guarded
 from vendors.adapters.base import Letter
 
 HEAVY = ("frozen", "changed", "campaign__body", "campaign__text", "campaign__subject")
-LATEST = 20  # decided ones that the list shows
-MOST = 200  # of those that wait
+LATEST = 20  # decided ones in the list
+MOST = 200  # waiting ones in the list
 LONGEST = 2_000  # characters of a remark
 
 
 @page()
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """What waits, the oldest first, and what was decided lately."""
+    """Show waiting campaigns, oldest first, and recent decisions."""
     whole = Approval.objects.select_related("campaign__sponsor")
-    mine = whole.of_sponsors(sponsor_ids_of(request.user)).defer(*HEAVY)  # by their ids, so that an index has the order
+    mine = whole.of_sponsors(sponsor_ids_of(request.user)).defer(*HEAVY)  # ids keep the order of the index
     waiting = list(mine.filter(*approving.waiting()).order_by("id")[:MOST])
     decided = list(mine.filter(verdict__isnull=False).order_by("-decided_at")[:LATEST])
     return render(request, "owners/approvals.html", {"waiting": waiting, "decided": decided})
@@ -41,7 +41,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @page()
 @require_http_methods(["GET", "HEAD", "POST"])
 def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """What exactly waits, with the letter of any row; a POST decides."""
+    """Show what waits for approval, with the letter of any row; POST decides."""
     found = _one(request, campaign_id)
     if request.method == "POST":
         return _decide(request, found)
@@ -94,7 +94,7 @@ def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
 @page()
 @require_GET
 def cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """What it will cost and when it would end: it may take some seconds, so the page asks for it by itself."""
+    """Show cost and forecast, which may take some seconds; the page loads them separately."""
     campaign = _one(request, campaign_id).campaign
     whole = "HX-Request" not in request.headers
     context = {"campaign": campaign, "cost": _sentence(estimates.of_campaign(campaign)), "whole": whole}
@@ -120,7 +120,7 @@ def _row(typed: str, rows: int) -> int:
 
 
 def _letter(found: Approval, row: int) -> tuple[Letter | None, str]:
-    """The letter of a row, counted from 1; or why there is none."""
+    """Return the letter of a row, counted from 1, or why there is none."""
     message = Message.objects.filter(pk=found.campaign.first_message + row - 1).first()
     if message is None:
         return None, _("There is no such row.")
@@ -141,11 +141,11 @@ def _with_images(made: Letter) -> str:
 
 
 def _sentence(text: str) -> str:
-    """As it begins on a page, with a capital and a full stop."""
+    """Format a text as a sentence, with a capital and a full stop."""
     return text if not text else f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
 def waiting_for(user: Any) -> int:
-    """How many wait that the user sees, up to MOST."""
+    """Count the waiting campaigns that the user may see, up to MOST."""
     rows = Approval.objects.of_sponsors(sponsors_of(user)).filter(*approving.waiting())
     return len(rows.values_list("pk", flat=True)[:MOST])

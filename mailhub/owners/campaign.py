@@ -1,4 +1,4 @@
-"""A campaign's page: how it stands, why it waits, when it ends, why messages failed, and its recipients."""
+"""A campaign's page: its state, why it waits, its forecast, reasons of failures, and its recipients."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,8 +25,8 @@ from vendors import history
 
 VERBS = ("pause", "resume", "stop", "retry")
 MOST_PARTS = 500  # of one job
-FEW = 5_000  # failures whose reasons are counted at each look at a campaign that is being sent
-DECIDED = 10  # decisions that are shown
+FEW = 5_000  # failures; above it a running campaign's reasons are not counted on each poll
+DECIDED = 10  # decisions on the page
 MEANS = {
     labels.WAITING: gettext_lazy("Nothing has been sent yet."),
     labels.SENDING: gettext_lazy("It is being sent."),
@@ -41,7 +41,7 @@ MEANS = {
     labels.ATTENTION: gettext_lazy("It has ended. Of some messages it is not known whether they were sent."),
 }
 STANDS = gettext_lazy("Part of it has been sent. Nothing is sent at the moment.")
-STATES = {  # of recipients, as the address has them, in the order of the choices
+STATES = {  # of recipients, by their name in the URL, in the order of the choices
     "sent": labels.SENT,
     "delivered": labels.DELIVERED,
     "bounced": labels.BOUNCED,
@@ -54,7 +54,7 @@ STATES = {  # of recipients, as the address has them, in the order of the choice
 
 
 def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
-    """A campaign of the user's sponsors. Raises Http404 for any other."""
+    """Return a campaign of the user's sponsors. Raises Http404 for any other."""
     mine = Campaign.objects.of_sponsors(sponsors_of(request.user))
     found = mine.select_related("sponsor", "identity", "credential__vendor", "route", "template_version__template")
     texts = [f"template_version__{one}" for one in ("subject", "body", "text", "headers")]
@@ -68,7 +68,7 @@ def channel_of(campaign: Campaign) -> str:
 
 @page()
 def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """The page of one campaign."""
+    """Show a campaign."""
     campaign = of_user(request, campaign_id)
     part, state = _live(request, campaign)
     jobs = [job.pk for job in state.jobs]
@@ -80,20 +80,20 @@ def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "parts": state.sums.parts,
         "cost": accounts.so_far(state.jobs),
         "decided": _decided(campaign, jobs),
-        "system": history.SYSTEM,  # its entries name who decided themselves
+        "system": history.SYSTEM,  # its entries already name the actor
     }
     return render(request, "owners/campaign/page.html", context)
 
 
 def _decided(campaign: Campaign, jobs: list[int]) -> list[Any]:
-    """What persons have decided about it, the newest first."""
+    """Return people's decisions about the campaign, newest first."""
     found = [*history.latest(Campaign, [campaign.pk], DECIDED), *history.latest(Job, jobs, DECIDED)]
     return sorted(found, key=lambda entry: -entry.pk)[:DECIDED]
 
 
 @page()
 def live(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """What of the page changes while the campaign is sent."""
+    """Render the parts of the page that change while the campaign is sent."""
     part, state = _live(request, of_user(request, campaign_id))
     return part.answer(over=state.finished)
 
@@ -122,12 +122,12 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
 
 
 def means(state: CampaignState) -> Any:
-    """How the campaign stands, as a sentence; why, the page says behind it."""
+    """Return the campaign's state as a sentence; the page adds the reason."""
     return STANDS if state.label == labels.SENDING and state.stands else MEANS.get(state.label, "")
 
 
 def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
-    """(the name of a number, its look, how many, the state of the recipients behind it) of those that matter."""
+    """Return the relevant numbers as (name, look, number, state of these recipients)."""
     sums = state.sums
     found = [
         (_("Sent"), "good", sums.accepted, ""),
@@ -144,19 +144,19 @@ def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
 
 
 def why_failed(campaign: Campaign, state: CampaignState) -> list[dict[str, Any]]:
-    """The reasons with the addresses of their recipients."""
+    """Return the reasons, each with the address of its recipients."""
     slugs = {label: slug for slug, label in STATES.items()}
     found = reasons.of_campaign(campaign, channel_of(campaign), state.sums)
     return [{"reason": one, "slug": slugs[one.state]} for one in found]
 
 
 def never_again(found: Iterable[FailureReason]) -> int:
-    """How many refused messages are not sent again: to whom the vendor does not know, or who has told it to stop."""
+    """Count refused messages that a retry leaves out: unknown recipients, and those who told the vendor to stop."""
     return sum(one.messages for one in found if one.key in reasons.NEVER_AGAIN)
 
 
 def offered(request: HttpRequest, state: CampaignState) -> list[str]:
-    """The verbs that are legal now, of those that the user may use."""
+    """Return the legal verbs that the user may use."""
     if not request.user.has_perm("campaigns.change_job"):
         return []
     return [verb for verb in VERBS if any(is_legal(verb, job, job.sums) for job in state.jobs)]
@@ -164,7 +164,7 @@ def offered(request: HttpRequest, state: CampaignState) -> list[str]:
 
 @page()
 def failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """Why messages failed, of a campaign with so many failures that they are not counted at each look."""
+    """Show the reasons of a campaign with so many failures that polls do not count them."""
     campaign = of_user(request, campaign_id)
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     context = {"campaign": campaign, "reasons": why_failed(campaign, state), "most": reasons.MOST}
@@ -173,7 +173,7 @@ def failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 @page()
 def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """The parts into which a large campaign was cut; for htmx the table alone."""
+    """Show the parts of a large campaign; for htmx the table alone."""
     campaign = of_user(request, campaign_id)
     mine = Job.objects.filter(parent__isnull=False, parent__campaign=campaign).order_by("first_message")
     shown: list[Any] = list(mine.select_related("vendor").defer("vendor__settings")[: MOST_PARTS + 1])
@@ -190,7 +190,7 @@ def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 @page("campaigns.view_message")
 def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """The campaign's recipients by state and reason, masked for who may not see them."""
+    """Show the recipients by state and reason, masked for users who may not see them."""
     campaign = of_user(request, campaign_id)
     slug, reason, after = (request.GET.get(name, "") for name in ("state", "reason", "after"))
     if (slug and slug not in STATES) or (after and not (after.isdecimal() and len(after) < 19)):

@@ -1,4 +1,4 @@
-"""The last days as a chart: bars of what was sent, made by the server, beside a table that says the same."""
+"""The chart of the last days: bars of messages sent, drawn by the server next to a table with the same numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from campaigns import day_counts
 from campaigns.day_counts import DaySums
 
-WIDTH, HEIGHT = 720, 120  # of the drawing; it is as wide as its page
-SLOT_SHARE = 0.72  # of a day's width that its bar has
+WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page
+SLOT_SHARE = 0.72  # share of a day's width that its bar takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ChartBar:
 
 @dataclass(frozen=True, slots=True)
 class DayChart:
-    """days: the newest last; bars: what was sent, and in it what was delivered and came back; most: of one day."""
+    """A chart. days: newest last. bars: sent, and within it delivered and bounced. most: of one day."""
 
     days: Sequence[DaySums]
     bars: tuple[ChartBar, ...]
@@ -41,7 +41,7 @@ class DayChart:
 
 
 def chart(days: Sequence[DaySums]) -> DayChart:
-    """A day's bar is as high as the messages sent on it, or reported if those are more."""
+    """Draw the days; a bar's height is the number of messages sent, or reported if that is more."""
     most = max((_top(one) for one in days), default=0)
     if not most:
         return DayChart(days, (), 0)

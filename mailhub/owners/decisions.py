@@ -1,4 +1,4 @@
-"""Decisions about a campaign: a page shows in numbers what one would do, and it is made about exactly that."""
+"""Decisions about a campaign: a page shows the effect in numbers, and the decision applies to exactly these jobs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ LONGEST = 500  # characters of a reason
 
 @page(LOOK, "campaigns.change_job")
 def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
-    """GET shows what the decision would do; POST makes it, with a reason."""
+    """Show the decision's effect (GET), or make it with a reason (POST)."""
     if verb not in TITLES:
         raise Http404
     campaign = campaign_page.of_user(request, campaign_id)
@@ -76,7 +76,7 @@ def _never(campaign: Campaign, state: CampaignState) -> int:
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
-    """(job id, version) as the page showed them."""
+    """Yield job ids and versions as the page showed them."""
     for shown in request.POST.getlist("shown"):
         job_id, _colon, seen = shown.partition(":")
         if job_id.isdecimal() and seen.isdecimal() and len(job_id) < 19 and len(seen) < 10:

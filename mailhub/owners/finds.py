@@ -1,6 +1,6 @@
-"""Find a recipient: one box for an address, our reference or the vendor's id, over the campaigns that the user sees.
+"""Find a recipient by address, our reference or the vendor's id, in all campaigns the user may see.
 
-An address is posted, so that it stands in no log and no browser's history; a link may name a message by its number.
+The search text is posted, so that addresses stay out of logs and browser histories. Links name a message by number.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -15,7 +15,7 @@ from mailhub.owners.access import LOOK, page
 @page(LOOK, "campaigns.see_recipients")
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: HttpRequest) -> HttpResponse:
-    """The box, and what was found."""
+    """Show the search box and the result."""
     number = request.GET.get("message", "")
     text = request.POST.get("what", "")[: finding.LONGEST + 1]
     if not text and number.isascii() and number.isdecimal():

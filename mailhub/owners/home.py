@@ -1,4 +1,4 @@
-"""An owner's first page: campaigns with how they stand, what waits for a person, and the last days."""
+"""An owner's first page: campaigns with their state, those that wait for a decision, and the last days."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -35,7 +35,7 @@ NAMES = {
 
 @page()
 def index(request: HttpRequest) -> HttpResponse:
-    """The campaigns of the user's sponsors, the newest first."""
+    """Show the campaigns of the user's sponsors, newest first."""
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
     asked = _asked(request)
     part = _live(request, asked)
@@ -51,7 +51,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @page()
 def live(request: HttpRequest) -> HttpResponse:
-    """The same campaigns alone, as they stand now."""
+    """Render the current state of the same campaigns, without the rest of the page."""
     return _live(request, _asked(request)).answer(over=False)
 
 

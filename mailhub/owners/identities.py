@@ -1,4 +1,4 @@
-"""Pages of sender identities, with what receivers look at in the DNS; and of topics. No stored key is shown."""
+"""Pages of sender identities, with their DNS checks, and of topics. Stored keys are never shown."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from vendors.models import Vendor
 
 LOOK, ADD, CHANGE = (f"campaigns.{verb}_identity" for verb in ("view", "add", "change"))
 LOOK_TOPICS, ADD_TOPIC = "campaigns.view_topic", "campaigns.add_topic"
-LINES = ("numbers", "stop_texts", "start_texts", "help_texts")  # of SMS: each line is one
+LINES = ("numbers", "stop_texts", "start_texts", "help_texts")  # of SMS, one value in a line
 LOOKS = {findings.OK: "good", findings.MISSING: "bad", findings.WRONG: "bad", findings.NO_ANSWER: "warn"}
 EACH_PAGE = 50
 MOST = 500  # sponsors to choose from
@@ -34,7 +34,7 @@ MOST = 500  # sponsors to choose from
 @page(LOOK)
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """The sender identities of the user's sponsors."""
+    """Show the sender identities of the user's sponsors."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
     some = Paginator(rows.order_by("sponsor__name", "name"), EACH_PAGE).get_page(request.GET.get("page"))
     return render(request, "owners/identities/list.html", {"identities": some.object_list, "page": some})
@@ -43,7 +43,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
 def identity(request: HttpRequest, pk: int) -> HttpResponse:
-    """One identity; a press of the button asks the DNS what receivers would ask."""
+    """Show an identity; POST asks the DNS as receivers would."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     row = get_object_or_404(rows, pk=pk)
     found: list[Any] = []
@@ -54,12 +54,12 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _record(row: Identity) -> tuple[str, str] | None:
-    """Where in the DNS the public half of its key is, and what stands there; None: its mails are not signed."""
+    """Return the name and value of its DKIM record, or None if its mails are not signed."""
     if not (signs := row.dkim):
         return None
     try:
         return f"{signs.selector}._domainkey.{signs.domain}", dkim.record(signs)
-    except ValueError:  # the stored key is none
+    except ValueError:  # the stored key is invalid
         return None
 
 
@@ -68,7 +68,7 @@ def _lines(label: Any) -> forms.CharField:
 
 
 class SenderForm(forms.Form):
-    """What recipients see of a sender, and where their answers go."""
+    """The form of a sender: the name and address recipients see, and where their replies go."""
 
     from_name = forms.CharField(label=gettext_lazy("Name that recipients see"), max_length=200, required=False)
     from_address = forms.CharField(label=gettext_lazy("Address that recipients see"), max_length=254)
@@ -92,21 +92,21 @@ class SenderForm(forms.Form):
     def __init__(self, row: Identity, given: Any = None) -> None:
         known = {name: getattr(row, name) for name in senders.FIELDS[row.channel]}
         known |= {name: "\n".join(known[name]) for name in LINES if name in known}
-        if row.default:  # another one takes its place
+        if row.default:  # only another default can replace it
             del known["default"]
         super().__init__(given, initial=known)
         for name in {*SenderForm.base_fields} - known.keys():
             del self.fields[name]
 
     def clean(self) -> dict[str, Any]:
-        """Of what has lines, those that are not blank."""
+        """Split fields with one value a line, without blank lines."""
         cleaned = super().clean() or {}
         lines = {name: cleaned[name].splitlines() for name in LINES if name in cleaned}
         return cleaned | {name: [one.strip() for one in found if one.strip()] for name, found in lines.items()}
 
 
 class NewSenderForm(SenderForm):
-    """A new one, of one of the user's sponsors."""
+    """The form of a new sender of one of the user's sponsors."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     name = forms.CharField(
@@ -123,7 +123,7 @@ class NewSenderForm(SenderForm):
 @page(LOOK, ADD)
 @require_http_methods(["GET", "POST"])
 def add(request: HttpRequest, channel: str) -> HttpResponse:
-    """A new one for e-mail or SMS; a second press changes nothing."""
+    """Add a sender for e-mail or SMS; a second press changes nothing."""
     if channel not in senders.FIELDS:
         raise Http404
     row = Identity(channel=channel)
@@ -147,14 +147,14 @@ def add(request: HttpRequest, channel: str) -> HttpResponse:
 
 
 def _is_so(known: Identity, typed: Identity) -> bool:
-    """The stored one is as the form says. Raises ValidationError."""
+    """Return whether the stored identity equals the form. Raises ValidationError."""
     typed.pk, typed.default = known.pk, known.default
     typed.full_clean(validate_unique=False, validate_constraints=False)
     return known.channel == typed.channel and senders.version(known) == senders.version(typed)
 
 
 def _refused(form: forms.Form, error: ValidationError) -> None:
-    """What the model says, beside the fields that it is about."""
+    """Add the model's errors to their fields."""
     for name, texts in getattr(error, "message_dict", {None: error.messages}).items():
         form.add_error(name if name in form.fields else None, texts)
 
@@ -162,7 +162,7 @@ def _refused(form: forms.Form, error: ValidationError) -> None:
 @page(LOOK, CHANGE)
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Changes it from the next job on; what waits for approval is looked at again."""
+    """Change a sender from the next job on; pending approvals must be checked again."""
     row = get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     form = SenderForm(row, request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -180,7 +180,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK, CHANGE)
 @require_POST
 def sign(request: HttpRequest, pk: int) -> HttpResponse:
-    """Signs its mails with a new key, or no more; a second press changes nothing."""
+    """Sign its mails with a new key, or stop signing; a second press changes nothing."""
     mine = Identity.objects.of_sponsors(sponsors_of(request.user)).filter(channel=Vendor.Channel.EMAIL).defer("secret")
     get_object_or_404(mine, pk=pk)
     selector = request.POST.get("selector", "").replace("\0", "").strip()
@@ -201,7 +201,7 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK, CHANGE)
 @require_POST
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
-    """On or off, as the form says, so that two presses are one."""
+    """Switch on or off, as the form says, so that a second press changes nothing."""
     get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     on = request.POST.get("to") == "on"
     try:
@@ -216,7 +216,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK_TOPICS, "campaigns.change_topic")
 @require_POST
 def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
-    """Another title."""
+    """Change a topic's title."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     try:
         title = request.POST.get("title", "").replace("\0", "").strip()
@@ -230,9 +230,9 @@ def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK_TOPICS, "campaigns.delete_topic")
 @require_POST
 def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
-    """Only one that nothing names."""
+    """Remove a topic that nothing names."""
     row = Topic.objects.of_sponsors(sponsors_of(request.user)).filter(pk=pk).first()
-    if row is None:  # also a second press
+    if row is None:  # for example a second press
         return redirect("topics")
     if senders.remove_topic(row, actor(request)):
         messages.success(request, _("The topic is removed."))
@@ -245,7 +245,7 @@ def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK_TOPICS, "campaigns.change_topic")
 @require_POST
 def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
-    """No new campaign may name it; or one may again."""
+    """Archive a topic, so that new campaigns cannot name it, or restore it."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     archived = request.POST.get("archived") == "yes"
     if senders.archive_topic(row.pk, archived, actor(request)):
@@ -258,7 +258,7 @@ def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
 @page(LOOK_TOPICS)
 @require_http_methods(["GET", "POST"])
 def topics(request: HttpRequest) -> HttpResponse:
-    """What the sponsors write about; a new one."""
+    """Show the sponsors' topics; POST adds one."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
     may: bool = request.user.has_perm(ADD_TOPIC)
     fault, status = "", 200
@@ -281,7 +281,7 @@ def topics(request: HttpRequest) -> HttpResponse:
 
 
 def _added(request: HttpRequest, mine: Any) -> str:
-    """Stores the topic that was typed; what is wrong with it, or nothing."""
+    """Store the topic from the form; return the fault, or an empty text."""
     chosen = request.POST.get("sponsor", "")
     sponsor = get_object_or_404(mine, pk=int(chosen) if chosen.isdecimal() and len(chosen) < 19 else 0)
     name, title = (request.POST.get(one, "").replace("\0", "").strip() for one in ("name", "title"))

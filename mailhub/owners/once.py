@@ -1,7 +1,7 @@
-"""Secrets that a page shows once: derived from a token of its form, so that a second press makes no second one.
+"""Secrets that a page shows once, derived from a token of its form, so that a second press makes no second one.
 
-The token is in the form alone. Who sends the form again within an hour, as by a double click, gets the same secret
-again; nothing is stored for that.
+The token is in the form alone, and nothing is stored. Sending the same form again within an hour, for example by a
+double click, gives the same secret.
 """
 
 import base64
@@ -20,16 +20,16 @@ TOO_OLD = gettext_lazy("Nothing was changed: this form was open for more than an
 
 
 class FormTooOld(Exception):
-    """The form was opened more than an hour ago, or is not one of ours."""
+    """The form was opened more than an hour ago, or is not ours."""
 
 
 def token() -> str:
-    """For the hidden field `once` of a form."""
+    """Return a token for the hidden field `once` of a form."""
     return signing.TimestampSigner(salt=SALT).sign(secrets.token_urlsafe(24))
 
 
 def derived(request: HttpRequest, purpose: str) -> bytes:
-    """32 bytes that only this form of this user can have, filled in like this. Raises FormTooOld."""
+    """Return 32 bytes, determined by this form's token, its content and the user. Raises FormTooOld."""
     given = request.POST.get("once", "")
     try:
         signing.TimestampSigner(salt=SALT).unsign(given, max_age=FORM_LIFE)
@@ -41,5 +41,5 @@ def derived(request: HttpRequest, purpose: str) -> bytes:
 
 
 def text_of(some: bytes) -> str:
-    """As characters that stand in an address."""
+    """Encode bytes as characters safe in a URL."""
     return base64.urlsafe_b64encode(some).rstrip(b"=").decode()

@@ -1,7 +1,7 @@
-"""Live parts of pages: asked for again every few seconds, and sent only if something has changed.
+"""Live parts of pages, polled every few seconds and sent only when changed.
 
-A part says when to ask again: later if its answer has taken long, and never when nothing can change any more. Without
-JavaScript it is what the page shows.
+Each answer sets the next interval: longer if it took long, and none once nothing can change any more. Without
+JavaScript the part shows the state at page load.
 """
 
 import hashlib
@@ -14,22 +14,25 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 EVERY = (2, 5, 15, 60)  # seconds
-SHARE = 20  # an answer takes a twentieth of the time until the next one, or less
+SHARE = 20  # an answer takes at most a twentieth of the interval
 
 
 class LivePart:
-    """A part of a page. url: answers with the part alone; over: nothing will change; began: time.monotonic()."""
+    """A live part of a page. url: answers with the part alone. began: time.monotonic().
+
+    over: nothing will change any more.
+    """
 
     def __init__(self, request: HttpRequest, url: str, template: str, context: dict[str, Any]) -> None:
         self._request, self._url, self._template, self._context = request, url, template, context
         self.began = time.monotonic()
 
     def html(self, *, over: bool) -> SafeString:
-        """The part for its page."""
+        """Return the part for its page."""
         return self._whole(*self._made(over))
 
     def answer(self, *, over: bool) -> HttpResponse:
-        """The part alone; empty if it is what the browser shows, which asks seldom enough."""
+        """Answer a poll with the part; empty if the browser has it already and polls no more often than needed."""
         inner, every, digest = self._made(over)
         seen, _, asks = self._request.GET.get("seen", "").partition("-")
         if seen == digest and asks.isdecimal() and (0 < every <= int(asks[:4]) or over):

@@ -1,4 +1,4 @@
-"""Reports of a campaign: a page to be printed, and files of its recipients."""
+"""Campaign reports: a page to print, and files of the recipients."""
 
 from typing import Any
 
@@ -23,20 +23,21 @@ WIDTH = 720  # of a drawing
 
 @page(LOOK, "campaigns.view_message")
 def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
-    """The recipients as csv or xlsx: all, or with ?state=failed those who were not reached."""
+    """Download the recipients as csv or xlsx: all, or with ?state=failed those not reached."""
     if kind not in files.KINDS:
         raise Http404
     campaign = campaign_page.of_user(request, campaign_id)
     states = export.FAILURES if request.GET.get("state") == "failed" else ()
     whole = labels.sees_recipients(request.user)
-    with translation.override(settings.LANGUAGE_CODE):  # programs read files, and people of several languages
+    # files are in one language, for programs and for teams with several
+    with translation.override(settings.LANGUAGE_CODE):
         answer: Any = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
     return answer
 
 
 @page()
 def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """A page that a browser prints, also as PDF."""
+    """Show a page for printing, also as PDF."""
     campaign = campaign_page.of_user(request, campaign_id)
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     found = campaign_page.why_failed(campaign, state)
@@ -57,7 +58,7 @@ def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 
 def segments(sums: Progress) -> list[dict[str, Any]]:
-    """The recipients by what became of them, each once: as parts of a bar and as rows of a table."""
+    """Return the recipients by outcome, each counted once, for a bar and a table."""
     found = [
         (_("Delivered"), "delivered", sums.delivered),
         (_("Sent, nothing reported yet"), "sent", max(0, sums.accepted - sums.delivered - sums.bounced)),

@@ -1,4 +1,4 @@
-"""A template as a letter, with sample values for its fields."""
+"""Renders a template as a letter, with sample values for its fields."""
 
 import json
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ RECIPIENTS = {
     Vendor.Channel.SMS.value: "+442079460000",
     Vendor.Channel.PRINT.value: "Ann Example",
 }
-PREFIX = "field."  # begins the name of a field's input
+PREFIX = "field."  # prefix of the name of a field's input
 LONGEST = 10_000  # characters of a sample
 
 
 @dataclass(frozen=True, slots=True)
 class SampleField:
-    """A field with its sample. needed: the template cannot do without it."""
+    """A field with its sample. needed: the template requires it."""
 
     name: str
     sample: str
@@ -41,7 +41,7 @@ class SampleField:
 
 @dataclass(frozen=True, slots=True)
 class SampleLetter:
-    """What a preview shows. fault: why there is no letter; frame: its HTML as the content of a frame."""
+    """A preview. fault: why there is no letter. frame: its HTML as content for a frame."""
 
     letter: Letter | None = None
     html: bool = False
@@ -55,7 +55,7 @@ class SampleLetter:
 
 
 def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str]) -> SampleLetter:
-    """The letter with the posted samples; a field without one shows its own name."""
+    """Return the letter with the posted samples; a field without one shows its own name."""
     try:
         compiled = versions.check(channel, content)
     except TemplateError as error:
@@ -79,7 +79,7 @@ def _sample(name: str, needed: bool, posted: Mapping[str, str]) -> str:
 
 
 def _value(sample: str) -> Any:
-    """A list or an object, as programs send them, is written as JSON; all else is a text."""
+    """Parse lists and objects written as JSON; leave any other sample a text."""
     if sample.lstrip().startswith(("{", "[")):
         try:
             return json.loads(sample)

@@ -1,7 +1,7 @@
-"""HTML that others wrote, shown within a page: in a frame without scripts, forms, and anything from elsewhere.
+"""Shows untrusted HTML within a page, in a frame without scripts, forms, or anything from other servers.
 
-The page gives `framed` to an iframe as its srcdoc, with sandbox="", and its answer to `guarded`: a link within the
-frame would else lead the frame elsewhere.
+The page gives `framed` to an iframe as its srcdoc, with sandbox="", and passes its answer through `guarded`. Without
+that, a link in the frame could load another page.
 """
 
 from django.http import HttpResponse
@@ -14,17 +14,17 @@ STILL = '<meta name="referrer" content="no-referrer"><style>a, area { pointer-ev
 
 
 def framed(html: str) -> str:
-    """The HTML as the content of a frame; the rules stand before all that it can say."""
+    """Return the HTML as the content of a frame; the rules precede all of it."""
     return f"{HEAD}{STILL}{html}"
 
 
 def only_ours(answer: HttpResponse) -> HttpResponse:
-    """The answer, whose frames show pages of ours and cannot be led elsewhere by a link within them."""
+    """Return the answer with a policy that its frames show our pages only, so links in them cannot lead elsewhere."""
     answer.headers["Content-Security-Policy"] = "frame-src 'self'"
     return answer
 
 
 def guarded(answer: HttpResponse) -> HttpResponse:
-    """The answer, of which no frame can load a page, nor anything else from elsewhere: a frame inherits its rules."""
+    """Return the answer with a policy that its frames load no page and nothing from elsewhere; frames inherit it."""
     answer.headers["Content-Security-Policy"] = INHERITED
     return answer

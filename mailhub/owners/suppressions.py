@@ -1,4 +1,4 @@
-"""Pages of suppressions: whom nobody writes to again on behalf of a sponsor; look up, add, lift, import, export."""
+"""Pages of a sponsor's suppressions: look up, add, lift, import, export."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +32,7 @@ MOST_FOUND = 200  # suppressions of one address
 
 
 class AddForm(forms.Form):
-    """An address that gets nothing more of a sponsor."""
+    """The form of an address to suppress for a sponsor."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=labels.choices(Vendor.Channel), initial="email")
@@ -53,7 +53,7 @@ class AddForm(forms.Form):
         field.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
 
     def clean(self) -> dict[str, Any]:
-        """Brings the address into the form of its channel's lists."""
+        """Normalise the address for its channel."""
         cleaned = super().clean() or {}
         if {"sponsor", "channel", "address"} <= cleaned.keys():
             try:
@@ -67,11 +67,11 @@ class AddForm(forms.Form):
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
 def index(request: HttpRequest) -> HttpResponse:
-    """Those of the user's sponsors, the latest first; with an address only its own.
+    """Show suppressions of the user's sponsors, latest first, or those of one address.
 
-    An address that is looked up is posted, since addresses of pages stand in logs, and only a whole one is found.
+    The address is posted, because logs contain URLs, and must be complete.
     """
-    # Sponsors as numbers: of a subquery the planner would not know how many rows they have, and sort all of them.
+    # Sponsors as numbers: the planner cannot estimate a subquery and would sort all rows.
     mine = Suppression.objects.of_sponsors(sponsor_ids_of(request.user)).select_related("sponsor", "topic__sponsor")
     looked_up = request.POST.get("address", "").strip()[:2000]
     before = request.GET.get("before", "")
@@ -100,7 +100,7 @@ def _shown(row: Any, seen: bool, now: Any) -> Any:
 @page(ADD)
 @require_http_methods(["GET", "POST"])
 def add(request: HttpRequest) -> HttpResponse:
-    """One address; from the next call on nothing is sent to it, also by campaigns that are being sent."""
+    """Suppress an address; running campaigns leave it out from their next call on."""
     form = AddForm(request.POST or None, user=request.user)
     if request.method == "POST" and form.is_valid():
         given, by = form.cleaned_data, actor(request)
@@ -114,7 +114,7 @@ def add(request: HttpRequest) -> HttpResponse:
 @page(CHANGE)
 @require_http_methods(["GET", "POST"])
 def lift(request: HttpRequest, pk: int) -> HttpResponse:
-    """They may be written to again. Asks for a reason, which the history keeps."""
+    """Lift a suppression. Asks for a reason, which the history keeps."""
     rows = Suppression.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor", "topic__sponsor")
     row = get_object_or_404(rows, pk=pk)
     if row.sponsor is None and not request.user.has_perms(["campaigns.suppress_for_all"]):
@@ -133,7 +133,7 @@ def lift(request: HttpRequest, pk: int) -> HttpResponse:
 @page(ADD)
 @require_http_methods(["GET", "POST"])
 def import_file(request: HttpRequest) -> HttpResponse:
-    """The addresses of a file; nothing is stored of a bad one."""
+    """Suppress the addresses of a file; a bad file stores nothing."""
     posted = (request.POST, request.FILES) if request.method == "POST" else ()
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
     form = ImportForm(*posted, sponsors=mine, for_all=False)
@@ -149,7 +149,7 @@ def import_file(request: HttpRequest) -> HttpResponse:
 @page(LOOK, SEE)
 @require_GET
 def export(request: HttpRequest) -> Any:
-    """Those that hold, of one channel and sponsor, as CSV that can be imported again."""
+    """Download the suppressions that hold for a channel and sponsor, as CSV for a later import."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
     sponsor_id = request.GET.get("sponsor", "")
     sponsor = get_object_or_404(mine, pk=int(sponsor_id) if sponsor_id.isdecimal() and len(sponsor_id) < 19 else 0)
@@ -161,7 +161,7 @@ def export(request: HttpRequest) -> Any:
 
 
 def _encoded(some: Iterator[str]) -> Iterator[bytes]:
-    """In blocks: a line at a time would cost more than the lines."""
+    """Yield blocks of lines: single lines would cost more than they contain."""
     block: list[str] = []
     for line in some:
         block.append(line)
@@ -174,7 +174,7 @@ def _encoded(some: Iterator[str]) -> Iterator[bytes]:
 @page(LOOK, SEE)
 @require_GET
 def choose_export(request: HttpRequest) -> HttpResponse:
-    """Of which sponsor and channel."""
+    """Ask for the sponsor and channel to export."""
     mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:500]
     return render(
         request, "owners/suppressions/export.html", {"sponsors": mine, "channels": labels.choices(Vendor.Channel)}

@@ -1,6 +1,6 @@
 """The editor of templates: a save stores the next version, unless somebody else has stored one meanwhile.
 
-Whoever saves then sees both, and may store the own one after all: it is the next version, and none is lost.
+In that case the user sees both and can still save; the own version becomes the next one, and neither is lost.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ MOST = 1_000_000  # characters of a body
 
 
 class ContentForm(forms.Form):
-    """What a version says, and why there is a new one."""
+    """The content of a version, with a remark about the changes."""
 
     subject = forms.CharField(label=gettext_lazy("Subject"), required=False, max_length=10_000, strip=False)
     body = forms.CharField(
@@ -62,7 +62,7 @@ class ContentForm(forms.Form):
     based_on = forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
 
     def content(self) -> TemplateContent:
-        """Raises TemplateError."""
+        """Return the content. Raises TemplateError."""
         given = self.cleaned_data
         lines = [line for line in given["headers"].splitlines() if line.strip()]
         headers = [parse_header(line) for line in lines]
@@ -70,7 +70,7 @@ class ContentForm(forms.Form):
 
 
 class NewTemplateForm(ContentForm):
-    """Also whose it is, how it is called, and for which channel it is."""
+    """The form of a new template, with its sponsor, name and channel."""
 
     field_order = ("sponsor", "name", "channel")
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
@@ -86,7 +86,7 @@ class NewTemplateForm(ContentForm):
 @page(ADD)
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """A new template, with its first version."""
+    """Create a template with its first version."""
     form = NewTemplateForm(request.POST or None, user=request.user, initial={"based_on": 0})
     return _edited(request, None, form)
 
@@ -94,7 +94,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @page(CHANGE)
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """The next version, begun with the newest one, or with the one that the address names."""
+    """Edit the next version, starting from the newest or from the one the URL names."""
     row = mine(request, pk)
     newest = versions.newest_of([row])[row.pk].number
     return _edited(request, row, ContentForm(request.POST or None, initial=_begun(row, newest, request)))
@@ -143,7 +143,7 @@ def _saved(
 def _both(
     row: Template | None, form: ContentForm, content: TemplateContent, newest: TemplateVersion | None
 ) -> dict[str, Any]:
-    """The newer version beside the one that was to be saved; the next save starts from the newer one."""
+    """Return the newer version next to the one to save; the next save starts from the newer."""
     if newest is None or row is None:
         return {"taken": newest}
     form.data = {**form.data.dict(), "based_on": str(newest.number)}  # type: ignore[attr-defined]

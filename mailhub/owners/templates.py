@@ -1,4 +1,4 @@
-"""Pages of templates: all of them, one with its versions, what two versions differ in; archive, restore."""
+"""Pages of templates: the list, a template with its versions, differences between versions; archive, restore."""
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -20,13 +20,13 @@ WITHOUT_TEXTS = ("subject", "body", "text", "headers")
 
 
 def mine(request: HttpRequest, pk: int) -> Template:
-    """The template, if it is of the user's sponsors. Raises Http404."""
+    """Return the template, if it belongs to the user's sponsors. Raises Http404."""
     rows = Template.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
 
 
 def version_of(template: Template, number: str | int) -> TemplateVersion:
-    """Raises Http404."""
+    """Return the version. Raises Http404."""
     known = str(number).isdecimal() and len(str(number)) < 10
     found: TemplateVersion = get_object_or_404(template.versions, number=int(number) if known else 0)
     found.template = template
@@ -36,7 +36,7 @@ def version_of(template: Template, number: str | int) -> TemplateVersion:
 @page(LOOK)
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """The templates of the user's sponsors: those in use, or those that are archived."""
+    """Show the templates of the user's sponsors, either those in use or the archived ones."""
     archived = "archived" in request.GET
     rows = Template.objects.of_sponsors(sponsors_of(request.user)).filter(archived_at__isnull=not archived)
     some = Paginator(rows.select_related("sponsor").order_by("name", "pk"), EACH_PAGE).get_page(request.GET.get("page"))
@@ -48,9 +48,9 @@ def index(request: HttpRequest) -> HttpResponse:
 @page(LOOK)
 @require_http_methods(["GET", "POST"])
 def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpResponse:
-    """A template: one version as a letter with sample values, and all versions with who uses them.
+    """Show a template: one version as a letter with sample values, and all versions with their use.
 
-    The samples are posted, because addresses of pages stand in logs.
+    The samples are posted, because logs contain URLs.
     """
     row = mine(request, pk)
     some = Paginator(row.versions.defer(*WITHOUT_TEXTS), EACH_PAGE).get_page(request.GET.get("page"))
@@ -77,7 +77,7 @@ def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpRe
 @page(LOOK)
 @require_GET
 def differences(request: HttpRequest, pk: int) -> HttpResponse:
-    """What two versions differ in; without a choice the newest and the one before it."""
+    """Show the differences of two versions; by default the newest and the one before it."""
     row = mine(request, pk)
     newest = versions.newest_of([row])[row.pk].number
     new = version_of(row, request.GET.get("new") or newest)
@@ -91,7 +91,7 @@ def differences(request: HttpRequest, pk: int) -> HttpResponse:
 @page(CHANGE)
 @require_POST
 def archive(request: HttpRequest, pk: int) -> HttpResponseRedirect:
-    """No new campaign can name it."""
+    """Archive a template: new campaigns cannot name it."""
     row = mine(request, pk)
     versions.archive(row, actor(request))
     messages.success(request, _("The template “%(name)s” is archived.") % {"name": row.name})
@@ -101,7 +101,7 @@ def archive(request: HttpRequest, pk: int) -> HttpResponseRedirect:
 @page(CHANGE)
 @require_POST
 def restore(request: HttpRequest, pk: int) -> HttpResponseRedirect:
-    """It can be used again."""
+    """Make an archived template usable again."""
     row = mine(request, pk)
     versions.restore(row, actor(request))
     messages.success(request, _("The template “%(name)s” can be used again.") % {"name": row.name})

@@ -1,4 +1,4 @@
-"""Pages of webhooks: a sponsor's, with the calls of each; add, rotate, switch on and off, remove, post again."""
+"""Pages of a sponsor's webhooks, with their calls: add, rotate, switch on and off, remove, post again."""
 
 from datetime import datetime
 from typing import Any
@@ -23,13 +23,13 @@ from vendors.instants import checked
 from vendors.webhook_http import Forbidden
 
 EACH_PAGE = 50
-SEE = "campaigns.see_recipients"  # for events name them, wherever they are posted
+SEE = "campaigns.see_recipients"  # events name recipients, wherever they are posted
 LOOK, ADD = "campaigns.view_webhook", "campaigns.add_webhook"
 CHANGE, DELETE = "campaigns.change_webhook", "campaigns.delete_webhook"
 
 
 class WebhookForm(forms.Form):
-    """Where a sponsor's events are to be posted, and which."""
+    """The form of a webhook: its address and events."""
 
     sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
     url = forms.URLField(
@@ -51,7 +51,7 @@ class WebhookForm(forms.Form):
 
 
 def mine(request: HttpRequest, pk: int) -> Webhook:
-    """The webhook, if it is of the user's sponsors. Raises Http404."""
+    """Return the webhook, if it belongs to the user's sponsors. Raises Http404."""
     rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
     return get_object_or_404(rows, pk=pk)
 
@@ -59,7 +59,7 @@ def mine(request: HttpRequest, pk: int) -> Webhook:
 @page(LOOK)
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    """The webhooks of the user's sponsors."""
+    """Show the webhooks of the user's sponsors."""
     rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
     some = Paginator(rows.order_by("sponsor__name", "pk"), EACH_PAGE).get_page(request.GET.get("page"))
     return render(request, "owners/webhooks/list.html", {"webhooks": some.object_list, "page": some})
@@ -68,7 +68,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @page(ADD, SEE)
 @require_http_methods(["GET", "POST"])
 def add(request: HttpRequest) -> HttpResponse:
-    """A new one; its secret is in this answer, and nobody can see it again."""
+    """Add a webhook and show its secret, once."""
     form = WebhookForm(request.POST or None, user=request.user)
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
@@ -95,7 +95,7 @@ def _secret(request: HttpRequest, row: Webhook, secret: str, said: str) -> HttpR
 @page(LOOK, "campaigns.view_webhookcall")
 @require_GET
 def webhook(request: HttpRequest, pk: int) -> HttpResponse:
-    """One webhook with its calls, the latest first."""
+    """Show a webhook with its calls, latest first."""
     row = mine(request, pk)
     before = request.GET.get("before", "")
     calls = WebhookCall.objects.filter(webhook=row).defer("body").order_by("-pk")
@@ -115,7 +115,7 @@ def webhook(request: HttpRequest, pk: int) -> HttpResponse:
 @page(CHANGE, SEE)
 @require_POST
 def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
-    """Posts an event once more, with its id. The form names what was seen, so that a second press changes nothing."""
+    """Post an event again, with the same id. The form names the state seen, so that a second press changes nothing."""
     row = mine(request, pk)
     found = get_object_or_404(WebhookCall.objects.filter(webhook=row), pk=call)
     if not row.enabled:
@@ -129,7 +129,7 @@ def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
 
 
 def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
-    """The tries and the time of the acceptance that the form names. Raises Http404."""
+    """Return the tries and the time of acceptance that the form names. Raises Http404."""
     tries, taken = request.POST.get("tries", ""), request.POST.get("taken", "")
     if not (tries.isdecimal() and len(tries) < 6):
         raise Http404
@@ -142,7 +142,7 @@ def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
 @page(CHANGE, SEE)
 @require_POST
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
-    """A new secret, shown once; the old one signs for one more day."""
+    """Make a new secret, shown once; the old one also signs for another day."""
     row = mine(request, pk)
     try:
         secret = events.rotate(row.pk, actor(request), events.secret_of(once.derived(request, f"webhook {pk}")))
@@ -156,7 +156,7 @@ def rotate(request: HttpRequest, pk: int) -> HttpResponse:
 @page(CHANGE, SEE)
 @require_POST
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
-    """On or off, as the form says, so that two presses are one."""
+    """Switch on or off, as the form says, so that a second press changes nothing."""
     row = mine(request, pk)
     if request.POST.get("to") == "on":
         events.enable(row, actor(request))
@@ -170,7 +170,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
 @page(DELETE)
 @require_POST
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
-    """With all that is known of its calls. Asks first."""
+    """Remove a webhook with the record of its calls, after confirmation."""
     row = mine(request, pk)
     if "confirmed" not in request.POST:
         return render(request, "owners/webhooks/remove.html", {"webhook": row})

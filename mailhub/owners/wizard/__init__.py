@@ -1,5 +1,6 @@
-"""The wizard: a campaign in steps, each an address of its own, kept as a draft; campaigns/drafts does the work.
+"""The wizard: makes a campaign in steps, each with its own URL, kept as a draft; campaigns/drafts does the work.
 
-drafts: the list of drafts, copies of campaigns, and what all steps share. message, recipients, preview, check: the
-steps. uploads: large bodies.
+- drafts: the list of drafts, copies of campaigns, and the steps' shared code.
+- message, recipients, preview, check: the steps.
+- uploads: large request bodies.
 """

@@ -1,4 +1,4 @@
-"""The last step: who gets what from whom, by which way, what it costs, and when; then it is sent."""
+"""The last step: shows recipients, sender, way, cost and time; then sends."""
 
 from datetime import datetime
 from typing import Any
@@ -31,14 +31,14 @@ MINUTES = "%Y-%m-%dT%H:%M"
 
 
 class ClockField(forms.DateTimeField):
-    """A time as it is typed: its zone is another field, so none is read here."""
+    """A local time as typed; its zone is another field."""
 
     def to_python(self, value: Any) -> Any:
         return None if value in self.empty_values else forms.fields.BaseTemporalField.to_python(self, value)
 
 
 class WhenForm(forms.Form):
-    """When a draft is sent. `values` are the draft's fields."""
+    """The form for the time to send a draft. `values` are the draft's fields."""
 
     when = forms.ChoiceField(
         choices=[
@@ -87,7 +87,7 @@ class WhenForm(forms.Form):
         return data
 
     def _read_clock(self, data: dict[str, Any]) -> None:
-        """Makes a moment of `send_at`; asks where the clocks of the zone skip that time, or show it twice."""
+        """Convert `send_at` to a moment; ask if clocks in the zone skip that time or show it twice."""
         found = shown_by_clock(data["send_at"], ZoneInfo(data["time_zone"]))
         if not found:
             self.add_error("send_at", _("The clocks there skip this time: choose another one."))
@@ -123,7 +123,7 @@ def _initial(draft: Draft, zone: str) -> dict[str, Any]:
 
 @step
 def check(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """All that is to be known before it is sent."""
+    """Show a summary of the campaign before it is sent."""
     return _page(request, draft, None)
 
 
@@ -144,7 +144,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "template": contents.template(draft),
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
-        "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: what is wrong is the list as a whole
+        "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: the list as a whole is bad
     }
     if facts.get("good"):
         context |= preview.context(request, draft, 1)
@@ -162,7 +162,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
 
 
 def _units(facts: dict[str, Any]) -> tuple[int, int] | None:
-    """How many units the cheapest and the dearest message takes, where a unit is no message."""
+    """Return the units of the cheapest and the dearest message, if units are not messages."""
     found = [one for one in facts.get("weights", {}).values() if one and not one["counts_messages"]]
     return (min(one["least"] for one in found), max(one["most"] for one in found)) if found else None
 
@@ -175,7 +175,7 @@ def _vendor(draft: Draft) -> Vendor | None:
 
 
 def _night(vendor: Vendor) -> tuple[str, datetime, ZoneInfo] | None:
-    """Which night the vendor's next one is, and when it begins, in its zone."""
+    """Return the vendor's next night: its name, its beginning, and the vendor's zone."""
     zone, now = ZoneInfo(vendor.time_zone), timezone.now()
     found = nightly.coming(vendor, (), now)
     if found is None:
@@ -190,7 +190,7 @@ def _night(vendor: Vendor) -> tuple[str, datetime, ZoneInfo] | None:
 @require_POST
 @step
 def send(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Sends it, or keeps when it shall be sent. A repeat leads to the one campaign."""
+    """Send the draft, or only save its time. A repeat leads to the same campaign."""
     form = WhenForm(request.POST)
     if not form.is_valid():
         return _page(request, draft, form)
@@ -213,7 +213,7 @@ def send(request: HttpRequest, draft: Draft) -> HttpResponse:
 
 
 def _stale(request: HttpRequest, stored: Draft, seen: str, form: WhenForm) -> HttpResponse:
-    """Another window has changed when it is sent, or what: it is shown again before it goes."""
+    """Show the draft again, because another window has changed its time or content."""
     if keeping.revision(seen, WHEN) != stored.when_revision and any(
         getattr(stored, name) != value for name, value in form.values.items()
     ):

@@ -1,4 +1,4 @@
-"""The drafts of a user's sponsors, and what the steps of the wizard share."""
+"""The drafts of a user's sponsors, and the shared code of the wizard's steps."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -57,7 +57,7 @@ LABELS = {
 
 
 def step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page about a draft of the user's sponsors; one that is sent leads to what became of it."""
+    """Make a page about a draft of the user's sponsors; sent drafts redirect to their campaign."""
 
     @page(*MAKE)
     @wraps(view)
@@ -74,7 +74,7 @@ def step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def find(request: HttpRequest, draft_id: int) -> Draft:
-    """Raises Http404 also for a draft of another sponsor."""
+    """Return the draft. Raises Http404, also for another sponsor's draft."""
     try:
         return keeping.look(draft_id, sponsors_of(request.user))
     except Draft.DoesNotExist:
@@ -82,7 +82,7 @@ def find(request: HttpRequest, draft_id: int) -> Draft:
 
 
 def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapping[str, Any]) -> HttpResponse:
-    """A step's page."""
+    """Render a step's page."""
     here = request.resolver_match.url_name if request.resolver_match else ""
     done = {"draft_message": draft is not None, "draft_recipients": bool(draft and draft.found and draft.found["good"])}
     steps = [
@@ -99,7 +99,7 @@ def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapp
 
 
 def conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str, Any]) -> HttpResponse:
-    """Both versions of a part that another window has changed since; nothing of what was typed is lost."""
+    """Show both versions of a part that another window has changed; the user's input is kept."""
     differing = [
         {
             "label": LABELS.get(name.removesuffix("_id"), name),
@@ -135,7 +135,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def check_soon(draft: Draft) -> None:
-    """Has the list checked if it must be: at once if it is small, else by a worker."""
+    """Have the list checked if necessary: a small one now, others by a worker."""
     draft = checking.ask(draft)
     if draft.busy == Draft.CHECKING and draft.lease_at is None:
         if checking.is_small(draft):
@@ -145,14 +145,14 @@ def check_soon(draft: Draft) -> None:
 
 
 def notify(task: str, draft_id: int) -> None:
-    """Without the broker the sweep finds it."""
+    """Send a task for a draft; if the broker is away, the sweep finds the draft."""
     with suppress(OperationalError):
         current_app.send_task(f"mailhub.tasks.{task}", (draft_id,), ignore_result=True)
 
 
 @page(*MAKE)
 def index(request: HttpRequest) -> HttpResponse:
-    """Drafts of which nothing was sent yet."""
+    """Show drafts that have not been sent."""
     rows = Draft.objects.of_sponsors(sponsors_of(request.user)).filter(campaign=None)
     rows = rows.select_related("sponsor", "created_by").only(
         "name", "updated_at", "sponsor__name", "list_name", "busy", "created_by__username"
@@ -172,7 +172,7 @@ def delete(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @page("campaigns.view_campaign", *MAKE)
 def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
-    """Copy as new: a draft of a campaign's message; pressed twice on the same page, there is one."""
+    """Copy a campaign's message into a draft; a second press on the same page opens the same draft."""
     campaign = of_user(request, campaign_id)
     name = _("Copy of %(name)s") % {"name": campaign.name}
     try:
@@ -186,7 +186,7 @@ def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 @page(*MAKE)
 def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
-    """What became of a draft: how far its storing is, then its campaign."""
+    """Show the progress of storing a sent draft, then its campaign."""
     draft = find(request, draft_id)
     if "HX-Request" in request.headers and (draft.campaign or draft.busy != Draft.SENDING):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
@@ -209,7 +209,7 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
 
 
 def send_now(draft: Draft) -> None:
-    """Makes the campaign of a draft that was decided on: at once if it is small, else by a worker."""
+    """Make the campaign of a draft to be sent: a small one now, others by a worker."""
     if sending.is_small(draft):
         sending.finish(draft.pk)
     else:

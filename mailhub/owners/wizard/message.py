@@ -1,4 +1,4 @@
-"""The first step: what is sent, by whom, from whom. A message that cannot be sent yet is kept all the same."""
+"""The first step: content, vendor and sender. An incomplete message is saved, too."""
 
 import uuid
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.wizard.drafts import LABELS, MAKE, check_soon, conflict, show, step
 
-MOST_SPONSORS = 200  # that are listed
+MOST_SPONSORS = 200  # in the list of sponsors
 SPLIT = ":"
 
 
@@ -78,7 +78,7 @@ class MessageForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """Line breaks as in every template: browsers send CR LF."""
+        """Return the values with line feeds as in every template; browsers send CR LF."""
         data = self.cleaned_data
         kind, _sign, number = data["by"].partition(SPLIT)
         texts = {name: data[name].replace("\r\n", "\n") for name in ("subject", "html", "text")}
@@ -103,7 +103,7 @@ def _by(login: Any, several: bool) -> str:
 
 
 def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None = None) -> TemplateVersion | None:
-    """The version that a page or its form names, of the sponsor's templates in use, or that of the draft."""
+    """Return the version that the page or form names, among the sponsor's templates in use, or the draft's."""
     asked = data.get("template", "")
     if draft and (not asked or asked == str(draft.template_version_id)):
         return draft.template_version
@@ -113,7 +113,7 @@ def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None =
 
 
 def _from(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
-    """What a form has first that begins with a template; by whom, as long as nobody has chosen, by its channel."""
+    """Return a form's initial values from a template; the vendor is the first one for its channel."""
     routes = [f"route:{one.pk}" for one in form.routes if one.channel == version.template.channel]
     logins = [f"credential:{one.pk}" for one in form.logins if one.vendor.channel == version.template.channel]
     texts = {"html": version.body, "text": version.text} if version.html else {"html": "", "text": version.body}
@@ -121,7 +121,7 @@ def _from(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
 
 
 def _values(form: MessageForm, version: TemplateVersion | None, draft: Draft | None) -> dict[str, Any]:
-    """With the template that the page has named: its headers come with it."""
+    """Return the form's values, with the headers of a newly chosen template."""
     if version is None or (draft and version.pk == draft.template_version_id):
         return form.values
     return {**form.values, "template_version_id": version.pk, "headers": version.headers}
@@ -135,7 +135,7 @@ def initial(draft: Draft) -> dict[str, Any]:
 
 @page(*MAKE)
 def new(request: HttpRequest) -> HttpResponse:
-    """The first page of a new campaign. Nothing is stored before it is saved."""
+    """Show the first page of a new campaign. Nothing is stored before the first save."""
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
     chosen = request.POST.get("sponsor") or request.GET.get("sponsor")
     if chosen is None:
@@ -169,7 +169,7 @@ def new(request: HttpRequest) -> HttpResponse:
 
 @step
 def message(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """The message of a draft, with the fields of its list at hand."""
+    """Show the message of a draft, with the fields of its list."""
     version = template_of(request.POST or request.GET, draft.sponsor, draft)
     if request.method != "POST":
         form = MessageForm(draft.sponsor, initial=initial(draft))
@@ -210,7 +210,7 @@ def _read(file: Any) -> bytes:
 
 
 def _faults(draft: Draft) -> list[str]:
-    """Why the message cannot be sent as it is."""
+    """Return why the message cannot be sent yet."""
     try:
         contents.of(draft)
     except BadInput as error:

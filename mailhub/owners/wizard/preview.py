@@ -1,4 +1,4 @@
-"""Letters of a draft as their recipients will see them, and a test to oneself; made by the code that sends."""
+"""Previews a draft's letters as recipients will see them, and sends a test to oneself; uses the sender's own code."""
 
 import base64
 import re
@@ -23,9 +23,9 @@ from vendors.adapters.segments import segments
 from vendors.models import Vendor
 from vendors.printing import previews as printed
 
-# Nothing in a letter runs, and nothing is asked from anywhere: a preview is no opening.
+# Letters run no code and load nothing, so a preview never counts as an opening.
 POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
-# An image of another server, in a tag or its style: the policy above keeps it away.
+# An image on another server, in a tag or its style, which the policy above blocks.
 REMOTE = re.compile(
     r"<(?!script\b|iframe\b)[^<>]*\s(?:src|srcset|background)\s*=\s*(?:[\"']\s*)?(?:https?:)?//"
     r"|url\(\s*(?:[\"']\s*)?(?:https?:)?//",
@@ -37,12 +37,12 @@ FAULTS = (BadInput, TemplateError, NotEntitled)
 
 @step
 def preview(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
-    """One letter, and links to those before and after it."""
+    """Show a letter, with links to the ones before and after it."""
     return show(request, "preview", draft, context(request, draft, number))
 
 
 def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
-    """What a page needs to show a letter."""
+    """Return the context to show a letter."""
     most = draft.found["good"] if draft.found else 0
     asked = request.GET.get("letter", "")
     number = max(1, min(int(asked) if asked.isdecimal() and len(asked) < 10 else number, most or 1))
@@ -64,7 +64,7 @@ def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
 @step
 @xframe_options_sameorigin
 def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
-    """The HTML of a letter, for a frame in which nothing runs."""
+    """Return the HTML of a letter, for a frame that runs no code."""
     found = _letter(draft, number)
     body = found.body if draft.is_html else f"<pre style='white-space:pre-wrap;font:inherit'>{escape(found.body)}</pre>"
     for one in found.attachments:
@@ -77,7 +77,7 @@ def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
 
 @step
 def letter_pdf(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
-    """A letter as it will be printed."""
+    """Return a letter as it will be printed, as PDF."""
     found = _letter(draft, number)
     vendor = contents.logins(draft)[0].vendor
     try:
@@ -99,7 +99,7 @@ def _letter(draft: Draft, number: int) -> Letter:
 @require_POST
 @step
 def test(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Sends one letter to an address of one's own. Sent twice, it is sent once."""
+    """Send one letter to the user's own address; a second press sends nothing."""
     address, number, tests = (request.POST.get(name, "") for name in ("address", "number", "tests"))
     if not (number.isdecimal() and tests.isdecimal()) or len(number) > 9 or len(tests) > 9 or draft.found is None:
         raise Http404

@@ -1,4 +1,4 @@
-"""The second step: the list of recipients, its columns, and what is wrong with its rows."""
+"""The second step: the list of recipients, its columns, and the faults of its rows."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
 
 @step
 def recipients(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """What the list is, and what was found in it."""
+    """Show the list and the result of its check."""
     return show(request, "recipients", draft, _found(draft))
 
 
 @step
 def progress(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """The part of the page that is asked for while the list is checked; the whole page when it is."""
+    """Render the progress of the check; once it has ended, the whole page reloads."""
     if draft.busy != Draft.CHECKING:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     return render(request, "owners/wizard/checking.html", {"draft": draft})
@@ -46,7 +46,7 @@ def _found(draft: Draft) -> dict[str, Any]:
 
 
 def _needed(draft: Draft) -> list[str]:
-    """The fields that the message shows."""
+    """Return the fields that the message shows."""
     try:
         made = contents.of(draft).compiled
     except (BadInput, TemplateError, NotEntitled):
@@ -57,7 +57,7 @@ def _needed(draft: Draft) -> list[str]:
 @require_POST
 @step
 def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Takes a list instead of the one before."""
+    """Store a list in place of the one before."""
     file = request.FILES.get("list")
     if file is None:
         messages.error(request, _("Choose a file first."))
@@ -77,7 +77,7 @@ def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @step
 def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Which column has the recipients, and by which names the message shows the others."""
+    """Store the choice of the recipient column and of the others' names in the message."""
     headers, names = request.POST.getlist("header"), request.POST.getlist("field")
     known = {one["header"] for one in (draft.facts or {}).get("columns", ())}
     chosen = {"recipient": request.POST.get("recipient", ""), "names": {}}
@@ -94,7 +94,7 @@ def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @step
 def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Leaves the bad rows out, as many as the page has shown, and goes on."""
+    """Leave out the bad rows, if their number is the one shown, and continue."""
     total = request.POST.get("total", "")
     try:
         keeping.leave_out(draft, request.POST.get("seen", ""), int(total) if total.isdecimal() else -1)
@@ -109,14 +109,14 @@ def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @step
 def check_again(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Checks a list whose check was for another message."""
+    """Check a list again, because the last check was for another message."""
     check_soon(draft)
     return redirect("draft_recipients", draft.pk)
 
 
 @step
 def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """The rows that are left out, as they were, each with what is wrong, as CSV."""
+    """Download the rows left out, with their faults, as CSV."""
     facts = draft.found
     if not facts or not facts["rows"] or not facts["total"]:
         raise Http404

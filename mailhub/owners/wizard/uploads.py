@@ -1,6 +1,6 @@
-"""Who may send a large body to a page: a user who has logged in, for a draft that this user may work at.
+"""Admits large request bodies: from logged-in users, for drafts they may edit.
 
-It is asked before any of the body is read, of the rows: so it ends with the log-in, the draft, or the right to it.
+The rows are checked before any of the body is read, so a logout, a deleted draft or a withdrawn right takes effect.
 """
 
 import re
@@ -21,16 +21,16 @@ from mailhub.front.problems import Problem
 NEW = "/campaigns/new/"
 MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
 DRAFT = re.compile(r"/drafts/(\d{1,18})/")
-BESIDE = 1_000_000  # bytes of a form beside its file
+BESIDE = 1_000_000  # bytes for the form's other fields
 
 
 def most_bytes() -> int:
-    """Of a body with a list of recipients or with files of letters."""
+    """Return the limit of a body with a list of recipients or files of letters."""
     return max(settings.LIST_BYTES, LARGEST_MAIL) + BESIDE
 
 
 def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
-    """Say whose the body is. Raises Problem for what goes to no draft of this user, and django.db's errors."""
+    """Return whose the body is. Raises Problem if it is not for a draft of this user, and django.db's errors."""
     user = logged_in(environ.get("HTTP_COOKIE", ""))
     if user is None:
         return BodyVerdict(STRANGERS_BODY)
@@ -50,7 +50,7 @@ def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
 
 
 def logged_in(cookies: str) -> Any:
-    """The user of a request's session, or None. It changes no session, as a look by Django may."""
+    """Return the user of a request's session, or None. Unlike Django's own look-up, it never changes the session."""
     try:
         found = SimpleCookie(cookies).get(settings.SESSION_COOKIE_NAME)
     except CookieError:
@@ -61,7 +61,7 @@ def logged_in(cookies: str) -> Any:
     backend = session.get(BACKEND_SESSION_KEY)
     if backend not in settings.AUTHENTICATION_BACKENDS or SESSION_KEY not in session:
         return None
-    user: Any = load_backend(backend).get_user(session[SESSION_KEY])  # none that is deactivated
+    user: Any = load_backend(backend).get_user(session[SESSION_KEY])  # None for a deactivated user
     if user is None:
         return None
     hashes = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]

@@ -1,4 +1,4 @@
-"""The addresses of the wizard: a step is shown by GET, and kept by POST, which leads to the next GET."""
+"""The wizard's URLs: GET shows a step, POST saves it and redirects to the next."""
 
 from django.urls import URLPattern, path
 
