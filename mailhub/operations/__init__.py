@@ -1,1 +1,1 @@
-"""The operations page: what goes on now, on one page of the admin and in `manage.py status`."""
+"""The operations page: the current state of all sending, in the admin and in `manage.py status`."""

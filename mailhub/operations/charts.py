@@ -1,4 +1,4 @@
-"""The charts of the operations page: how full each limit's window is, and outcomes per minute and vendor."""
+"""The charts of the operations page: the use of each limit's window, and outcomes by minute and vendor."""
 
 import time
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from campaigns.forecast.queues import Sponsors
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 
-CELLS = 20  # up to so many places are drawn as single cells
-# A row for each vendor: of a day each has more than a thousand minutes.
+CELLS = 20  # windows with more places are drawn as a bar
+# One row a vendor, because a day has over a thousand minutes for each.
 OUTCOMES = """
 SELECT vendor_id, array_agg(extract(epoch FROM at)::bigint), array_agg(count) FROM (
     SELECT vendor_id, at, sum(accepted + refused + in_doubt) AS count FROM vendors_minute
@@ -26,9 +26,9 @@ SELECT vendor_id, array_agg(extract(epoch FROM at)::bigint), array_agg(count) FR
 
 @dataclass(frozen=True, slots=True)
 class WindowUsage:
-    """A limit and how many of its places are taken. used is None if Redis does not answer.
+    """The use of a limit's window. used: places taken, or None if Redis does not answer.
 
-    secret: the viewer does not govern the vendor, whose places others take, too.
+    secret: hidden from viewers who do not govern the vendor, as others take places, too.
     """
 
     limit: Limit
@@ -52,7 +52,7 @@ class WindowUsage:
 
 
 def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
-    """The meter of each limit. taken: when each of the latest calls ended, or will have ended, from the throttle."""
+    """Return the meter of each limit. taken: when each recent call ended, or will have, as the throttle reports."""
     now = time.time()
     if taken is None:
         return [WindowUsage(limit, None) for limit in limits]
@@ -60,9 +60,9 @@ def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[Windo
 
 
 def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
-    """The last whole minutes: their beginnings (Unix seconds), and for each vendor its outcomes and its limit a minute.
+    """Return the last whole minutes: their beginnings (Unix seconds), and each vendor's outcomes and limit a minute.
 
-    Read from vendors_minute, without counting messages. sponsors: only outcomes of their mail; None: of all.
+    It reads vendors_minute and counts no messages. sponsors: outcomes of their mail only; None: of all.
     """
     last = now.replace(second=0, microsecond=0)
     first = last - timedelta(minutes=minutes)
@@ -77,11 +77,11 @@ def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[s
 
 
 def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
-    """The limits for all credentials of the vendor together."""
+    """Return the vendor's limits that apply to all its credentials together."""
     return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
 
 
 def per_minute(vendor: Vendor) -> float | None:
-    """Calls a minute that the vendor's limits allow in the long run; None: without a limit."""
+    """Return the calls a minute that the vendor's limits allow on average; None: no limit."""
     rates = [60 * limit.units / limit.seconds for limit in limits_of(vendor)]
     return min(rates) if rates else None

@@ -1,7 +1,7 @@
 """The numbers of the operations page and of `manage.py status`.
 
-`read` uses a fixed number of statements, none of which counts messages. `ask_workers` pings the workers, which takes
-about a second.
+`read` uses a fixed number of statements, none of which counts messages. `ask_workers` pings the workers for about a
+second.
 """
 
 from collections import defaultdict
@@ -40,9 +40,9 @@ SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers that answered. unread: queues that none of them reads; lost: the broker does not answer.
+    """The workers that answered. unread: queues that none of them reads. lost: the broker does not answer.
 
-    outdated: a sentence for each adapter of another package that some of them do not know.
+    outdated: a sentence for each external adapter that some workers do not know.
     """
 
     names: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def ask_workers(seconds: float = SECONDS) -> Workers:
 
 
 def to_restart() -> list[str]:
-    """What vendors/restarts.py says; nothing while Redis does not answer, which is told elsewhere."""
+    """Return the sentences of vendors/restarts.py; none while Redis is away, which is reported elsewhere."""
     try:
         return restarts.needed()
     except redis_clients.WorkerRegistryUnreachable:
@@ -73,16 +73,16 @@ def to_restart() -> list[str]:
 
 
 COUNTED = 10_000
-MOST_RUNNING = 200  # jobs on the map of casters
+MOST_RUNNING = 200  # jobs on the map of mailcasters
 
 
 @dataclass(slots=True)
 class VendorRow:
-    """A vendor's row on the page. waiting: messages of the viewer's sponsors; ends: about when the queue will be sent.
+    """A vendor's row on the page. waiting: messages of the viewer's sponsors. ends: forecast of the queue's end.
 
-    apart: messages that wait for something else than the window; stopped: credentials that are not used, and why;
-    trouble: the text of the vendor's last bad answer; reports: how many it has sent today, by what they were.
-    governed: whether the viewer governs it; of any other vendor nothing is told that says how much others send.
+    apart: messages that wait for something other than the window. stopped: unused credentials, and why. trouble: the
+    text of the vendor's last bad answer. reports: today's delivery reports by kind. governed: the viewer governs the
+    vendor; if not, the row hides numbers that reveal others' mail.
     """
 
     vendor: Vendor
@@ -106,7 +106,7 @@ class VendorRow:
 
     @property
     def refused_reports(self) -> str:
-        """A sentence, or empty."""
+        """Refused delivery reports, as a sentence or empty."""
         return report_counts.refused(self.reports) if self.reports else ""
 
     @property
@@ -124,7 +124,7 @@ class VendorRow:
 
 
 class RunningJob(NamedTuple):
-    """A job that a sender has. mailcaster: its name, or empty."""
+    """A job with a sender. mailcaster: its name, or empty."""
 
     pk: int
     parent: int | None
@@ -135,7 +135,7 @@ class RunningJob(NamedTuple):
 
 @dataclass(slots=True)
 class Dashboard:
-    """The whole page except the workers."""
+    """The page's numbers, except those of the workers."""
 
     at: datetime
     vendors: list[VendorRow]
@@ -144,7 +144,7 @@ class Dashboard:
     last_minute: int
     attention: int
     parked: list[tuple[datetime, int]]
-    streams: list[VendorStreams]  # of all vendors; empty for a viewer who may not see how much mail there is
+    streams: list[VendorStreams]  # of all vendors; empty for viewers who may not see the total of mail
     alarms: list[str]
 
     @property
@@ -153,7 +153,7 @@ class Dashboard:
 
     @property
     def jobs_waiting(self) -> int:
-        """Jobs that wait for a stream; of each vendor its oldest."""
+        """The number of jobs waiting for a stream; a vendor's oldest jobs only."""
         return sum(one.waiting for one in self.streams)
 
     @property
@@ -166,13 +166,13 @@ class Dashboard:
 
     @property
     def hours(self) -> list[tuple[datetime, int, int]]:
-        """(hour, parked tasks, percentage of the fullest hour)."""
+        """Return (hour, parked tasks, percentage of the fullest hour) for each hour."""
         most = max(1, *(count for _, count in self.parked))
         return [(at, count, max(2, round(100 * count / most))) for at, count in self.parked]
 
     @property
     def failed_share(self) -> str:
-        """The share of today's answers that were refusals, as text."""
+        """The share of refusals in today's answers, as text."""
         answered = self.today["accepted"] + self.today["refused"]
         if not answered:
             return _("refused by the vendor")
@@ -184,12 +184,12 @@ class Dashboard:
 
     @property
     def counted_at(self) -> datetime | None:
-        """When what waits was counted, if that was earlier than the rest."""
+        """When the queues were counted, if earlier than the rest."""
         return min((row.counted_at for row in self.vendors if row.counted_at), default=None)
 
     @property
     def funnel(self) -> list[tuple[str, str, int, int]]:
-        """(label, CSS class, messages, percentage of the largest)."""
+        """Return the rows of the funnel: label, CSS class, messages, percentage of the largest."""
         rows = [
             (_("Waiting"), "idle", self.waiting),
             (_("Sent today"), "good", self.today["accepted"]),
@@ -201,9 +201,9 @@ class Dashboard:
 
 
 def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Vendor] | None" = None) -> Dashboard:
-    """The dashboard: totals of these sponsors' mail, and limits, windows and health of the vendors that they know.
+    """Return the dashboard: totals of these sponsors' mail, and limits, windows and health of the known vendors.
 
-    recent: what waits may have been counted some seconds ago, if that is much. known: None: all vendors.
+    recent: counts of long queues may be some seconds old. known: None: all vendors.
     """
     now = timezone.now()
     today, last_minute = outcomes.of_today(now, sponsors)
@@ -227,14 +227,14 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
 
 
 def ends(end: Eta, queued: int, now: datetime) -> str:
-    """About when what is in line has gone, or why nobody can say; empty without a limit."""
+    """Return the forecast of a queue's end, or why there is none; empty without a limit."""
     if end.obstacle:
         return _("no end: %(why)s") % {"why": end.obstacle.reason}
     return eta.about(end.ends_at, now) if queued else _("nothing is queued")
 
 
 def of_vendor(vendor: Vendor) -> VendorRow:
-    """The row of one vendor, with the mail of all sponsors; what waits may be some seconds old, if that is much."""
+    """Return one vendor's row, with all sponsors' mail; counts of long queues may be some seconds old."""
     now = timezone.now()
     return _rows([vendor], queues.of_vendors([vendor.pk], now, recent=True), defaultdict(dict), now, counted=True)[0]
 
@@ -247,9 +247,9 @@ def _rows(
     *,
     counted: bool,
 ) -> list[VendorRow]:
-    """Asks Redis twice and the database once for all of them.
+    """Return the vendors' rows, with two requests to Redis and one statement in total.
 
-    counted: whether the viewer may see how much mail of all sponsors waits.
+    counted: the viewer may see the total of waiting mail.
     """
     eta.read_windows(seen.values())
     reports = report_counts.of_today(list(seen))
@@ -291,7 +291,7 @@ def _row(
 
 
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
-    """Why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
+    """Return why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
     logins = queue.logins.values()
     closed = [login.retry_after_until for login in logins if login.retry_after_until]
     if queue.halted:
@@ -318,7 +318,7 @@ def _running(sponsors: Sponsors) -> list[RunningJob]:
 
 
 def _parked(now: datetime) -> list[tuple[datetime, int]]:
-    """Number of parked tasks for each of the next 24 hours."""
+    """Count the parked tasks for each of the next 24 hours."""
     hour = now.replace(minute=0, second=0, microsecond=0)
     soon = ParkedTask.waiting.filter(due_at__lt=hour + timedelta(hours=24))
     rows = soon.order_by().annotate(hour=TruncHour("due_at")).values_list("hour").annotate(count=Count("id"))

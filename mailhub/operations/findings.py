@@ -1,4 +1,4 @@
-"""Findings about the installation itself: its servers, its tables, its clocks. No row of a campaign is looked at."""
+"""Findings about the installation itself: servers, tables, clocks. Does not read campaigns' rows."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from mailhub import stored_moments
 
 
 class InstallationFinding(NamedTuple):
-    """A sentence, and what to do, or empty. is_wrong: it can cost mail; else it is only told."""
+    """A fault as a sentence, and its remedy, or empty. is_wrong: it can lose mail; otherwise it is for information."""
 
     sentence: str
     remedy: str = ""
@@ -19,16 +19,16 @@ class InstallationFinding(NamedTuple):
 
 
 def of_installation() -> list[InstallationFinding]:
-    """Ask the servers and the rows. Raises Django's database errors; Redis is left out while it does not answer."""
+    """Ask the servers and the rows. Raises Django's database errors; skips Redis while it does not answer."""
     servers = [InstallationFinding(one.sentence, one.remedy, one.refused) for one in durability.weaknesses()]
     return [*servers, *of_tables(), *of_clocks()]
 
 
 def of_tables() -> list[InstallationFinding]:
-    """Constraints that refuse messages."""
+    """Find constraints that refuse messages."""
     return [InstallationFinding(one, leftover_bounds.REMEDY, True) for one in leftover_bounds.find_leftover_bounds()]
 
 
 def of_clocks() -> list[InstallationFinding]:
-    """Moments that lay ahead within the hour."""
+    """Find stored times that lay in the future when mailhub corrected them, within the last hour."""
     return list(map(InstallationFinding, stored_moments.found_lately()))

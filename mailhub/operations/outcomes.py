@@ -1,4 +1,4 @@
-"""What came of the calls of today, by vendor: sums of the minutes, of which those that are over are kept."""
+"""Today's outcomes of calls, by vendor: sums of minutes; sums of past minutes are cached."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ from campaigns.forecast.queues import Sponsors
 from vendors import redis_clients
 from vendors.models import Minute
 
-COUNTS = ("accepted", "refused", "in_doubt", "units")  # as Minute has them
-# Outcomes are counted into the minute in which their answer was stored. After so long few come any more: those that are
-# merged late, as after a sender was lost, and are seen when the sums are made anew.
+COUNTS = ("accepted", "refused", "in_doubt", "units")  # columns of Minute
+# An outcome counts in the minute of its storage. After this time few are added: those merged late, as after the loss of
+# a sender. They appear once the sums are computed anew.
 CLOSED = timedelta(minutes=15)
-KEPT = 60.0  # seconds for which sums are kept
+KEPT = 60.0  # seconds for which sums are cached
 CLOSED_EVERY = 10  # minutes
-MANY = 5_000  # rows of minutes whose sums are kept
+MANY = 5_000  # sums of more rows than that are cached
 
 
 def of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
-    """Counts by vendor since midnight in the current time zone; and how many were accepted in the last whole minute."""
+    """Return counts by vendor since midnight in the current time zone, and all accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     closed = max(midnight, minute - CLOSED - timedelta(minutes=minute.minute % CLOSED_EVERY))
@@ -41,7 +41,7 @@ def of_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int
 
 
 def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: datetime) -> list[list[int]]:
-    """The same rows for the minutes into which nothing is counted any more; summed up once, if they are many."""
+    """Return the same rows for closed minutes, which no longer change; sums of many are cached."""
     if midnight >= closed:
         return []
     asked = [midnight.isoformat(), closed.isoformat(), sponsors]

@@ -1,4 +1,4 @@
-"""Saved look-ups: the names that a user gives to lists of the operators' pages, with their filters and searches."""
+"""Saved look-ups: users' names for lists of the operators' pages, with filters and searches."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,16 +12,16 @@ from django.utils.translation import gettext as _
 
 from mailhub.models import SavedLook
 
-MOST = 30  # of one user
+MOST = 30  # of a user
 
 
 def of(request: HttpRequest) -> list[SavedLook]:
-    """Those of this user and list, by name."""
+    """Return this user's look-ups of this list, by name."""
     return list(SavedLook.objects.filter(user=request.user.pk, address__startswith=f"{request.path}?")[:MOST])
 
 
 def save(request: HttpRequest) -> HttpResponse:
-    """POST name and address. The same name again replaces what it stood for."""
+    """Save name and address (POST); an existing name is replaced."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     name, address = request.POST.get("name", "").strip()[:60], request.POST.get("address", "")
@@ -43,7 +43,7 @@ def save(request: HttpRequest) -> HttpResponse:
 
 
 def forget(request: HttpRequest, pk: int) -> HttpResponse:
-    """POST: the user's own one is deleted."""
+    """Delete one of the user's own look-ups (POST)."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     look = get_object_or_404(SavedLook, pk=pk, user=request.user.pk)

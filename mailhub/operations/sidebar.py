@@ -1,6 +1,6 @@
-"""The sidebar of the operators' pages: what people work with, in the order of their work.
+"""The sidebar of the operators' pages, in the order of their work.
 
-Tables that only tell how the program works are left to "All tables" on the operations page.
+Technical tables are listed under "All tables" on the operations page only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class SidebarLink:
-    """One link. here: it leads to the page, or the list of the page, that is shown."""
+    """A link. here: it leads to the current page, or to its list."""
 
     name: str
     address: str
@@ -42,7 +42,7 @@ class SidebarLink:
 
 
 def groups(available: Sequence[Mapping[str, Any]], request: Any) -> list[tuple[str, list[SidebarLink]]]:
-    """The groups with the links that this user may follow. available: the admin's own list of apps."""
+    """Return the groups with the links that this user may follow. available: the admin's own list of apps."""
     models = {one["object_name"]: one for app in available for one in app["models"] if one.get("admin_url")}
     found = []
     for name, wanted in GROUPS:

@@ -31,12 +31,12 @@ from vendors.models import Vendor
 
 
 def clock() -> str:
-    """The time with its zone, as live pages show it: 17:03:02 UTC."""
+    """Return the time with its zone, as live pages show it: 17:03:02 UTC."""
     return f"{timezone.localtime():%H:%M:%S %Z}"
 
 
 class ViewerMiddleware:
-    """Pages tell of vendors what their user may know (`vendors.ownership.shown_to`)."""
+    """Limits what pages reveal about vendors to what their user may know (`vendors.ownership.shown_to`)."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -47,9 +47,9 @@ class ViewerMiddleware:
 
 
 class PollMiddleware:
-    """Answers polls: unchanged ones by 304, and each with its time, which is no part of what is compared.
+    """Answers polls: 304 if unchanged, and always with the time, which is excluded from the comparison.
 
-    Without a session it answers 401 and the URL of the log-in page, which htmx would embed.
+    Without a session it answers 401 with the URL of the login page, because htmx would embed the page itself.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -76,12 +76,12 @@ def _unless_known(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
     return answer
 
 
-MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # it puts messages of all sponsors in doubt
-DECIDED = 5  # recoveries that are shown
+MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # it affects messages of all sponsors
+DECIDED = 5  # recoveries on the page
 
 
 def recover(request: HttpRequest) -> HttpResponse:
-    """GET: show the numbers of a recovery that is rolled back. POST: recover, if the numbers are still those shown."""
+    """Show the numbers of a recovery that is rolled back (GET); recover if they are still the same (POST)."""
     if request.method != "POST":
         return _ask(request)
     user: Any = request.user
@@ -102,7 +102,7 @@ def recover(request: HttpRequest) -> HttpResponse:
 
 
 def _answer(request: HttpRequest, by: Actor, reason: str, answer: str) -> HttpResponse:
-    """What this installation is, where calls are held."""
+    """Store the operator's answer about this installation, while calls are held."""
     try:
         if answer == "copy":
             jobs = answering.stop_copy(by, reason)
@@ -148,7 +148,7 @@ SPANS = {"60": "last hour", "1440": "last day"}
 
 
 def index(request: HttpRequest) -> HttpResponse:
-    """The admin's first page; users who may not see jobs get Django's own."""
+    """Show the admin's first page; users who may not see jobs get Django's own."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_job"):
         return admin.site.index(request)
@@ -173,7 +173,7 @@ def _pulse(request: HttpRequest) -> dashboard.Dashboard:
 
 
 def halted(request: HttpRequest) -> HttpResponse:
-    """The notice that nothing is called, with the reason; empty while calls are made. Pages poll it."""
+    """Render the notice that nothing is called, with the reason; empty while calls are made. Pages poll it."""
     return render(request, "admin/operations/halted.html")
 
 
@@ -184,7 +184,7 @@ def throughput(request: HttpRequest) -> JsonResponse:
 
 
 def at_work(request: HttpRequest) -> HttpResponse:
-    """Users of some sponsors hear of the queues of their vendors alone, and nothing of adapters."""
+    """Show the workers; sponsors' users see only the queues of their vendors, and no adapters."""
     workers, user = dashboard.ask_workers(), request.user
     if sponsor_ids_of(user) is not None:
         known = {vendor.queue for vendor in entitlements.vendors_seen(user).only("slug")}
@@ -194,7 +194,7 @@ def at_work(request: HttpRequest) -> HttpResponse:
 
 
 def promises(request: HttpRequest) -> HttpResponse:
-    """The result of beat's last audit, and the findings about the installation; POST runs an audit now.
+    """Show the last audit by beat, and findings about the installation; POST runs an audit now.
 
     The examples name jobs of any sponsor.
     """
@@ -207,19 +207,19 @@ def promises(request: HttpRequest) -> HttpResponse:
 
 
 def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
-    """The live head of a vendor's page."""
+    """Render the live head of a vendor's page."""
     vendor = _governed(request, vendor_id, "limits", "credentials")
     return render(request, "admin/operations/vendor.html", {"row": dashboard.of_vendor(vendor)})
 
 
 def _governed(request: HttpRequest, vendor_id: int, *more: str) -> Vendor:
-    """The vendor with these rows, if the user governs it; otherwise it is answered like one that does not exist."""
+    """Return the vendor with these rows, if the user governs it. Raises Http404 for any other."""
     rows = ownership.limit_rows(Vendor.objects.prefetch_related(*more), request.user, "pk")
     return get_object_or_404(rows, pk=vendor_id)
 
 
 def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
-    """The forecast with other limits, before they are saved: one parameter limit=5/60 for each."""
+    """Show the forecast with other limits before they are saved: a parameter limit=5/60 for each."""
     vendor = _governed(request, vendor_id, "limits")
     now, old = timezone.now(), charts.limits_of(vendor)
     try:
@@ -234,7 +234,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
-    """When the queue would end with these limits."""
+    """Return the forecast of the queue's end with these limits."""
     why = "" if queue.shut == shut.LIMIT_OF_0 else queue.shut
     end = eta.of_queue(replace(queue, limits=limits, shut=why, taken={}), now)
     return dashboard.ends(end, queue.queued, now)
@@ -246,7 +246,7 @@ def _limit(typed: str) -> Limit:
 
 
 def urls() -> list[URLPattern]:
-    """URLs that come before the admin's own, for the first page is ours."""
+    """Return the URLs that precede the admin's own, because the first page is ours."""
     jobs, vendors = "campaigns.view_job", "vendors.view_vendor"
     return [
         path("", admin.site.admin_view(index), name="operations"),
