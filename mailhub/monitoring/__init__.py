@@ -1,1 +1,1 @@
-"""What tells whoever watches many machines: /livez, /readyz and /metrics, at both ports (docs/how-to/watch.md)."""
+"""Monitoring of the machines: /livez, /readyz and /metrics, at both ports (docs/how-to/watch.md)."""

@@ -1,8 +1,8 @@
-"""/livez, /readyz and /metrics, answered before Django is asked, in the event loop of each process of `web` and `api`.
+"""/livez, /readyz and /metrics, answered in the event loop of each process of `web` and `api`, before Django.
 
-So neither ALLOWED_HOSTS nor a redirect to HTTPS confuses a probe, which comes by an address and without TLS; and all
-three are answered while every thread for requests is busy. What may block runs in threads of its own: one at a time for
-each question, however many ask, and its answer serves all who ask soon after.
+Probes come by address and without TLS, so neither ALLOWED_HOSTS nor a redirect to HTTPS may stop them. They are
+answered even while all request threads are busy. Blocking calls run in separate threads, one at a time for each
+question, and the answer serves all who ask soon after.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from mailhub.monitoring import metrics, probes
 log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
-FRESH = 1.0  # seconds for which an answer serves others
-SELDOM = 60.0  # seconds, of what changes with the servers' settings alone
-PATIENCE = 3.0  # seconds for each part of /readyz; more than its own client waits
+FRESH = 1.0  # seconds for which an answer is reused
+SELDOM = 60.0  # seconds, for facts that change only with the servers' settings
+PATIENCE = 3.0  # seconds for each part of /readyz; longer than the part's own client waits
 ABANDONED = 60.0  # seconds
 SCRAPE_PATIENCE, SCRAPE_FRESH = 8.0, 2.0  # seconds; Prometheus waits for ten
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
@@ -40,10 +40,10 @@ class MonitorAnswer(NamedTuple):
 
 
 class BoundedQuestion(Generic[AnswerT]):
-    """A question that may block; its answer is kept for `fresh` seconds.
+    """A question that may block; its answer is reused for `fresh` seconds.
 
-    An answer that has not come within ABANDONED seconds is not waited for any more: its server may have vanished, and
-    another one have its address.
+    After ABANDONED seconds without an answer it is asked again: its server may have vanished, and its address belong to
+    another one.
     """
 
     def __init__(self, ask: Callable[[], AnswerT], patience: float, fresh: float = FRESH) -> None:
@@ -52,7 +52,7 @@ class BoundedQuestion(Generic[AnswerT]):
         self._again_at = 0.0
 
     async def answer(self) -> AnswerT | None:
-        """None if there is no answer within `patience` seconds, or the question raises."""
+        """Return the answer, or None if it takes longer than `patience` seconds or the question raises."""
         now = time.monotonic()
         if self._answer is None or now > self._again_at:
             self._answer, self._again_at = asyncio.get_running_loop().create_future(), now + ABANDONED
@@ -65,7 +65,7 @@ class BoundedQuestion(Generic[AnswerT]):
         found = None
         try:
             found = self._ask()
-        except Exception as why:  # whatever a client of a server raises
+        except Exception as why:  # a server's client may raise anything
             log.info("monitoring: %s: %s", type(why).__name__, why)
         with suppress(RuntimeError):  # the loop has ended
             answer.get_loop().call_soon_threadsafe(self._set, answer, found)
@@ -82,19 +82,20 @@ _prices = BoundedQuestion(probes.price_list, PATIENCE, SELDOM)
 
 
 async def _livez(query: str, headers: Any) -> MonitorAnswer:
-    """The event loop runs. Nothing else is asked: a restart would not bring a lost server back."""
+    """Answer that the event loop runs. It checks nothing else, because a restart would not bring back a lost server."""
     return MonitorAnswer(HTTPStatus.OK, TEXT, b"ok\n")
 
 
 async def _readyz(query: str, headers: Any) -> MonitorAnswer:
-    """Each part and what is wrong with it. A part that ?exclude= names is shown and does not count; nor does `told`."""
+    """Answer with each part and its fault. Parts named by ?exclude= are shown but do not count; nor does `told`."""
     left_out = {part for value in parse_qs(query).get("exclude", []) for part in value.split(",")}
     if unknown := left_out.difference(probes.PARTS):
         there = ", ".join(probes.PARTS)
         return _json(
             HTTPStatus.BAD_REQUEST, {"detail": f"no such part: {', '.join(sorted(unknown))} (there are {there})"}
         )
-    if "beat" in left_out:  # who asks whether requests are taken; held calls wait for a person who needs the pages
+    # ?exclude=beat asks if requests are accepted; held calls wait for a person, who needs the pages
+    if "beat" in left_out:
         left_out.add("calls")
     prices, answers = await asyncio.gather(
         _prices.answer(), asyncio.gather(*(question.answer() for question in _parts.values()))
@@ -117,7 +118,7 @@ def _json(status: HTTPStatus, facts: dict[str, Any]) -> MonitorAnswer:
 
 
 async def _metrics(query: str, headers: Any) -> MonitorAnswer:
-    """For whoever has METRICS_TOKEN: they tell who the vendors are and how much goes through them."""
+    """Answer with the metrics, for holders of METRICS_TOKEN: they reveal the vendors and the amount of mail."""
     if not settings.METRICS_TOKEN:
         return MonitorAnswer(HTTPStatus.NOT_FOUND, TEXT, b"Set METRICS_TOKEN to have metrics.\n")
     given = (headers.get("authorization") or "").encode()
@@ -137,7 +138,7 @@ ANSWERS: dict[str, Callable[[str, Any], Awaitable[MonitorAnswer]]] = {
 
 
 async def answer(scope: Any, protocol: Any) -> None:
-    """Answers a request for one of the paths of ANSWERS; scope and protocol: RSGI's."""
+    """Answer a request for one of the paths of ANSWERS. scope and protocol: RSGI's."""
     if scope.method in ("GET", "HEAD"):
         status, kind, body = await ANSWERS[scope.path](scope.query_string, scope.headers)
     else:

@@ -1,9 +1,9 @@
-"""/metrics: what Prometheus is given, read from the rows and from Redis at each scrape.
+"""/metrics for Prometheus, read from the rows and from Redis at each scrape.
 
-Nothing is counted in a process, so every process of every machine gives the same numbers, and one of them is scraped.
-No statement reads messages that nobody works on; those in doubt and calls to webhooks are counted up to MOST. Only
-vendors are a label, the oldest LABELLED by their slug and all others together, so the number of series is bounded
-whatever is sent.
+No process counts anything itself, so all processes of all machines give the same numbers; scrape one of them. No
+statement reads messages that have ended; doubts and webhook calls are counted up to MOST.
+
+Vendors are the only label: the oldest LABELLED by slug, all others together. So the number of series is bounded.
 """
 
 from collections import Counter, defaultdict
@@ -28,10 +28,10 @@ from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 
 LABELLED = 200
-OTHERS = "(others)"  # no slug
+OTHERS = "(others)"  # not a valid slug
 MOST = 10_000
 
-_Windows = tuple[int, str, list[tuple[int, float]]]  # a vendor, its slug, and its limits: units, seconds
+_Windows = tuple[int, str, list[tuple[int, float]]]  # vendor, slug, and limits: units, seconds
 AWAITED = f"settle_at > now() + interval '{ground_truth.AWAITED.total_seconds()} seconds'"
 COUNTED = f"""
 SELECT 'doubts', count(*) FROM (SELECT FROM campaigns_message WHERE in_doubt_at IS NOT NULL
@@ -53,17 +53,17 @@ UNION ALL SELECT state, count(*) FROM (
 
 
 def text() -> bytes:
-    """All metrics in Prometheus's text format."""
+    """Return all metrics in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Scrape())
     return generate_latest(registry)
 
 
 class _Scrape:
-    """prometheus_client asks `collect`. What a server that is away would have said is missing; mailhub_up says so."""
+    """The collector of a scrape. Metrics of an unreachable server are missing, and mailhub_up is 0 for it."""
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # nothing is asked when it is registered
+        return ()  # registering must not ask the servers
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("mailhub_up", "Whether the part answered this scrape.", labels=["part"])
@@ -89,7 +89,7 @@ class _Scrape:
 
 
 class _ByVendor:
-    """Sums by the label that a vendor has."""
+    """Sums values by vendor label."""
 
     def __init__(self, slugs: dict[int, str]) -> None:
         oldest = sorted(slugs)[:LABELLED]
@@ -99,7 +99,7 @@ class _ByVendor:
         return self._labels.get(vendor, OTHERS)
 
     def gauge(self, name: str, about: str, values: Iterable[tuple[int, float]], *, largest: bool = False) -> Metric:
-        """largest: of the vendors that share a label the largest value counts, else the sum."""
+        """Return a gauge. largest: vendors with the same label show their largest value instead of the sum."""
         found: dict[str, float] = defaultdict(float)
         for vendor, value in values:
             label = self.label(vendor)

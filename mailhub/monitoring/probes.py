@@ -1,7 +1,7 @@
-"""The parts that mailhub needs, each asked in a bounded time: what /readyz answers.
+"""The checks behind /readyz: the parts that mailhub needs.
 
-A check returns what is wrong with its parts, "" where nothing is. It may block for as long as it likes: it runs in a
-thread of its own (mailhub/monitoring/endpoints.py), with connections of its own.
+A check returns the fault of each of its parts, or "". It may block, because it runs in a thread of its own
+(mailhub/monitoring/endpoints.py), with its own connections.
 """
 
 import logging
@@ -25,7 +25,7 @@ from vendors.not_now import refusal, shown_to_anybody
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for each answer of a server
-SILENT = 60.0  # seconds without a task of beat's, at least; it sends the sweep every SWEEP_SECONDS
+SILENT = 60.0  # seconds of beat's silence, at least; it sends the sweep every SWEEP_SECONDS
 
 MIGRATED = (
     "SELECT to_regclass('campaigns_store') IS NOT NULL AND to_regclass('django_celery_beat_periodictask') IS NOT NULL"
@@ -37,7 +37,7 @@ Found = dict[str, str]
 
 
 def database() -> Found:
-    """PostgreSQL, with what only its rows tell: whether the tables are those of this version, and whether beat runs."""
+    """Check PostgreSQL, and by its rows also that the tables match this version and that beat runs."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(MIGRATED)
@@ -51,19 +51,19 @@ def database() -> Found:
 
 
 def commits() -> Found:
-    """Whether PostgreSQL keeps what it has committed. Empty where it is away: the part `database` says so."""
+    """Check that PostgreSQL keeps what it has committed. Empty if it is away, which the part `database` reports."""
     began = time.monotonic()
     try:
         return {"durability": "; ".join(str(one) for one in durability.of_postgres() if one.refused)}
     except (DatabaseError, InterfaceError):
-        if time.monotonic() - began > SECONDS:  # it hangs, which is a fault of each part that asks it
+        if time.monotonic() - began > SECONDS:  # a hanging server is a fault of every part
             raise
         return {"durability": ""}
     finally:
         connection.close()
 
 
-# An id that no import has yet, though many are under way: the row is taken back, and no number is used up.
+# An id beyond those of running imports. The row is rolled back, and the sequence does not advance.
 TRY_TO_STORE = """
 INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
 SELECT last_value + 100000, gen_random_uuid(), 0, '', '{}' FROM campaigns_message_block
@@ -71,14 +71,14 @@ SELECT last_value + 100000, gen_random_uuid(), 0, '', '{}' FROM campaigns_messag
 
 
 def storing() -> Found:
-    """Whether a message can be stored. Empty where PostgreSQL is away: the part `database` says so."""
+    """Check that a message can be stored. Empty if PostgreSQL is away, which the part `database` reports."""
     began = time.monotonic()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '1s'")
             cursor.execute(TRY_TO_STORE)
             transaction.set_rollback(True)
-    except (IntegrityError, InternalError) as error:  # a constraint, no partition, a read-only server
+    except (IntegrityError, InternalError) as error:  # a constraint, a missing partition, a read-only server
         return {"storing": f"PostgreSQL stores no message: {str(error).splitlines()[0]}"}
     except (DatabaseError, InterfaceError) as error:
         if time.monotonic() - began > SECONDS:
@@ -91,7 +91,7 @@ def storing() -> Found:
 
 
 def price_list() -> list[str]:
-    """What of the servers loses something in a crash and is no reason not to work with them."""
+    """Return weaknesses of the servers that lose something in a crash but do not stop work."""
     try:
         return [str(one) for one in durability.weaknesses() if not one.refused]
     finally:
@@ -99,13 +99,13 @@ def price_list() -> list[str]:
 
 
 def _calls() -> str:
-    """Why no call starts before a person has decided."""
+    """Return why calls wait for a person's decision, or empty."""
     halt = recovery.halt()
     return f"nothing is called: {halt.held or halt.why}" if halt and (halt.taken_over or halt.held) else ""
 
 
 def _beat() -> str:
-    """By PostgreSQL's clock; a row that lies ahead of it is not believed, as nothing may be sent until then."""
+    """Check beat by PostgreSQL's clock. A row in the future is a fault, because beat may send nothing until then."""
     most = max(SILENT, 3 * settings.SWEEP_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute(SILENCE)
@@ -118,7 +118,7 @@ def _beat() -> str:
 
 
 def beat_sent_at() -> float | None:
-    """When beat last sent a task, in Unix seconds: it writes so into its own rows (CELERY_BEAT_SYNC_EVERY)."""
+    """Return when beat last sent a task, in Unix seconds, from its own rows (CELERY_BEAT_SYNC_EVERY)."""
     with connection.cursor() as cursor:
         cursor.execute(BEAT)
         found: float | None = cursor.fetchone()[0]
@@ -126,19 +126,19 @@ def beat_sent_at() -> float | None:
 
 
 def redis() -> Found:
-    """The Redis of the throttle. One that only reads, or has no memory left, is of no use: it has to write."""
+    """Check the throttle's Redis by a write: read-only or without memory it is useless."""
     redis_clients.try_to_write(settings.REDIS_URL, SECONDS)
     return {"redis": ""}
 
 
 def broker() -> Found:
-    """As of Redis: one that only reads takes no task."""
+    """Check the broker, by a write if it is Redis: a read-only one accepts no task."""
     patience: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
     if is_rabbitmq(settings.BROKER_URL):
         patience = {"read_timeout": SECONDS, "write_timeout": SECONDS}
     options = {**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **patience}
     with Connection(settings.BROKER_URL, connect_timeout=SECONDS, transport_options=options) as one:
-        channel: Any = one.default_channel  # it connects
+        channel: Any = one.default_channel  # connects
         if one.transport.driver_type == "redis":
             channel.client.set("mailhub:probe", 1, ex=60)
         return {"broker": ""}
@@ -149,14 +149,14 @@ NAMES = {"database": "PostgreSQL", "redis": "Redis", "broker": "the broker"}
 
 
 def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown_to_anybody) -> Found:
-    """Ask a server; one that is away or refuses is told as it answers, with the time since when it does so.
+    """Run a check. If its server is away or refuses, return the server's answer and since when.
 
-    parts: of its answer; the first one is the server itself. show: what of its answer is shown.
+    parts: of the check's result; the first one is the server itself. show: returns what of the answer may be shown.
     """
     server = parts[0]
     try:
         found = check()
-    except Exception as error:  # whatever a client raises
+    except Exception as error:  # a client may raise anything
         sentence = refusal(error) or f"{type(error).__name__}: {error}"
         outages.note(server, sentence)
         known = outages.find(server)
@@ -168,9 +168,9 @@ def ask(parts: tuple[str, ...], check: Probe, show: Callable[[str], str] = shown
 
 
 def refusing() -> list[str]:
-    """A sentence for each server that is away or refuses, and for each process of `up` that ends again and again.
+    """Return a sentence for each server that is away or refuses, and for each process of `up` that keeps ending.
 
-    For operators: with all that a client says, addresses included.
+    For operators: contains the clients' whole messages, with addresses.
     """
     with ThreadPoolExecutor(len(_SERVERS)) as threads:  # a check ends its thread's session
         servers = list(threads.map(_refusal_of, _SERVERS))
@@ -179,7 +179,7 @@ def refusing() -> list[str]:
 
 
 def _refusal_of(parts: tuple[str, ...]) -> str:
-    """Say why the server of these parts is away or refuses; empty: it does not."""
+    """Return why the server of these parts is away or refuses, or empty."""
     return ask(parts, _SERVERS[parts], "is away or refuses: {}".format)[parts[0]]
 
 
