@@ -1,7 +1,7 @@
 """Finds the encoding of a text file that is not UTF-8: UTF-16, or Windows' Western European CP1252.
 
-CP1252 cannot be recognised for certain, and a wrong guess prints wrong names. So a file counts as CP1252 only if its
-non-ASCII bytes are letters of Western Europe, and none is a different letter in the encodings of Central Europe,
+CP1252 cannot be recognised for certain, and a wrong guess prints wrong names. So a file counts as CP1252 only if all
+its non-ASCII bytes are letters of Western Europe. None may be a different letter in the encodings of Central Europe,
 Turkey, Russia or a Mac. For all other files the user must name the encoding.
 """
 

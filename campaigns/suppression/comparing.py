@@ -77,10 +77,9 @@ def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]
 
 
 def free_lifted(job: Job, leaves: list[Job]) -> None:
-    """Requeue messages whose suppressions were lifted: those of the job's leaves and of its uncut rest.
+    """Requeue messages whose suppressions were lifted or have expired: those of the job's leaves and of its uncut rest.
 
-    This includes messages that had ended on their own. Afterwards the job's remaining_suppressed matches its row; the
-    caller must recount the leaves.
+    Afterwards the job's remaining_suppressed matches its row; the caller must recount the leaves.
     """
     secret = key()
     if secret is None:

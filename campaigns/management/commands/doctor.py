@@ -81,7 +81,7 @@ class Command(BaseCommand):
         weak, bounds = durability.weaknesses(), leftover_bounds.find_leftover_bounds()
         found = list(map(_finding, weak)) or [Finding("durability", findings.OK, "a crash loses nothing")]
         found += [Finding("storing", findings.WRONG, f"{one}. {leftover_bounds.REMEDY}") for one in bounds]
-        # mailhub knows the date fields of all apps and registers its check under this tag (mailhub/apps.py).
+        # mailhub knows the stored times of all apps and registers its check under this tag (mailhub/apps.py).
         clocks = run_checks(tags=["clocks"], include_deployment_checks=True)
         found += [Finding("clocks", findings.PRICED, f"{one.msg}. {one.hint}") for one in clocks]
         if as_json:
