@@ -103,7 +103,7 @@ def add_found(sponsor_id: int, channel: str, digest: int, new: NewSuppression) -
 
 
 def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSuppression]], again: bool) -> int:
-    rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # the last one of equals
+    rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # of equals the last one wins
     params = {
         "sponsor": sponsor_id,
         "channel": channel,
