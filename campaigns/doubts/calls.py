@@ -1,7 +1,7 @@
-"""Single calls for doubts, under the same limits, checks and ledger as the calls of a stream.
+"""Single calls that settle doubts, under the same limits, checks and ledger as a stream's calls.
 
-The order is the same: permits of the vendor's limits, then one commit that allows the call and writes the ledger, then
-the call; and what the vendor says of the login, the account or waiting takes effect.
+The order is the same as well: get permits for the vendor's limits, commit the row that allows the call and writes the
+ledger, then call. A refusal that concerns the credential, the account or waiting takes effect as in a stream.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from vendors.outcomes import InDoubt, NotSent, Outcome
 log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the call under it
-PATIENCE = 5.0  # seconds that all calls together wait for permits
-UNANSWERED = 3  # calls in a row without a clear answer, after which no more are made
-REBUILDS = 20  # each raises the generation by one; Redis may be so many ahead of a restored database
+PATIENCE = 5.0  # seconds that all calls of one run together wait for permits
+UNANSWERED = 3  # calls in a row without a clear answer after which the run stops
+REBUILDS = 20  # each raises the generation by one; Redis may be this many ahead of a restored database
 
 SingleOutcome = Outcome | None
 Allow = Callable[[Scope, str], Awaitable[bool | None]]
@@ -40,18 +40,16 @@ WHERE vendor_id = %(vendor)s AND until > clock_timestamp() AND "grant" = %(grant
 
 
 async def tell_ended(connection: AsyncConnection[Any], vendor_id: int, grant: str) -> None:
-    """Tell the ledger that the call under this grant has ended."""
+    """Record in the ledger that the call under this grant has ended."""
     await connection.execute(END, {"vendor": vendor_id, "grant": grant})
 
 
 class CredentialClosed(Exception):
-    """The credential may not be used now; no call was made."""
+    """The credential may not be used now. No call was made."""
 
 
 class SingleCalls:
-    """Calls over one credential, from which the adapter was made. over: why no more calls should be made, by the last
-    answer; empty: go on.
-    """
+    """Calls with one credential's adapter. over: the reason to make no more calls; "": go on."""
 
     def __init__(self, adapter: Adapter, login: Credential, throttle: AsyncThrottle, rows: Any) -> None:
         self._adapter, self._vendor_id, self._credential_id = adapter, login.vendor_id, login.pk
@@ -62,14 +60,14 @@ class SingleCalls:
 
     @property
     def hold(self) -> float:
-        """Seconds after which a call that was allowed has surely ended."""
+        """Seconds after which an allowed call has certainly ended."""
         return self._adapter.deadline + SLACK
 
     async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
-        """Makes a call that costs so many units; NotSent also if it is not allowed. Raises CredentialClosed.
+        """Make a call that costs this many units. Returns NotSent if it is not allowed. Raises CredentialClosed.
 
-        allow: the statement that allows the call, with the id of the grant; it returns None if the credential may not
-        be used any more.
+        allow: runs the statement that allows the call, given the id of the grant; returns None if the credential may no
+        longer be used.
         """
         found = await self._permit(units)
         if isinstance(found, Never):
@@ -85,7 +83,7 @@ class SingleCalls:
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
         await self._act_upon(answer)
-        with suppress(RowsError):  # then its place is held until its deadline, should the window be lost
+        with suppress(RowsError):  # if this fails and the window is lost, the permit counts until its deadline
             await tell_ended(self._rows, self._vendor_id, grant.id)
         return answer
 
@@ -111,7 +109,7 @@ class SingleCalls:
         raise CredentialClosed("rate limit reached")
 
     async def _wait(self, answer: Any) -> None:
-        """Waits for a permit that is free soon, which a sender may take first."""
+        """Wait for a permit due soon; a sender may still take it first."""
         if not isinstance(answer, Wait) or answer.seconds > self._patience:
             raise CredentialClosed("rate limit reached")
         self._patience -= answer.seconds
@@ -120,7 +118,7 @@ class SingleCalls:
     async def _hand_back(self, verb: Any, scope: Scope, grant: Grant) -> None:
         try:
             await verb(scope, grant.places())
-        except ThrottleUnreachable:  # they expire by themselves
+        except ThrottleUnreachable:  # they expire anyway
             log.warning("vendor %s: places could not be handed back", self._vendor_id)
 
     async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
@@ -131,12 +129,12 @@ class SingleCalls:
                 return await start()
         except TimeoutError:
             return InDoubt("no answer before the deadline")
-        except Exception as error:  # an adapter's mistake must not be taken for an answer
+        except Exception as error:  # a bug in an adapter must not count as an answer
             log.exception("the adapter failed in a call")
             return InDoubt(f"{type(error).__name__} in the adapter")
 
     async def _act_upon(self, answer: SingleOutcome) -> None:
-        """Pauses or closes the credential as the answer asks, like a stream."""
+        """Pause or close the credential if the answer says so, as a stream does."""
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0
             await limits.reached(self._rows, self._credential_id)

@@ -1,7 +1,7 @@
-"""Messages in doubt by their cause: the job, the vendor, the minute of the call, and what was seen of it.
+"""Messages in doubt grouped by cause: job, vendor, minute of the call, and the vendor's text.
 
-One bad minute of a vendor can put thousands in doubt, in a hundred parts of one job; a person decides about them
-together. A route may leave parts of one job with different vendors, who are asked one by one.
+One bad minute of a vendor can leave thousands in doubt across a hundred children of one job. A person decides about
+them together. Children of a routed job may be with different vendors; each vendor is asked separately.
 """
 
 import hashlib
@@ -18,15 +18,14 @@ from campaigns.models import Job, Message
 from vendors import destinations
 from vendors.instants import checked
 
-MOST = 100_000  # doubts that are counted, the oldest
-SHOWN = 100  # causes of a look
+MOST = 100_000  # the oldest doubts, which are counted
+SHOWN = 100  # causes in one list
 MINUTE = "%Y-%m-%dT%H:%MZ"
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtLook:
-    """Which doubts: of these sponsors (None: of all), of one sponsor, vendor or job (a parent with its children), with
-    calls in [since, until)."""
+    """A filter for doubts; None: no restriction. A parent job includes its children. Calls are in [since, until)."""
 
     sponsors: Collection[int] | None = None
     sponsor: int | None = None
@@ -38,10 +37,11 @@ class DoubtLook:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What some messages in doubt have in common. job_id: the whole job, or a part that was asked for alone; vendor:
-    its slug; minute: of their calls; seen: the vendor's text, None: whatever it is. The other fields are for people.
-    asked_again: the first look-up to come, None: there is none. elsewhere: messages that were called elsewhere, or as
-    somebody else, than their vendor is now: only a person can settle them.
+    """What some messages in doubt have in common.
+
+    job_id: the whole job, or a child if it was asked for alone. vendor: its slug. minute: of the calls. seen: the
+    vendor's text; None: any. asked_again: the next look-up; None: there is none. elsewhere: messages that were called
+    at another destination than their vendor calls now; only a person can settle them. The other fields are for display.
     """
 
     job_id: int
@@ -56,13 +56,13 @@ class Cause:
 
     @property
     def key(self) -> str:
-        """By which pages and commands name it: 31 amazingmail 2026-11-22T03:32Z http 503."""
+        """The name of the cause in pages and commands: 31 amazingmail 2026-11-22T03:32Z http 503."""
         named = f"{self.job_id} {self.vendor} {self.minute.astimezone(UTC):{MINUTE}}"
         return named if self.seen is None else f"{named} {self.seen}"
 
 
 def named(key: str) -> Cause:
-    """The cause of this key. Raises ValueError."""
+    """Parse a key. Raises ValueError."""
     parts = key.split(" ", 3)
     if len(parts) < 3 or not parts[0].isdecimal() or len(parts[0]) > 18:
         raise ValueError(f"{key!r} names no cause: that begins with the number of a job, a vendor and a minute")
@@ -95,8 +95,10 @@ WHERE = {
 
 
 def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
-    """The causes, those of most messages first, in one statement; at most SHOWN + 1. texts: whether they differ by what
-    the vendor said, in which an address may stand."""
+    """Return the causes with one statement, the largest first, at most SHOWN + 1.
+
+    texts: whether to tell causes apart by the vendor's text, which may contain an address.
+    """
     given = {name: getattr(look, name) for name in (*WHERE, "vendor")}
     params = given | {"most": MOST, "parents": list(PARENTS), "limit": SHOWN + 1}
     if look.sponsors is not None:
@@ -105,7 +107,7 @@ def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
         params |= {"job": job.pk, "first": job.first_message, "end": job.end}
     statement = FOUND.format(
         number=destinations.NUMBER,
-        # Of a part that is asked for alone a cause names only what is counted: a verb acts on no other part.
+        # If a child is asked for alone, the cause names only that child: a decision must not reach the others.
         job="%(job)s::bigint" if job else "coalesce(leaf.parent_id, leaf.id)",
         seen="coalesce(d.error_sub_type, '')" if texts else "NULL",
         where=" AND ".join([text for name, text in WHERE.items() if given[name] is not None] or ["true"]),
@@ -117,7 +119,7 @@ def of(look: DoubtLook, texts: bool = True) -> list[Cause]:
 
 
 def messages_of(cause: Cause) -> "QuerySet[Message]":
-    """The messages of the cause that are in doubt now, in all parts of its job, oldest first."""
+    """Select the cause's messages still in doubt, in all children of its job, oldest first."""
     job = Job.objects.filter(pk=cause.job_id).first()
     if job is None:
         return Message.objects.none()
@@ -132,6 +134,6 @@ def messages_of(cause: Cause) -> "QuerySet[Message]":
 
 
 def version(rows: "QuerySet[Any]") -> tuple[list[int], str]:
-    """The ids of these messages and a text that changes with them: a decision is made about what was shown."""
+    """Return the messages' ids and a text that changes with them, so that a decision applies only to what was shown."""
     found = list(rows.values_list("pk", "resend_no"))
     return [pk for pk, _ in found], f"{len(found)}-{hashlib.blake2b(repr(found).encode(), digest_size=9).hexdigest()}"

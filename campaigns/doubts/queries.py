@@ -1,6 +1,6 @@
-"""Statements about messages in doubt: which are due, whether the vendor may be asked now, when to ask again.
+"""Statements about messages in doubt: lease those that are due, allow a call, put off the next attempt.
 
-campaigns.ground_truth writes what settles a doubt.
+campaigns.ground_truth writes the outcome that settles a doubt.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from vendors.models import EncryptedJSONField
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A message in doubt that this process settles.
+    """A message in doubt that this process is settling.
 
-    age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have
-    that call; repeatable: its job is not stopped or paused, nor does the message wait behind its job's first N, and its
-    deadline has not passed. digest: finds its recipient among the suppressed, None: nobody is; suppressed: why nobody
-    may write to it.
+    age: seconds since its first call was allowed. disproved: a look-up has proved that the vendor does not have that
+    call. repeatable: its job is not stopped or paused, the message is not behind its job's first N, and its deadline
+    has not passed. digest: of its recipient; None: nobody is suppressed. suppressed: why
+    its recipient is suppressed.
     """
 
     id: int
@@ -53,11 +53,11 @@ class Doubt:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """As lists.asking."""
+        """The parameters of lists.HOLDS_ASKED."""
         return {"sponsor": self.sponsor_id, "topic": self.topic_id, "transactional": self.transactional}
 
 
-# The jobs that contain a message: its leaf, and its parent.
+# The jobs that contain a message: its leaf and that leaf's parent.
 AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
 DUE = f"""
 WITH due AS (
@@ -77,7 +77,7 @@ RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sen
             AND (coalesce(j.stopped_at, j.paused_at) IS NOT NULL OR m.id >= j.first_message + j.wait_after)),
     c.sponsor_id, c.topic_id, c.transactional
 """
-# What was called elsewhere waits for a person: the vendor is not asked about it where it is now.
+# Calls made at another destination wait for a person. The vendor is not asked about them at its new one.
 SET_ASIDE = f"""
 UPDATE campaigns_message m SET settle_at = NULL FROM campaigns_campaign c
 WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.id = m.campaign_id AND {whose.IS_ELSEWHERE}
@@ -86,21 +86,19 @@ REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
-    """Takes doubts that are due, and were called where the credential calls now; no other process gets them for `lease`
-    seconds.
-    """
+    """Lease due doubts for `lease` seconds, except those called at another destination."""
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
 
 
 async def compared(connection: AsyncConnection[Any], doubt: Doubt, digest: int) -> Doubt:
-    """The doubt with what is known of its recipient among the suppressed."""
+    """Return the doubt with the digest of its recipient and the reason the recipient is suppressed, if any."""
     [(reason,)] = await (await connection.execute(REASON, {"digest": digest, **doubt.asking})).fetchall()
     return replace(doubt, digest=digest, suppressed=reason)
 
 
 async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
-    """Returns doubts that could not be asked about: they are due at once."""
+    """Give back doubts nobody asked about; they are due again now."""
     await connection.execute(
         "UPDATE campaigns_message SET settle_at = clock_timestamp() WHERE id = ANY(%s) AND in_doubt_at IS NOT NULL",
         [[doubt.id for doubt in doubts]],
@@ -113,7 +111,7 @@ NEEDED = (*CONTENT, *ABOUT, "deadline", "send_at", "hours_from", "hours_to", "ea
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
-    """The doubt's campaign with what a call needs, and the database's time."""
+    """Load the doubt's campaign with the columns that a call needs, and the database's time."""
     statement = f"SELECT {', '.join(NEEDED)}, clock_timestamp() FROM campaigns_campaign WHERE id = %s"
     row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
     assert row is not None, "campaigns with messages are never deleted"
@@ -137,10 +135,10 @@ async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Ident
     return Identity(pk=identity_id, **known)
 
 
-# A call for a doubt is checked and counted like any other: generation, limits, pauses, and the ledger before it starts.
-# And it goes where the first call went, and as the same: only there does an answer say anything of that. Vendor and
-# credential are locked in their turn, as by a claim: once a pause, or a change of where they call, has committed no
-# call is allowed.
+# A call for a doubt is checked and counted like any other: generation, limits, pauses, and a ledger row before it
+# starts. It also has to go to the destination of the first call, because an answer from another one proves nothing.
+# Vendor and credential are locked in the order of a claim: once a pause or a new destination has committed, no call is
+# allowed.
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.suppressions FROM vendors_vendor v
@@ -165,14 +163,14 @@ SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
 LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", may="true", counted="")
 
-# The key may have become too old while we waited for a permit, and one of a call that lies ahead, because a clock was
-# wrong, has no known age. After a proof that the vendor has nothing the repeat
-# is the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats.
-# Each repeat changes sent_at, be it by a microsecond: a late refusal of the first call says nothing of the repeat.
-# For a stopped or paused job nothing is called, not even a repeat (promise P5), nor behind its first N while the rest
-# waits (after a recovery that is in doubt, too), nor after the deadline or outside the sending hours. The jobs around
-# the message are locked. Nobody who is suppressed is called; who was suppressed while the statement waited for the
-# vendor's row is not seen yet, so nothing is called then.
+# Why each condition stands here: The key may have expired while we waited for a permit. A call in the future, left by a
+# wrong clock, has no known age. Once a look-up has proved that the vendor has nothing, the repeat is the first call.
+# The proof covers one call only, so of two processes with a proof one repeats. Each repeat changes
+# sent_at, if only by a microsecond, so that a late refusal of the first call cannot settle the repeat. No call is made
+# for a stopped or paused job (promise P5), behind its first N while the rest waits (after a recovery those are in
+# doubt, too), after the deadline, or outside the sending hours. The jobs around the message are locked. No suppressed
+# recipient is called. A suppression added while the statement waited for the vendor's row is not visible yet, so the
+# statement then allows no call.
 REPEAT = CALL.format(
     known=guard.KNOWN,
     turns=locks.SHARED,
@@ -206,9 +204,9 @@ FOR_EVER = 1e10  # seconds
 async def look_up(
     connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, *, grant: str | None = None
 ) -> bool | None:
-    """Allows a look-up, and writes it into the ledger. False: settled meanwhile; None: the vendor may not be called.
+    """Allow a look-up and write it to the ledger. False: the doubt is settled. None: the vendor may not be called.
 
-    grant: by which the ledger is told that the call has ended (calls.tell_ended).
+    grant: identifies the ledger row for calls.tell_ended.
     """
     return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant)
 
@@ -224,10 +222,10 @@ async def repeat(
     closes: datetime | None,
     grant: str | None = None,
 ) -> bool | None:
-    """Allows a repeat, and writes it into the ledger. False: not any more; None: the vendor may not be called.
+    """Allow a repeat and write it to the ledger. False: it may not be repeated. None: the vendor may not be called.
 
-    closes: from when on its campaign may not be called. young: the first call must be younger than so many seconds;
-    None: that call was disproved. grant: as of `look_up`.
+    closes: when the campaign may no longer be called. young: the first call must be younger than this many seconds;
+    None: that call was disproved. grant: as in `look_up`.
     """
     params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
@@ -242,7 +240,7 @@ async def _call(
     held: Sequence[int],
     **more: Any,
 ) -> bool | None:
-    """held: messages whose jobs are locked meanwhile."""
+    """Run the statement. held: messages whose jobs stay locked meanwhile."""
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "limits_version": scope.limits_version, "destination": scope.destination, "hold": hold, "id": doubt.id,
@@ -255,7 +253,7 @@ async def _call(
 
 
 async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:
-    """Stores that the vendor does not have the call that it was asked about."""
+    """Record that the look-up did not find the call."""
     await connection.execute(
         "UPDATE campaigns_message SET disproved = sent_at, error_sub_type = 'look-up: the vendor does not have it'"
         " WHERE id = %s AND in_doubt_at IS NOT NULL AND resend_no = %s AND sent_at = %s",
@@ -271,5 +269,5 @@ WHERE id = %(id)s AND in_doubt_at IS NOT NULL
 
 
 async def later(connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None) -> None:
-    """Keeps the doubt: it is due after so many seconds; None: only an operator can settle it."""
+    """Keep the doubt and make it due in this many seconds; None: only an operator can settle it."""
     await connection.execute(LATER, {"id": doubt.id, "wait": seconds, "note": note and note[:255]})

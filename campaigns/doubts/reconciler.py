@@ -1,7 +1,7 @@
-"""Step 8, reconcile: settles doubts by a safe repeat with the same key, else a look-up, else an operator; no guess.
+"""Step 8, reconcile: settles doubts by a safe repeat with the same key, by a look-up, or else by an operator.
 
-Delivery reports may settle them earlier (campaigns.ground_truth.accept). Each adapter declares what it can do. What was
-called elsewhere, or as somebody else, than the credential calls now waits for a person.
+It never guesses. A delivery report may settle a doubt earlier (campaigns.ground_truth.accept). Each adapter declares
+its abilities. A message that was called at another destination than its credential calls now waits for a person.
 """
 
 import logging
@@ -36,14 +36,14 @@ from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 log = logging.getLogger(__name__)
 
-MOST = 50  # doubts a credential and a run
-LEASE = 300.0  # seconds that doubts are ours, beyond those after which a call is over and can be looked up
-MARGIN = 60.0  # seconds before its end from which a key is not trusted
+MOST = 50  # doubts settled for a credential in one run
+LEASE = 300.0  # seconds of the lease, on top of the time until a call has ended and can be looked up
+MARGIN = 60.0  # seconds before a key expires from which it is not trusted
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What it takes to settle the doubts of one credential."""
+    """Everything needed to settle the doubts of one credential."""
 
     vendor: Vendor
     adapter: Adapter
@@ -55,12 +55,12 @@ class Case:
 
     @property
     def known_after(self) -> float:
-        """Seconds after the start of a call from which the vendor can be asked about it."""
+        """Seconds after a call starts until the vendor can be asked about it."""
         return self.calls.hold + self.adapter.capabilities.settle_delay
 
 
 def reconcile() -> int:
-    """Settles doubts that are due, credential by credential; returns how many it tried."""
+    """Settle due doubts, one credential after another. Returns how many were tried."""
     with connection.cursor() as cursor:
         cursor.execute(queries.SET_ASIDE)
     now = timezone.now()
@@ -73,7 +73,7 @@ def reconcile() -> int:
 
 
 def _one(login: Credential) -> int:
-    """Reconciles one credential; an error does not affect the others."""
+    """Reconcile one credential. An error does not affect the others."""
     try:
         return uvloop.run(_credential(login, key(), link_keys(), return_paths.keys()))
     except Exception:
@@ -102,7 +102,7 @@ async def _credential(
 
 
 async def _run(case: Case, login: Credential, secret: bytes | None) -> int:
-    """Settles doubts until the credential may not be used any more; the others stay due. secret: of the digests."""
+    """Settle doubts while the credential may be used; the rest stay due. secret: the key of the digests."""
     doubts = await queries.due(case.rows, login.pk, MOST, LEASE + case.known_after)
     if secret:
         doubts = [
@@ -141,7 +141,7 @@ async def _settle(case: Case, doubt: Doubt) -> None:
 
 
 async def _call_again(case: Case, doubt: Doubt) -> None:
-    """The vendor does not have it: it is called again, unless nobody may write to its recipient any more."""
+    """Call a message that the vendor does not have, unless its recipient is suppressed by now."""
     if doubt.suppressed:
         await ground_truth.suppress(case.rows, doubt.id, doubt.suppressed)
     else:
@@ -149,7 +149,7 @@ async def _call_again(case: Case, doubt: Doubt) -> None:
 
 
 async def _settle_suppressed(case: Case, doubt: Doubt) -> None:
-    """Nobody may write to its recipient: it is looked up, never repeated."""
+    """Look up a message to a suppressed recipient; never repeat it."""
     if doubt.disproved:
         await _call_again(case, doubt)
     elif case.adapter.capabilities.lookup == "none":
@@ -159,7 +159,7 @@ async def _settle_suppressed(case: Case, doubt: Doubt) -> None:
 
 
 def _young(ttl: float | None) -> float:
-    """For how many seconds after a call the vendor surely knows its key."""
+    """Return for how many seconds after a call the vendor is certain to know its key."""
     return queries.FOR_EVER if ttl is None else ttl - MARGIN
 
 
@@ -182,7 +182,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
-    """Calls the message again. young: as in queries.repeat; None: this call's answer alone decides."""
+    """Call the message again. young: as in queries.repeat; None: this call's answer alone settles the doubt."""
     campaign, now = await queries.campaign(case.rows, doubt)
     exempt = quiet_hours.exempt(case.vendor.channel, campaign)
     of_all = None if exempt else await quiet_hours.of_sponsor(case.rows, campaign.sponsor_id)
@@ -240,7 +240,7 @@ async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None
 
 
 async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str) -> None:
-    """Puts the doubt off; what concerns the whole credential never gives up a doubt, however old."""
+    """Put the doubt off. An answer about the whole credential never gives up a doubt, however old."""
     match answer:
         case NotSent(reason, retry_after, scope="credential"):
             await queries.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")

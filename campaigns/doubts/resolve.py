@@ -1,4 +1,4 @@
-"""Step 8, resolve: lists messages in doubt, and settles them by recorded decisions of an operator (promise P1)."""
+"""Step 8, resolve: lists messages in doubt and settles them by an operator's recorded decision (promise P1)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ from vendors import destinations
 
 
 def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
-    """Messages in doubt in the ground truth, so of finalised jobs; oldest first, each with the id of its leaf.
+    """Select the messages in doubt, oldest first, each with the id of its leaf.
 
-    job: only those of this job; jobs: only those of any of these.
+    Only finalised jobs have doubts in the ground truth. job: only this job's; jobs: only these jobs'.
     """
     rows = Message.objects.filter(in_doubt_at__isnull=False)
     if job:
@@ -36,13 +36,13 @@ def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> 
 
 
 def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """Those of the jobs that contain the message of the outer statement."""
+    """Select those jobs that contain the message of the outer query."""
     of_campaign = jobs.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
     return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
 
 
 def doubt_facts(row: Any) -> dict[str, Any]:
-    """A row of `list_doubts` as pages and --json show it. waits_for: why nobody asks its vendor, if so."""
+    """Return a row of `list_doubts` for pages and --json. waits_for: why its vendor is not asked; "" if it is."""
     elsewhere = (row.destination or 0) != row.calls_at
     return {
         "message": row.pk,
@@ -59,12 +59,12 @@ def doubt_facts(row: Any) -> dict[str, Any]:
     }
 
 
-SHOWN = 10  # ids in one sentence
+SHOWN = 10  # ids listed in one sentence
 ELSEWHERE = "called before the vendor's settings or its key changed: only a person can settle it"
 
 
 class CannotResolve(Exception):
-    """Nothing was changed; the text says why. later: it may work in a moment."""
+    """Nothing was changed; the text says why. later: a new attempt may work in a moment."""
 
     def __init__(self, message: str, later: bool = False) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class CannotResolve(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """messages: how many; ready: jobs that wait for the dispatcher now; held: stopped jobs, which stay stopped."""
+    """The number of messages settled. ready: jobs to dispatch now. held: stopped jobs, which stay stopped."""
 
     messages: int
     ready: tuple[int, ...] = ()
@@ -82,11 +82,17 @@ class Resolved:
 
 @transaction.atomic
 def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
-    """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again. same: their
-    vendor is called in the account that was called, whatever its settings say, so it may settle them.
+    """Settle doubts, all or none. Raises CannotResolve. The caller dispatches the jobs in `ready`.
 
-    A message that is sent again gets a new reference; for that its job must be LOGGED. A job that was stopped half-way
-    is not started: its messages wait for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
+    The decisions:
+
+    - sent: the vendor has the messages.
+    - failed: it does not.
+    - resend: call again, under a new reference; the job must be LOGGED.
+    - same: the credential still reaches the account of the first call, whatever its settings say, so its vendor may settle
+      them.
+
+    Resending does not start a job stopped half-way: its messages wait for a retry.
     """
     ids = sorted(set(message_ids))
     if not reason.strip():
@@ -108,10 +114,10 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
 
 @transaction.atomic
 def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
-    """Settles all doubts of a job that has ended, of a parent with its children.
+    """Settle all doubts of a job that has ended, including those of its children.
 
-    seen: the version that was shown (`versions`); if it is not the current one, the verdict is STALE. Doubts that were
-    settled since do no harm, and new ones cannot come up until somebody sends again.
+    seen: the version that was shown (`versions`); if it is no longer current, the verdict is STALE. Doubts settled in
+    the meantime do no harm, and new ones cannot appear until somebody sends again.
     """
     job = decisions.hold(job_id)
     if job is None:
@@ -132,7 +138,7 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
 
 
 def versions(job_ids: Iterable[int]) -> Counter[int]:
-    """A number for each job that grows with every decision to send it, or a child of it, again."""
+    """Return a number for each job that grows with every decision to resend it or a child of it."""
     asked = list(job_ids)
     own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))
     children = Job.objects.filter(parent__in=asked).order_by().values_list("parent").annotate(Sum("revision"))
@@ -140,8 +146,11 @@ def versions(job_ids: Iterable[int]) -> Counter[int]:
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
-    """Lets the next reconciliation ask the vendor about these; returns how many of them are in doubt. Asking twice does
-    no harm: if two look-ups prove the same, one repeats the call. What was called elsewhere is not asked about."""
+    """Make these doubts due for the next reconciliation. Returns how many of them are in doubt.
+
+    Asking twice does no harm: if two look-ups prove the same, only one repeats the call. Messages that were called at
+    another destination are left out.
+    """
     ids = set(message_ids)
     here = ids - whose.called_elsewhere(ids)
     return Message.objects.filter(pk__in=here, in_doubt_at__isnull=False).update(settle_at=Now())
@@ -156,7 +165,7 @@ FROM campaigns_campaign c WHERE m.id = ANY(%(ids)s) AND m.in_doubt_at IS NOT NUL
 
 
 def _leaves(ids: Sequence[int]) -> dict[int, int]:
-    """{message: its leaf}."""
+    """Return {message: its leaf}."""
     with connection.cursor() as cursor:
         cursor.execute(LEAVES, {"ids": list(ids), "parents": list(PARENTS)})
         return dict(cursor.fetchall())
@@ -170,7 +179,7 @@ WHERE m.id = ANY(%(ids)s)
 
 
 def _lock_doubts(ids: Sequence[int]) -> set[int]:
-    """Locks those of the messages that are in doubt; returns their ids."""
+    """Lock those messages that are in doubt, and return their ids."""
     with connection.cursor() as cursor:
         cursor.execute(DOUBTS, {"ids": list(ids)})
         return {message_id for (message_id,) in cursor.fetchall()}
@@ -179,7 +188,7 @@ def _lock_doubts(ids: Sequence[int]) -> set[int]:
 DOUBTS = """
 SELECT id FROM campaigns_message WHERE id = ANY(%(ids)s) AND in_doubt_at IS NOT NULL ORDER BY id FOR UPDATE
 """
-# Before the message changes, because the decision keeps what had been seen of the call.
+# Runs before the message changes, because the decision keeps the evidence of the call.
 KEEP = """
 INSERT INTO campaigns_resolution (message_id, resend_no, decision, reason, decided_by, evidence, created_at)
 SELECT id, resend_no, %(decision)s, %(reason)s, %(by)s,
@@ -230,7 +239,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
 
 
 def _count(jobs: dict[int, int], decision: str) -> Resolved:
-    """Updates the counters of the jobs, and opens jobs without other open messages again."""
+    """Update the jobs' counters, and reopen those that have no other open messages."""
     numbers = Counter(jobs.values())
     settled: dict[str, Any] = {
         "jobs": list(numbers),
