@@ -1,9 +1,9 @@
-"""Compares the grants that Redis remembers with the ledger after a crash of PostgreSQL, before calls start again.
+"""Compares the grants in Redis with the ledger after a crash of PostgreSQL, before calls start again.
 
-Our sessions commit to the disk, so a crash loses nothing; a disk that lies is found here. A permit is returned when its
-call has ended, and no call starts before its claim is committed. So a grant of which a permit was returned, and which
-the ledger lacks, proves that a commit was lost. Then a person decides, as after a takeover (recovery.py). Any other
-grant that the ledger lacks became no claim: its sender cancels the permits, or died, and then its time runs out.
+Our sessions commit to disk, so a crash should lose nothing; this finds a disk that lies. A permit is returned when its
+call has ended, and no call starts before its claim is committed. A grant with a returned permit that the ledger lacks
+therefore proves a lost commit. Then a person decides, as after a takeover (recovery.py). Any other grant that the
+ledger lacks never became a claim: its sender will cancel the permits, or has died and they expire.
 """
 
 import logging
@@ -24,19 +24,19 @@ from vendors.models import Usage, Vendor
 
 log = logging.getLogger(__name__)
 
-LEDGER = timedelta(minutes=50)  # so far back the ledger is complete: the sweep keeps an hour of it
-CLOCKS = timedelta(seconds=10)  # by which the clocks of Redis and of PostgreSQL differ at the most
+LEDGER = timedelta(minutes=50)  # how far back the ledger is complete; the sweep keeps an hour of it
+CLOCKS = timedelta(seconds=10)  # a limit to the clock skew between Redis and PostgreSQL
 
 
 def compare() -> str | None:
-    """Compares if PostgreSQL has crashed. Returns why still no call may start; None: it may.
+    """Compare if PostgreSQL has crashed. Returns the reason calls still may not start, or None.
 
-    Raises ThrottleUnreachable: without Redis nothing can be compared, nor granted.
+    Raises ThrottleUnreachable: without Redis there is nothing to compare, and no permit.
     """
     with transaction.atomic():
         store = Store.objects.select_for_update(skip_locked=True).first()
         why = guard.halted()
-        if store is None or why != guard.CRASHED:  # another process compares
+        if store is None or why != guard.CRASHED:  # another process is comparing
             return why
         since, open_calls = _since(store.adopted_at), 0
         with redis_clients.connect(settings.REDIS_URL) as redis:
@@ -57,16 +57,16 @@ def compare() -> str | None:
 
 
 def _since(adopted: datetime) -> datetime:
-    """From when on each grant that became a claim is in the ledger: what is older may have been deleted."""
+    """Return the time since which every claimed grant is in the ledger; older rows may have been deleted."""
     oldest = Usage.objects.aggregate(oldest=Min("until"))["oldest"]
     recent = timezone.now() - LEDGER
     return max(adopted, min(recent, oldest + CLOCKS) if oldest else recent)
 
 
 def _unknown(throttle: Throttle, vendor: Vendor, since: datetime) -> list[Granted]:
-    """Grants that the ledger does not have, of whatever generation: the rows may have lost the newest one.
+    """Return grants missing from the ledger, of any generation, because the rows may have lost the newest one.
 
-    None where Redis has forgotten them: then there is no witness.
+    Returns none if Redis has forgotten its grants: then there is no witness.
     """
     trail = throttle.granted(vendor.pk, None, since.timestamp())
     recent = [one for one in trail.grants if one.note] if trail else []

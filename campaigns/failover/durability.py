@@ -1,8 +1,8 @@
-"""Settings of PostgreSQL and Redis under which a crash loses commits, and which no session of ours can set.
+"""Settings of PostgreSQL and Redis with which a crash loses commits, and which a session cannot set for itself.
 
-One list for all who read it: the checks at the start, /readyz, `doctor` and the audit. Sessions set what they can
-(guard.DURABLE). STORES_MAY_LOSE says that this installation may lose its data, as those of tests may: then nothing is
-refused, and everything is still told.
+The start-up checks, /readyz, `doctor` and the audit share this list. Sessions set what they can (guard.DURABLE).
+STORES_MAY_LOSE allows this installation to lose its data, as those of tests may. It then starts despite these settings
+and still reports them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SECONDS = 2.0  # for each answer of Redis
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """A setting with which a crash loses something. refused: mailhub does not start with it. remedy: what to do."""
+    """A setting with which a crash loses data. refused: mailhub does not start with it. remedy: what to do."""
 
     about: str
     sentence: str
@@ -29,8 +29,8 @@ class Weakness:
         return f"{self.sentence}. {self.remedy}"
 
 
-# Each loses commits, or whole pages, in a crash of PostgreSQL or of its machine. A crash empties tables that are not
-# logged; of ours that is only right for the one by which a crash is noticed (guard.INTACT).
+# Each of these loses commits or whole pages in a crash of PostgreSQL or its machine. A crash empties unlogged tables;
+# of ours only the one that detects crashes may be unlogged (guard.INTACT).
 LOSING = """
 SELECT s.name, format(bad.loses, s.name, s.setting), format('Set %%s = %%s', s.name, bad.wanted)
 FROM pg_settings s JOIN (VALUES
@@ -45,7 +45,7 @@ FROM pg_class c WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND c.relname <
     AND c.relnamespace = (SELECT s.relnamespace FROM pg_class s WHERE s.oid = to_regclass('campaigns_store'))
 ORDER BY 1, 2
 """
-# A physical standby is connected, and no commit waits for one.
+# Whether commits wait for no standby, and whether a physical standby is connected.
 ASYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') = '', EXISTS (
     SELECT FROM pg_stat_replication r
@@ -57,7 +57,7 @@ KEEP = "Set appendonly yes in its configuration"
 
 
 def of_postgres() -> list[Weakness]:
-    """Those of the PostgreSQL of this thread's connection. Raises Django's database errors."""
+    """Return the weaknesses of the PostgreSQL on this thread's connection. Raises Django's database errors."""
     with connection.cursor() as cursor:
         cursor.execute(LOSING, {})
         refused = not settings.STORES_MAY_LOSE
@@ -74,7 +74,7 @@ def of_postgres() -> list[Weakness]:
 
 
 def _expected(followed: bool) -> str:
-    """Why a failover is expected here; empty: it is not."""
+    """Return the reason to expect a failover here, or ""."""
     if followed:
         return "a standby follows"
     ours = connection.settings_dict
@@ -83,7 +83,7 @@ def _expected(followed: bool) -> str:
 
 
 def of_redis() -> Iterator[Weakness]:
-    """That it keeps nothing over a restart. Nothing where it does not answer, or hides its settings."""
+    """Yield a weakness if Redis loses its data in a restart; nothing if it does not answer or hides its settings."""
     if redis_clients.keeps_data(settings.REDIS_URL, SECONDS) is False:
         sentence = (
             "Redis keeps nothing over a restart: notifications wait for the sweep then, and after a failover of"
@@ -93,5 +93,5 @@ def of_redis() -> Iterator[Weakness]:
 
 
 def weaknesses() -> list[Weakness]:
-    """All of them, the refused ones first."""
+    """Return all weaknesses, refused ones first."""
     return sorted([*of_postgres(), *of_redis()], key=lambda one: not one.refused)

@@ -1,13 +1,13 @@
-"""Checks that this is the PostgreSQL that wrote the rows, with the tables of this version, before any call starts.
+"""Checks before any call that this PostgreSQL wrote the rows and that its tables are those of this version.
 
-After a restore, or a failover to a standby that lagged, the last calls are missing from the rows and would be made
-again. A promotion begins a new timeline at once, also for sessions that were open before; another cluster has another
-identifier, another database another oid, and a dump that is read in makes the table anew. A copy of the disk shows none
-of that: after such a restore `recover_store --since` says so (docs/how-to/back-up-and-restore.md).
+After a restore, or a failover to a lagging standby, the last calls are missing from the rows and would be made again. A
+promotion starts a new timeline immediately, even for open sessions. Another cluster has another identifier, another
+database another oid, and restoring a dump creates the table anew. A copy of the disk shows none of this: after such a
+restore run `recover_store --since` (docs/how-to/back-up-and-restore.md).
 
-What cannot change within a session is stored in it at its start, because reading it costs ten times as much as the
-rest; a session without those values starts no call. So each session that may start one also has what its commits need
-to be durable. A crash takes back nothing then; that it did not is asked after each one (crash.py).
+Values that cannot change within a session are stored in it at its start, because reading them costs ten times as much
+as the rest. A session without them starts no call. Every session that may start a call therefore also has the settings
+that make its commits durable, so a crash takes back nothing. Each crash is followed by a check of that (crash.py).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from django.db import ProgrammingError, connection
 
 from campaigns.models import Store
 
-# What a process has to ask before its first session is used for anything else; None: nothing (mailhub/presence.py).
+# Called before a process uses its first session for anything else; None: nothing (mailhub/presence.py).
 ask_first: Callable[[], None] | None = None
 
 OURS = ("campaigns", "mailhub", "vendors", "waiter")
@@ -27,22 +27,22 @@ OURS = ("campaigns", "mailhub", "vendors", "waiter")
 SYSTEM = """(SELECT system_identifier FROM pg_control_system())
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TIMELINE = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-# A commit is on the disk before a call starts, whatever server, database or role say: else a crash of PostgreSQL takes
-# back claims of calls that were made. An operator who waits for a standby in another way has decided so.
+# A commit is on disk before a call starts, whatever the server, database or role say. Otherwise a crash of PostgreSQL
+# would take back claims whose calls were made. Other values, which wait for a standby, are the operator's choice.
 DURABLE = """set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
     THEN 'on' ELSE current_setting('synchronous_commit') END, false)"""
 NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false), {DURABLE}"
 SAME = f"""(s.system = current_setting('mailhub.system', true) AND s.relation = s.tableoid::bigint
     AND s.timeline = {TIMELINE})"""
 FITS = "(s.tables = current_setting('mailhub.tables', true))"
-# A crash removes the row that this reads; it is there again once nothing is found to be lost (crash.py).
+# A crash removes the row behind this. The row comes back once a comparison has found no loss (crash.py).
 INTACT = "campaigns_is_intact()"
 KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS} AND {INTACT}"
 
 TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
 LOST = "PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"
 CRASHED = "PostgreSQL has crashed: what Redis remembers is compared with the rows"
-# In place of a timeline where calls are held: no PostgreSQL is the one that wrote the rows then (holding.py).
+# Replaces the timeline while calls are held, so that no PostgreSQL counts as the one that wrote the rows (holding.py).
 HELD_TIMELINE = "held"
 HELD = "this installation was copied, moved or away: a person has to run manage.py recover_store"
 FOR_A_PERSON = (TAKEN_OVER, LOST, HELD)
@@ -59,19 +59,19 @@ OTHER_TABLES = "the schema does not match this version of the program: manage.py
 
 @cache
 def migrations() -> dict[str, list[str]]:
-    """The migrations of each of our apps in this version of the program, in their order."""
+    """Return the migrations of each of our apps in this version of the program, in order."""
     paths = {name: Path(apps.get_app_config(name).path, "migrations") for name in OURS}
     return {name: sorted(one.stem for one in path.glob("0*.py")) for name, path in paths.items()}
 
 
 @cache
 def tables() -> str:
-    """The newest migration of each of our apps in this version of the program."""
+    """Return the newest migration of each of our apps in this version of the program."""
     return " ".join(f"{name}.{known[-1]}" for name, known in migrations().items())
 
 
 def another_version() -> str | None:
-    """Why this database cannot be migrated to the program's tables, and what to do; None: it can."""
+    """Return why this database cannot be migrated to this version and what to do, or None if it can."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
         if not cursor.fetchone()[0]:
@@ -84,7 +84,7 @@ def another_version() -> str | None:
 
 
 def has_unapplied() -> bool:
-    """Say whether a migration of ours is to be applied, by the names of files: Django needs seconds to load them."""
+    """Return True if a migration of ours is not applied. Compares file names: loading migrations takes seconds."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
         if not cursor.fetchone()[0]:
@@ -94,7 +94,7 @@ def has_unapplied() -> bool:
     return any((app, name) not in applied for app, names in migrations().items() for name in names)
 
 
-# Written instead of a timeline where a crash has lost commits: no PostgreSQL is the one that wrote the rows then.
+# Replaces the timeline if a crash has lost commits, so that no PostgreSQL counts as the one that wrote the rows.
 NO_TIMELINE = "lost"
 STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}', s.timeline = '{HELD_TIMELINE}'"
 ASK = f"SELECT {STATE} FROM campaigns_store s"
@@ -105,7 +105,7 @@ ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
 def why_halted(
     same: bool, fits: bool, migrating: bool, lost: bool = False, held: bool = False, intact: bool = True
 ) -> str | None:
-    """The reason for these answers of ASK, and of INTACT; None: calls may start."""
+    """Return the reason for these answers of ASK and INTACT, or None if calls may start."""
     if not same:
         return LOST if lost else HELD if held else TAKEN_OVER
     if not fits:
@@ -114,11 +114,11 @@ def why_halted(
 
 
 def halted() -> str | None:
-    """Why no call may start; None: it may."""
+    """Return the reason no call may start, or None."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(ASK_ALL)
-        except ProgrammingError:  # tables of a version before this have no INTACT
+        except ProgrammingError:  # older tables have no INTACT
             if connection.in_atomic_block:
                 raise
             cursor.execute(ASK)
@@ -126,7 +126,7 @@ def halted() -> str | None:
 
 
 def unfit() -> str | None:
-    """Why the tables are not those of this version of the program; None: they are."""
+    """Return the reason the tables do not match this version of the program, or None."""
     with connection.cursor() as cursor:
         cursor.execute(ASK)
         _, fits, migrating, *_ = map(bool, cursor.fetchone() or (False, False, True))
@@ -147,16 +147,16 @@ UPDATE campaigns_store SET tables = (
 
 
 def migrated() -> None:
-    """After migrate: a new installation adopts its PostgreSQL; the newest migrations are written down."""
+    """Finish a migration: adopt PostgreSQL in a new installation, and store the newest migrations."""
     with connection.cursor() as cursor:
         cursor.execute(ADOPT)
         cursor.execute(FIT, {"ours": list(OURS)})
 
 
 def close() -> str | None:
-    """Forbid calls before a migration; from its commit on no claim is made.
+    """Forbid calls before a migration. Once this has committed, no claim is made.
 
-    Waits for claims that are under way. Returns the value for `undo_close`; None: there is no such table yet.
+    Waits for claims under way. Returns the value for `undo_close`, or None if the table does not exist yet.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_store') IS NOT NULL")
@@ -169,7 +169,7 @@ def close() -> str | None:
 
 
 def undo_close(before: str | None) -> None:
-    """Undoes `close` if nothing was migrated."""
+    """Undo `close` if nothing was migrated."""
     if before is not None:
         Store.objects.update(tables=before)
 
@@ -181,7 +181,7 @@ SELECT count(*) FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT
 
 
 def alive(lease: float) -> int:
-    """How many jobs have a heartbeat within the lease (seconds), by columns that every version has."""
+    """Count jobs with a heartbeat within the lease (seconds), using columns of every version."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_job') IS NOT NULL")
         if not cursor.fetchone()[0]:

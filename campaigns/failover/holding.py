@@ -1,8 +1,8 @@
-"""Calls are held where an installation may not be the only one with its rows, until a person has said what it is.
+"""Holds calls while another installation may have the same rows, until a person has decided.
 
-A copy of the disk has every row of the original, so it would call the same letters again; one that comes back after a
-long time may be such a copy, or its letters may come too late. Who looks for that is mailhub/presence.py. A held store
-has a timeline that no PostgreSQL has, so each claim finds that it is not the one that wrote the rows (guard.py).
+A copy of the disk has every row of the original and would call the same letters again. An installation that returns
+after a long time may be such a copy, or its letters may come too late. mailhub/presence.py detects both. A held store
+has a timeline that no PostgreSQL has, so each claim fails the check of guard.py.
 """
 
 import json
@@ -28,7 +28,7 @@ WHERE j.parent_id IS NULL AND j.status NOT IN {ENDED} AND (%(everything)s OR j.p
     ELSE true END)
 """
 READ = f"SELECT s.mark::text, {guard.SAME} FROM campaigns_store s WHERE s.id = 1"
-# Only as long as nobody else has decided since: several processes start together.
+# Only if nobody else has decided since: several processes start together.
 HOLD = f"""
 UPDATE campaigns_store SET timeline = '{guard.HELD_TIMELINE}', noticed_at = clock_timestamp(),
     held = jsonb_build_object('timeline', timeline, 'why', %(why)s::text, 'mark', %(mark)s::jsonb)
@@ -41,7 +41,7 @@ UNHOLD = "UPDATE campaigns_store SET timeline = held->>'timeline', held = NULL W
 
 @dataclass(frozen=True, slots=True)
 class WaitingMail:
-    """Jobs that would be sent, their recipients, and doubts that would be asked about or repeated."""
+    """Jobs that would be sent, with their recipients, and doubts that would be looked up or repeated."""
 
     jobs: int
     recipients: int
@@ -55,18 +55,18 @@ class WaitingMail:
 
 
 class NotHeld(Exception):
-    """The answer has no question: somebody has answered it, or the store was taken over."""
+    """Calls are not held: somebody has decided already, or the store was taken over."""
 
 
 def find_waiting(everything: bool = True, nights: list[int] | None = None) -> WaitingMail:
-    """What waits. everything: else only what is under way or due now, with what these vendors' nights dispatch."""
+    """Count waiting mail. everything=False: only mail under way or due now, and the nights of these vendors."""
     with connection.cursor() as cursor:
         cursor.execute(WAITING, {"everything": everything, "nights": nights or []})
         return WaitingMail(*map(int, cursor.fetchone()))
 
 
 def read() -> tuple[Mark | None, bool]:
-    """The mark under which the rows were written last, and whether calls may start as far as the store is concerned."""
+    """Return the mark under which the rows were last written, and whether the store allows calls."""
     with connection.cursor() as cursor:
         cursor.execute(READ)
         row = cursor.fetchone()
@@ -76,26 +76,26 @@ def read() -> tuple[Mark | None, bool]:
 
 
 def hold_calls(why: str, mark: str) -> None:
-    """No call starts from here on until `go_on`. mark: as JSON, to be noted with the answer."""
+    """Hold calls until `go_on`. mark: JSON, stored once a person has decided."""
     with connection.cursor() as cursor:
         cursor.execute(HOLD, {"why": why, "mark": mark})
 
 
 def note_mark(mark: str) -> None:
-    """The rows are written under this mark from here on."""
+    """Store the mark under which the rows are written from now on."""
     with connection.cursor() as cursor:
         cursor.execute(NOTE, {"mark": mark})
 
 
 def why_held() -> str | None:
-    """Why calls are held; None: they are not, or for another reason."""
+    """Return the reason calls are held, or None if they are not, or are halted for another reason."""
     held: dict[str, Any] | None = Store.objects.values_list("held", flat=True).first()
     return str(held["why"]) if held else None
 
 
 @transaction.atomic
 def go_on(by: Actor, reason: str, answer: str) -> None:
-    """Lets calls start again. answer: said in the history. Raises NotHeld."""
+    """Let calls start again. answer: goes to the history. Raises NotHeld."""
     queries.hold()
     with connection.cursor() as cursor:
         cursor.execute(STILL)
@@ -105,6 +105,6 @@ def go_on(by: Actor, reason: str, answer: str) -> None:
         if not found[0]:
             cursor.execute(UNHOLD)
     if not found[0]:
-        return  # it was taken over besides, so that question is asked now
+        return  # the store was taken over, too: its question comes next
     queries.adopt()
     history.record(by, Store, [(1, answer)], reason)

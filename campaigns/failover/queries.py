@@ -1,8 +1,8 @@
 """Statements for the recovery after a failover or a restore: put messages in doubt, adopt the store.
 
-The sent_at of a message that is put in doubt is the earliest moment at which the call can have been made, and not after
-a stop of its job, because no call starts after one. Where a campaign has a route, the rows may have lost by
-which vendor a message went: only a person settles such a doubt.
+A message put in doubt gets the earliest time its call can have been made as sent_at. That is not later than a stop of
+its job, because no call starts after one. For a campaign with a route, the rows may have lost which vendor was called:
+only a person settles such a doubt.
 """
 
 from datetime import datetime
@@ -16,10 +16,10 @@ from campaigns.lifecycle import PARENTS, sql_list
 from campaigns.models import Job, Store
 from vendors import destinations
 
-# What is in flight by the rows is put in doubt when its sender is found to be lost.
+# Messages in flight by the rows go in doubt when their sender is found to be lost.
 NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages)
     FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence)"""
-# A job that had ended by then was sent again: what had failed may have been called.
+# The job had ended by then and was sent again: messages that had failed may have been called.
 AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NOT NULL AND EXISTS (
     SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message
         AND m.id < j.first_message + j.size AND j.status = 'LOGGED' AND j.finished_at < %(at)s)"""
@@ -50,8 +50,8 @@ WITH picked AS ({picked}), doubted AS (
 )
 SELECT count(*) FROM doubted
 """
-# A stream claims the first waiting messages from its position on, at most up to where it asked again (`upto`). It may
-# skip those that its vendor has put off.
+# A stream claims the first waiting messages from its position on, up to its next request (`upto`) at most. It may skip
+# messages that its vendor has put off.
 GRANTED = DOUBT.format(
     destination="%(destination)s",
     picked=f"""
@@ -62,7 +62,7 @@ GRANTED = DOUBT.format(
         SELECT count(*) FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s AND m.dequeued_at IS NULL
             AND m.put_off_at IS NOT NULL)""",
 )
-# Of a parent what is not cut; a part that was stopped has lost no call since then.
+# Of a parent, its uncut rest. A stopped child has lost no call since it was stopped.
 WHOLE = DOUBT.format(
     destination=f"""(SELECT {destinations.NUMBER} FROM campaigns_campaign c JOIN vendors_credential l
             ON l.id = c.credential_id JOIN vendors_vendor v ON v.id = l.vendor_id WHERE c.id = m.campaign_id)""",
@@ -80,22 +80,22 @@ WHOLE = DOUBT.format(
 
 
 def hold() -> None:
-    """Locks every job that may change, then the store, until the transaction ends: one recovery at a time."""
+    """Lock every job that may change, then the store, until the transaction ends: one recovery at a time."""
     lifecycle.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
     list(Store.objects.select_for_update())
 
 
 def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime, destination: int | None = None) -> int:
-    """Puts in doubt the messages that a grant unknown to the rows may have let call; returns how many.
+    """Put in doubt the messages that a grant unknown to the rows may have let call. Returns their number.
 
-    destination: where they were called then, which the rows may have lost.
+    destination: where they were called, which the rows may have lost.
     """
     params = {"first": first, "upto": upto, "end": end, "units": units, "at": at, "destination": destination}
     return _doubt(GRANTED, params)
 
 
 def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: list[int]) -> int:
-    """Puts in doubt all that waits in jobs of the vendor, except jobs after the takeover; returns how many."""
+    """Put in doubt all waiting messages of the vendor's jobs, except jobs since the takeover. Returns their number."""
     return _doubt(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
 
 
@@ -109,7 +109,7 @@ MARK_INTACT = "INSERT INTO campaigns_intact VALUES (1) ON CONFLICT DO NOTHING"
 
 
 def mark_intact() -> None:
-    """From here on calls start; until PostgreSQL crashes."""
+    """Let calls start from now on, until PostgreSQL crashes."""
     with connection.cursor() as cursor:
         cursor.execute(MARK_INTACT)
 
@@ -123,9 +123,9 @@ UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE},
 
 
 def adopt() -> None:
-    """Adopts the store: from here on calls start again, by senders that begin after this.
+    """Adopt the store. Senders that begin after this make calls again.
 
-    Proofs of look-ups are deleted: a repeat that is lost may have used them.
+    Deletes proofs of look-ups: a lost repeat may have used them.
     """
     with connection.cursor() as cursor:
         cursor.execute(FORGET_PROOFS)
@@ -134,7 +134,7 @@ def adopt() -> None:
 
 
 def notice() -> str | None:
-    """Why no call may start, or None; writes down when a takeover was first seen."""
+    """Return the reason no call may start, or None. Stores when a takeover was first seen."""
     why = guard.halted()
     if why in guard.FOR_A_PERSON:
         with connection.cursor() as cursor:
@@ -143,5 +143,5 @@ def notice() -> str | None:
 
 
 def noticed() -> datetime | None:
-    """When the takeover was first seen."""
+    """Return when the takeover was first seen."""
     return Store.objects.values_list("noticed_at", flat=True).first()

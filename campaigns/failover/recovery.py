@@ -1,9 +1,9 @@
-"""Recovery after a failover or a restore: shows what the store may have lost, and continues when an operator says so.
+"""Recovery after a failover or a restore: shows what the store may have lost, and continues on an operator's decision.
 
-The throttle's Redis holds an independent record: each grant and the messages that it was for; the ledger says which
-grants became claims. The difference is what may have been called: it goes into doubt, and the rest is sent. If the
-record is not complete, everything of the vendor that waits and may have been called goes into doubt, because a doubt
-is never called blindly and a second letter cannot be taken back.
+The throttle's Redis keeps an independent record: each grant, with its messages. The ledger says which grants became
+claims. The difference may have been called and goes in doubt; the rest is sent. If the record is incomplete, every
+waiting message of the vendor that may have been called goes in doubt. A doubt is never called blindly, whereas a second
+letter cannot be taken back.
 """
 
 from collections.abc import Iterator
@@ -26,16 +26,16 @@ from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trai
 from vendors.limits.values import share_out
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
-HOLD = timedelta(minutes=5)  # a call starts sooner than this after its grant, and takes less time
+HOLD = timedelta(minutes=5)  # a call starts within this time after its grant, and takes less
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """What the rows of one vendor may have lost.
 
-    witnessed: Redis's record is complete (the name is that of the command's JSON); calls: those that it let through and
-    the ledger does not have, if so; messages: those that go into doubt. The other calls were for messages that the
-    store has lost altogether.
+    witnessed: Redis's record is complete (the name is part of the command's JSON). calls: if so, those it let through
+    and the ledger lacks. messages: those that go in doubt. The other calls were for messages lost from the store
+    altogether.
     """
 
     vendor: str
@@ -45,16 +45,16 @@ class Loss:
 
     @property
     def lost(self) -> int:
-        """Calls for messages that are not in the rows, or do not wait."""
+        """Calls for messages that are missing from the rows, or do not wait."""
         return max(0, self.calls - self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why nothing is called. taken_over: an operator has to decide; since: when that was first seen.
+    """The reason nothing is called.
 
-    It was taken over, or has lost commits in a crash. held: why somebody has to say first whether this installation is
-    the only one with these rows.
+    taken_over: an operator has to decide, after a takeover or because a crash has lost commits. since: when that was
+    first seen. held: why a person has to say first whether this is the only installation with these rows.
     """
 
     why: str
@@ -68,7 +68,7 @@ class Halt:
 
 
 class Changed(Exception):
-    """The numbers are not those that were shown. Nothing was done."""
+    """The numbers have changed since they were shown. Nothing was done."""
 
 
 class _Undone(Exception):
@@ -76,7 +76,7 @@ class _Undone(Exception):
 
 
 def preview(since: datetime | None = None, without: list[int] | None = None) -> list[Loss]:
-    """What `recover` would do; changes nothing. since: when the backup was begun; without: jobs to leave out."""
+    """Show the effect of `recover` without changing anything. since: start of the backup. without: jobs left out."""
     found: list[Loss] = []
     try:
         with transaction.atomic():
@@ -93,9 +93,9 @@ def recover(
     without: list[int] | None = None,
     shown: str | None = None,
 ) -> list[Loss]:
-    """Puts in doubt what may have been called, adopts the store, and records who decided.
+    """Put in doubt what may have been called, adopt the store, and record who decided.
 
-    since, without: as in `preview`; shown: the version on which the decision was made. Raises Changed.
+    since, without: as in `preview`. shown: the version on which the decision was made. Raises Changed.
     """
     with transaction.atomic():
         found = _doubts(since, without or [])
@@ -109,13 +109,13 @@ def recover(
 
 
 def version(found: list[Loss]) -> str:
-    """Tells a stale page from a fresh one: this takeover and its numbers."""
+    """Return a text for this takeover and its numbers, by which a stale page is recognised."""
     adoptions = Store.objects.values_list("adoptions", flat=True).first()
     return f"{adoptions}: {describe(found)}"
 
 
 def describe(found: list[Loss]) -> str:
-    """One sentence a vendor."""
+    """Return one sentence for each vendor."""
     return "; ".join(map(_sentence, found)) or "no vendor has anything that may have been called"
 
 
@@ -150,7 +150,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     at = begin or timezone.now()
     messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
     longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"]
-    if longest:  # the windows do not have these calls either
+    if longest:  # the windows lack these calls, too
         locks.take_turn(vendor.pk)
         until = timezone.now() + timedelta(seconds=longest)
         Credential.objects.filter(vendor=vendor).exclude(retry_after_until__gt=until).update(
@@ -160,10 +160,10 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
 
 
 def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
-    """The grants since the rows were complete; None: Redis cannot say.
+    """Return the grants since the rows were complete, or None if Redis cannot say.
 
-    Claims under a generation in the rows come only from grants made after it began. If the trail has been cut off at
-    its old end, that must be older than the last claim in the rows.
+    Claims under a generation in the rows come only from grants made after it began. If the old end of the trail was cut
+    off, the trail must still reach back beyond the last claim in the rows.
     """
     try:
         trail = throttle.granted(vendor.pk, vendor.generation)
@@ -176,27 +176,27 @@ def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail
 
 
 def _unknown(vendor: Vendor, trail: Trail, begin: datetime | None) -> list[Granted]:
-    """Grants that became no claim in these rows."""
+    """Return the grants that became no claim in these rows."""
     recent = [one for one in trail.grants if one.note and (begin is None or one.at >= (begin - HOLD).timestamp())]
     known = set(Usage.objects.filter(vendor=vendor, grant__isnull=False).values_list("grant", flat=True))
     return [one for one in recent if one.id not in known]
 
 
 def _enter(vendor: Vendor, grant: Granted) -> None:
-    """Writes the grant's units into the ledger."""
+    """Write the grant's units to the ledger."""
     at = datetime.fromtimestamp(grant.at, UTC)
     columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
     Usage.objects.create(vendor=vendor, credential_id=_caller(grant)[0], **columns)
 
 
 def _caller(grant: Granted) -> tuple[int, int | None]:
-    """The credential, and where it called; None: noted by a version that did not say."""
+    """Return the credential and the destination it called; None: noted by a version without destinations."""
     credential, _, destination = grant.note.split()[0].partition("@")
     return int(credential), int(destination) if destination else None
 
 
 class _Part(NamedTuple):
-    """A job's share of a grant; sorted by job, oldest first. first: message to be claimed; end: of the job."""
+    """A job's share of a grant; sorts by job, oldest first. first: the next message to claim. end: of the job."""
 
     credential: int
     end: int
@@ -207,7 +207,7 @@ class _Part(NamedTuple):
 
 
 def _parts(grant: Granted) -> Iterator[_Part]:
-    """One for each job that it was for. Its note has of each the first message, the end, and the units wanted."""
+    """Yield one part for each job of the grant. The note has each job's first message, end, and wanted units."""
     (credential, destination), rest = _caller(grant), [*map(int, grant.note.split()[1:])]
     if len(rest) == 2:  # of a version that claimed for one job at a time
         rest.append(grant.given)
@@ -218,7 +218,7 @@ def _parts(grant: Granted) -> Iterator[_Part]:
 
 
 def _doubt(part: _Part, following: _Part | None) -> int:
-    """Puts in doubt what the grant was for. Returns how many messages."""
+    """Put in doubt the messages that the grant was for. Returns their number."""
     upto = part.first
     if following is not None and (following.credential, following.end) == (part.credential, part.end):
         upto = max(upto, following.first)
@@ -227,12 +227,12 @@ def _doubt(part: _Part, following: _Part | None) -> int:
 
 
 def facts(loss: Loss) -> dict[str, Any]:
-    """A loss as --json shows it."""
+    """Return a loss for --json."""
     return asdict(loss)
 
 
 def halt() -> Halt | None:
-    """Why nothing is called, and since when, for pages; None: calls start."""
+    """Return why nothing is called and since when, for pages, or None if calls start."""
     why = guard.halted()
     if why is None:
         return None
@@ -242,6 +242,6 @@ def halt() -> Halt | None:
 
 
 def needed() -> str | None:
-    """Why an operator has to decide; None: the store has not been taken over, and has lost nothing in a crash."""
+    """Return the reason an operator has to decide, or None: no takeover, and nothing lost in a crash."""
     why = guard.halted()
     return why if why in (guard.TAKEN_OVER, guard.LOST) else None
