@@ -1,4 +1,4 @@
-"""How campaigns stand, as whoever sent them reads it: their sums, what comes next, why they wait, when they end."""
+"""The state of campaigns as their owners see it: totals, the next step or the reason to wait, and a forecast."""
 
 import re
 from collections.abc import Collection
@@ -14,15 +14,16 @@ from campaigns.models import Job
 from campaigns.progress import Progress
 
 CLOCK = re.compile(r"\b\d\d:\d\d\b")
-MOST_SAID = 3  # of the jobs of one campaign
+MOST_SAID = 3  # sentences from the jobs of one campaign
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignState:
-    """One campaign at one moment. next: what comes next, or why it waits; ends: about when it ends; either may be "".
+    """The state of one campaign at one moment.
 
-    jobs: those that no other was cut into, with their own sums (`sums`) and forecasts (`forecast`); finished: no call
-    is made any more unless somebody decides so.
+    next: the next step, or the reason it waits. ends: the forecast of its end. Both may be "". jobs: its top-level
+    jobs, each with its totals (`sums`) and forecast (`forecast`). finished: no call is made any more unless somebody
+    decides to.
     """
 
     sums: Progress
@@ -38,12 +39,12 @@ class CampaignState:
 
     @property
     def stands(self) -> bool:
-        """Whether nothing of it is called now, for the reason that `next` says."""
+        """Whether no message is being called now, for the reason in `next`."""
         return not self.sums.in_flight and all(job.is_done or job.forecast.stands for job in self.jobs)
 
     @property
     def why(self) -> str:
-        """Both in one sentence, with the zone of its times; empty: nothing comes any more."""
+        """`next` and `ends` as one sentence, with the zone of its times; "" if nothing is to come."""
         said = "; ".join(filter(None, (self.next, self.ends)))
         zone = timezone.get_current_timezone_name()
         named = f" ({zone})" if CLOCK.search(said) and not said.endswith(zone) else ""
@@ -54,7 +55,7 @@ NOTHING = CampaignState(Progress(), (), "", "", True, None)
 
 
 def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
-    """By campaign id, in a fixed number of statements."""
+    """Return the state of each campaign by id, in a fixed number of statements."""
     now = timezone.now()
     mine = Job.objects.filter(parent=None, campaign__in=ids).select_related("campaign__approval")
     jobs: list[Any] = list(eta.described(mine, "campaign__approval__verdict").order_by("pk"))

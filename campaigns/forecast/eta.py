@@ -1,6 +1,6 @@
-"""Forecasts when jobs, queues and batches end, from rate limits, the calls in their windows, and what is queued.
+"""Forecasts the end of jobs, queues and batches from rate limits, the calls in their windows, and queued messages.
 
-There is an end only where nothing but rate limits is in the way (obstacles.py); otherwise there is a reason.
+An end is given only if nothing but rate limits stands in the way (obstacles.py). Otherwise a reason is given.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,14 @@ from vendors.limits.values import Limit, Scope
 def forecast(
     waiting: int, limits: Iterable[Limit], in_window: Sequence[float], now: float, latency: float = 0.0
 ) -> float | None:
-    """Seconds from `now` until the last of `waiting` units has been called; None while a limit is 0 (paused).
+    """Return the seconds from `now` until the last of `waiting` units is called; None while a limit is 0 (paused).
 
-    `in_window`: unix seconds at which the vendor's latest calls ended or will have ended (Throttle.places).
-    `latency`: seconds a call takes; a permit is free again after window + latency. 1,000 jobs at 5 per 60 s end after
-    11,940 s (document 000). Exact for one limit; with several never too late, and too early by less than all windows
-    and latencies together. Enough senders are assumed.
+    `in_window`: unix seconds at which the vendor's latest calls ended or will end (Throttle.places). `latency`: seconds
+    of a call; a permit is free again after window + latency. 1,000 jobs at 5 per 60 s end after 11,940 s (document
+    000).
+
+    Exact for one limit. With several limits never too late, and too early by less than all windows and latencies
+    together. Assumes enough senders.
     """
     if waiting <= 0:
         return 0.0
@@ -47,7 +49,7 @@ def forecast(
 
 
 def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, latency: float) -> float:
-    """Seconds until the nth call from now may start: permits become free in turn, again and again."""
+    """Return the seconds until the nth call from now may start, as permits become free in turn."""
     rounds, number = divmod(nth - 1, limit.units)
     taken = sorted(min(over, now + latency) + limit.seconds - now for over in in_window)
     taken = [seconds for seconds in taken if seconds > 0][-limit.units :]
@@ -56,7 +58,7 @@ def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, laten
     return first + rounds * (limit.seconds + latency)
 
 
-# What forecasts, lists and verbs read of a job and of the rows around it; of a hundred more columns senders read some.
+# The columns that forecasts, lists and verbs read of a job and its related rows; only senders need the others.
 READ = (
     *(field.name for field in Job._meta.concrete_fields),
     *(f"campaign__{one}" for one in (
@@ -69,23 +71,23 @@ READ = (
     )),
     "credential__name", "credential__exclusive", "credential__rate_limited_until",
 )  # fmt: skip
-# In the order of the index of holders; by id the planner would walk through all jobs.
+# Ordered as the index of holders is: ordered by id, the planner would walk through all jobs.
 HOLDER = Subquery(
     Job.objects.filter(HOLDING, credential=OuterRef("credential"))
     .exclude(campaign=OuterRef("campaign"))
     .order_by("campaign_id")
     .values("id")[:1]
 )
-PATIENCE = 1.0  # seconds; a page does not wait longer for Redis
-MOST_PERMITS = 10_000  # of a window that are read
-FOREVER = timedelta(days=3650).total_seconds()  # ends later than this are not shown
+PATIENCE = 1.0  # seconds that a page waits for Redis
+MOST_PERMITS = 10_000  # read from one window
+FOREVER = timedelta(days=3650).total_seconds()  # seconds; later ends are not shown
 CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
 NO_CALLS: tuple[CallEnds, CallEnds] = (), ()
 
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """ends_at: about when the last call starts. None: unknown for the reason in obstacle, or there is no limit."""
+    """ends_at: about when the last call starts; None: unknown for the reason in obstacle, or there is no limit."""
 
     ends_at: datetime | None = None
     obstacle: Obstacle | None = None
@@ -93,9 +95,9 @@ class Eta:
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What comes next for a job, and about when it ends, as users read it; either may be empty.
+    """The next step of a job and the forecast of its end, as texts for users; either may be "".
 
-    stands: nothing new is called meanwhile, for the reason that `next` says; a rate limit is none.
+    stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one.
     """
 
     next: str = ""
@@ -104,12 +106,12 @@ class JobForecast:
 
 
 def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
-    """With the rows besides them that `of_jobs`, lists and verbs read. more: further columns of them."""
+    """Add the related rows that `of_jobs`, lists and verbs read. more: further columns of them."""
     return jobs.select_related("campaign__sponsor", "vendor", "credential").only(*READ, *more)
 
 
 def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
-    """By job id, in at most three statements and a word with Redis. jobs: as `described` reads them."""
+    """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from `described`."""
     seen = queues.of_jobs(jobs, now)
     pairs = {(job.vendor_id, job.credential_id) for job in jobs if job.vendor_id in seen}
     _read([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
@@ -121,10 +123,10 @@ _HOLDERS = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", HOLDE
 
 
 def _say_what_holds(jobs: Sequence[Any]) -> None:
-    """Adds to each job what keeps it besides its vendor, where that could be.
+    """Set what else, besides its vendor, may keep each job waiting.
 
-    holder: another campaign's job that uses its exclusive credential (document 001); held: why its sponsor may not send
-    it any more, or "".
+    holder: the job of another campaign that uses its exclusive credential (document 001). held: why its sponsor may no
+    longer send it, or "".
     """
     may_be_held = [job.pk for job in jobs if job.status in obstacles.MAY_BE_HELD]
     wait = [job.pk for job in jobs if job.credential.exclusive and job.status in queues.QUEUED]
@@ -135,7 +137,7 @@ def _say_what_holds(jobs: Sequence[Any]) -> None:
 
 
 def of_queue(queue: VendorQueue, now: datetime) -> Eta:
-    """When a vendor's queue is empty.
+    """Forecast the time at which a vendor's queue is empty.
 
     Exact for one limit if calls take no time; their latency is added once for each full window.
     """
@@ -152,7 +154,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
 
 
 def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
-    """When that many messages end if they come last in the queue, after `ahead` more."""
+    """Forecast when this many messages end if they come last in the queue, after `ahead` more."""
     login = queue.logins.get(login_id or 0)
     if login is None:
         return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
@@ -163,7 +165,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
 
 
 def about(at: datetime | None, now: datetime) -> str:
-    """A time as users read it: 21:20 (3 h 19 min), rounded up to the minute; what has come is now."""
+    """Format a time for users, rounded up to the minute: 21:20 (3 h 19 min). A time in the past reads as now."""
     if at is None:
         return ""
     minutes = -(-(at - now) // timedelta(minutes=1))
@@ -177,9 +179,9 @@ def about(at: datetime | None, now: datetime) -> str:
 
 
 def read_windows(queues: Iterable[VendorQueue]) -> None:
-    """Reads from Redis at once what is in the windows of these vendors, and of their credentials with queued messages.
+    """Read the windows of these vendors, and of their credentials with queued messages, in one round trip to Redis.
 
-    `vendor_window` and `of_queue` do not ask again then.
+    `vendor_window` and `of_queue` then need no further trip.
     """
     wanted: list[tuple[VendorQueue, LoginQueue | None]] = []
     for queue in queues:
@@ -188,7 +190,7 @@ def read_windows(queues: Iterable[VendorQueue]) -> None:
 
 
 def _read(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
-    """Adds to each queue what is in the windows of this credential and of its vendor; None: of the vendor alone."""
+    """Store in each queue the contents of its vendor's window and of this credential's; None: of the vendor alone."""
     asked = []
     for queue, login in wanted:
         limits = (*queue.limits, *login.limits) if login else queue.limits
@@ -209,7 +211,7 @@ def _read(wanted: Iterable[tuple[VendorQueue, LoginQueue | None]]) -> None:
 
 
 def vendor_window(queue: VendorQueue) -> CallEnds | None:
-    """When the vendor's latest calls ended or will have, after `read_windows`; None: Redis does not answer."""
+    """Return the (expected) ends of the vendor's latest calls, after `read_windows`; None: Redis does not answer."""
     taken = queue.taken[0]
     return taken[0] if taken else None
 
@@ -257,13 +259,13 @@ def _turn(job: Any, sums: Progress) -> str:
 
 
 def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
-    """When the last of so many messages may be called. counts: of the vendor, and of its credential."""
+    """Forecast the call of the last message. counts: queued messages of the vendor and of its credential."""
     if not queue.limits and not login.limits:
         return Eta()
     taken = _taken(queue, login)
     if taken is None:
         return Eta(obstacle=Obstacle(_("Redis does not tell what is in the windows")))
-    # No sender asks before a window that was full has a place: after a loss of Redis calls may be held in it for long.
+    # No sender asks before a full window has a place; after a loss of Redis, calls may stay in it for long.
     start = max(now, login.retry_after_until or now, login.full_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
@@ -277,7 +279,7 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
 
 
 def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:
-    """When the latest calls of the vendor and of the credential ended or will have; None: no answer from Redis."""
+    """Return the (expected) ends of the vendor's and the credential's latest calls; None: Redis does not answer."""
     if login.id not in queue.taken:
         _read([(queue, login)])
     return queue.taken[login.id]

@@ -1,9 +1,8 @@
-"""What waits for vendors, counted now, or kept in Redis for a moment if that took long.
+"""Totals of the messages waiting for vendors, cached in Redis for a short time if counting them is slow.
 
-Many people look at the operations page and at vendors' pages, which ask every two seconds. Of a hundred thousand jobs
-that wait the sums take a tenth of a second. So they are kept for SHARE times as long as they took, and told with the
-time at which they were counted. Of fewer jobs than MANY nothing is kept. Only those pages read what is kept; all else
-counts.
+The operations page and the vendors' pages ask every two seconds, for many viewers at once. With very many waiting jobs
+the sums are slow, so they are kept for SHARE times as long as they took. They come with the time of the count. With
+fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
 """
 
 import hashlib
@@ -18,22 +17,22 @@ from django.conf import settings
 
 from vendors import redis_clients
 
-MANY = 10_000  # jobs in line
-SHARE = 200  # counting takes half a percent of the time
+MANY = 10_000  # jobs that wait or are being sent
+SHARE = 200  # so that counting takes at most half a percent of the time
 LONGEST = 10.0  # seconds
-TotalsRow = list[Any]  # 'totals', a vendor, and what queries.TOTALS says of one of its credentials
+TotalsRow = list[Any]  # 'totals', the vendor's id, and the columns of queries.TOTALS for one of its credentials
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTotals:
-    """at: when they were counted, if that was earlier."""
+    """The totals. at: when they were counted; None: just now."""
 
     rows: list[TotalsRow]
     at: datetime | None = None
 
 
 def recent(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
-    """The totals that are kept of the same question, or those that `count` finds now."""
+    """Return the totals kept for the same question, or else count them now."""
     key = f"mailhub:queues:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
     if found := redis_clients.kept(settings.REDIS_URL, key):
         kept = json.loads(found)

@@ -1,4 +1,4 @@
-"""What keeps a job from being called, besides rate limits: the same answer for pages, commands and the API."""
+"""Obstacles: why a job is not called, rate limits apart. Pages, commands and the API get the same answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from campaigns.lifecycle import PARENTS, RUNNING, S
 from vendors.models import Vendor
 
 MAY_BE_HELD = (S.RENDERED, S.READY)
-# Jobs in these states are with a sender, or end without one.
+# Jobs in any other state are with a sender or end without one.
 WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """reason: as users read it; until: when it ends by itself, None: unknown."""
+    """reason: a text for users. until: when the obstacle ends without help; None: unknown."""
 
     reason: str
     until: datetime | None = None
 
 
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
-    """The first obstacle to a job's calls; None: there is none but rate limits.
+    """Return the first obstacle to a job's calls; None if only rate limits are left.
 
     The job comes with its vendor, credential, campaign, holder and held (eta.of_jobs).
     """
@@ -72,7 +72,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
 
 
 def of_queue(queue: VendorQueue) -> Obstacle | None:
-    """What keeps a vendor's whole queue from being called."""
+    """Return the obstacle for a vendor's whole queue, or None."""
     if stopped := queue.halted or queue.stopped:
         return Obstacle(stopped)
     waiting = [login for login in queue.logins.values() if login.waiting]
@@ -84,7 +84,7 @@ def of_queue(queue: VendorQueue) -> Obstacle | None:
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
-    """What waits without being in the queue, and why, as texts; not what of_queue says of all of it."""
+    """Return texts about messages that wait outside the queue, each with its reason, but for the reason of of_queue."""
     whole = of_queue(queue)
     stopped = [
         login
@@ -103,7 +103,7 @@ def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
 
 
 def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
-    """The wait of rendered jobs for their nightly run; names an earlier run that did not take them."""
+    """Return the obstacle of rendered jobs: their next nightly dispatch, and an earlier one that did not take them."""
     night = nightly.coming(vendor, queue.nights, now)
     if night is None:
         return Obstacle(_("no nightly dispatch: the vendor has no weekday for it"))
@@ -120,7 +120,7 @@ def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
 
 
 def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
-    """What comes before the forecast end: the deadline, or the end of the sending hours."""
+    """Return the obstacle before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
         sponsor, quiet = job.campaign.sponsor, quiet_hours.of_campaign(job.campaign)
@@ -136,7 +136,7 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """18:00, with the date if it is 20 hours away or more."""
+    """Format a time as 18:00, with the date if it is 20 or more hours away."""
     local = timezone.localtime(at)
     return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
 
@@ -154,7 +154,7 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
 
 
 def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
-    """Whether a mailcaster of one of these kinds takes such a job once it is dispatched."""
+    """Return True if a mailcaster of one of these kinds would take the job once it is dispatched."""
     to_be_cut = not (job.parent_id or job.fence) and job.size >= job.vendor.small_audience_threshold
     status = S.P_QUEUED if job.status in PARENTS or (job.status == S.READY and to_be_cut) else S.DISPATCHED
     ranks = (rank for kind in kinds for rank in ORDER[kind])
@@ -162,7 +162,7 @@ def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
 
 
 def of_senders(queue: VendorQueue) -> str:
-    """Why no sender begins a job that nothing else keeps."""
+    """Return the reason no sender begins a job that has no other obstacle."""
     if found := Obstacle(queue.halted) if queue.halted else _process(queue):
         return found.reason
     if queue.busy >= (queue.slots or 0):

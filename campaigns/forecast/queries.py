@@ -4,10 +4,11 @@ from campaigns.failover import guard
 from campaigns.merging import IN_FLIGHT
 from vendors import shut
 
-# Adds to jobs j what is open and whether it is queued. Joins only campaigns that have a time, which have an index of
-# their own. Zones come from Python, because PostgreSQL may not know all of their names. Calls in flight are counted
-# message by message, so only while few streams run: of hundreds that took seconds, and changes an end by no more than
-# a call takes. OFFSET 0: what is open is worked out once for each job, and not once for each sum.
+# Adds to jobs j the number of open messages and whether they are queued. Joins only campaigns with a time of their own,
+# which have an index. Zone offsets come from Python, because PostgreSQL may not know every zone name. Calls in flight
+# are counted message by message, so only while few streams run; with many it would be slow and would change the
+# forecast by no more than the length of a call. OFFSET 0 makes the planner compute `open` once for each job, not once
+# for each sum.
 FEW = 20  # streams
 SEEN = f"""
 SELECT j.*, c.at, c.closes,
@@ -81,11 +82,11 @@ FROM (
 ) queue GROUP BY vendor_id, credential_id
 """
 
-# A vendor's jobs are sent by age; children count as their parent, so that of others none younger than what is asked for
-# matters. Of a hundred thousand jobs in one status the oldest are enough: there is no forecast for younger ones, and if
-# all that are asked for are younger, nothing is summed up. The order includes the status because only the index
-# job_pick has that order, whatever statistics say. The oldest are looked up by their numbers alone: a condition on the
-# number would be tried on the vendor's every job in that status.
+# A vendor's jobs are sent by age, and children count as their parent. Jobs younger than the asked ones therefore do not
+# matter, except children of older parents. Only the oldest jobs in each status are read: younger ones get no forecast,
+# and if all asked jobs are younger, nothing is summed. ORDER BY includes the status because only the index job_pick has
+# that order, whatever the statistics say. The oldest are selected by id alone: another condition on the id would be
+# tested on each of the vendor's jobs in that status.
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH logins AS MATERIALIZED (

@@ -1,8 +1,8 @@
-"""What is queued for vendors, read from the rows by one statement for any number of vendors and jobs.
+"""The queues of vendors, read by one statement for any number of vendors and jobs.
 
-A message counts as queued if only rate limits hold it back: not if it waits for a time of its own (put off, a send
-time, sending hours), for the night, or for a credential that is shut. Calls in flight have their permits already;
-they count as queued while more than FEW streams run.
+A message counts as queued if only rate limits delay it. It does not if it waits for its own time (a deferral, a send
+time, sending hours), for the night, or for a credential that is shut. Calls in flight have their permits already; they
+count as queued while more than FEW streams run.
 """
 
 import json
@@ -29,19 +29,19 @@ from campaigns.models import Job
 from vendors import ownership, redis_clients, shut
 from vendors.limits.values import Limit
 
-NEAR = 1000  # oldest jobs of a vendor in one status, for which positions are read
+NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 Sponsors = list[int] | None  # None: all
-CLOCKS = timedelta(seconds=5)  # more than the clocks of this process and of PostgreSQL may differ
+CLOCKS = timedelta(seconds=5)  # a limit to the clock skew between this process and PostgreSQL
 
 
 @dataclass(slots=True)
 class LoginQueue:
     """A credential with its own limits and its messages: all that wait, and those that are queued.
 
-    shut: why nothing is called over it until somebody acts, besides what its vendor is shut for; empty: it is open.
-    disclosed: as of its vendor's queue. jobs: those that wait or are sent. full_until: when its windows have a place
-    again, as a sender was told who would have had to wait.
+    shut: why it makes no calls until somebody acts, apart from reasons of its vendor; "": it is open. disclosed: as for
+    its vendor's queue. jobs: those that wait or are being sent. full_until: when its windows have a place again, as
+    told to the last sender that would have had to wait.
     """
 
     id: int
@@ -62,15 +62,16 @@ class LoginQueue:
 
 @dataclass(slots=True)
 class VendorQueue:
-    """What waits for one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender has.
+    """The messages waiting for one vendor, and the workers and mailcasters that serve it.
 
-    halted: why no call may start at any vendor, shut: at this one, until somebody acts; empty: it may.
-    each: units that a message has cost at this vendor within the last hour; 1 if unknown.
-    slots: of the workers that read its queue, None if Redis does not tell; busy: slots in use.
-    waiting: messages not called yet; mine: those of the viewer's sponsors; put_off: those with a time of their own;
-    next_at: the first such time; rendered: those for the night; closes_at: when the first sending hours of queued
-    messages end. counted_at: when what waits was counted, if that was earlier than all else. disclosed: whether the
-    reader may know in words why it is not called (vendors.ownership.is_disclosed).
+    kinds: of its enabled mailcasters. sending: its jobs with a sender. halted: why no vendor may be called until
+    somebody acts; shut: why this one may not; "" if it may. each: units a message cost at this vendor within the last
+    hour; 1 if unknown. slots: of the workers that read its queue; None if Redis does not answer. busy: slots in use.
+
+    waiting: uncalled messages. mine: those of the viewer's sponsors. put_off: those with a time of their own. next_at:
+    the first such time. rendered: those for the night. closes_at: when the first sending hours of queued messages end.
+    counted_at: when waiting messages were counted, if earlier than the rest. disclosed: the reader may see the full
+    reason for a pause (vendors.ownership.is_disclosed).
     """
 
     vendor_id: int
@@ -92,9 +93,9 @@ class VendorQueue:
     next_at: datetime | None = None
     rendered: int = 0
     closes_at: datetime | None = None
-    positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
+    positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job id
     counted_at: datetime | None = None
-    taken: dict[int, Any] = field(default_factory=dict)  # by credential: what is in the windows, once read
+    taken: dict[int, Any] = field(default_factory=dict)  # by credential id: the contents of the windows, once read
     disclosed: bool = True
 
     @property
@@ -104,7 +105,7 @@ class VendorQueue:
 
     @property
     def held(self) -> int:
-        """The jobs over credentials that are shut, by themselves or with the vendor."""
+        """Jobs whose credential is shut, alone or with its vendor."""
         return sum(login.jobs for login in self.logins.values() if self.shut or login.shut)
 
     @property
@@ -112,7 +113,7 @@ class VendorQueue:
         return sum(login.queued for login in self.logins.values())
 
     def silent_until(self, now: datetime) -> datetime | None:
-        """Return until when rebuilt windows let no call start. None: calls start, or the wait is an everyday one.
+        """Return when rebuilt windows will let calls start; None if calls start, or if the wait is an ordinary one.
 
         A full window has a place again within its own length. A sender is told of a longer wait only after a rebuild:
         calls may still be open then, and nobody will report their end.
@@ -127,18 +128,18 @@ class VendorQueue:
         return login.full_until is not None and login.full_until > now + timedelta(seconds=longest) + CLOCKS
 
     def units(self, messages: int) -> int:
-        """About what so many messages will cost: the real cost is known only once they are rendered."""
+        """Estimate the cost of this many messages in units; the real cost is known once they are rendered."""
         return math.ceil(messages * self.each)
 
     @property
     def cost(self) -> str:
-        """The cost as text; empty if each message costs one unit."""
+        """The cost as text; "" if each message costs one unit."""
         return f"about {self.each:.3g} units a message" if self.each >= 1.05 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Messages queued up to the end of a job: of its vendor, and of its credential."""
+    """The messages queued up to and including a job, at its vendor and at its credential."""
 
     of_vendor: int
     of_login: int
@@ -147,7 +148,7 @@ class QueuePosition:
 def of_vendors(
     ids: Collection[int], now: datetime, sponsors: Sponsors = None, *, recent: bool = False
 ) -> dict[int, VendorQueue]:
-    """The queues of these vendors with their totals; `mine` counts the messages of these sponsors.
+    """Return the vendors' queues with totals; `mine` counts the messages of these sponsors.
 
     recent: large totals may be some seconds old (kept_totals).
     """
@@ -158,14 +159,14 @@ def of_vendors(
     asked = _asked(list(ids), now, params)
     totals = kept_totals.recent([sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
     for _what, vendor, facts in totals.rows:
-        if vendor in queues and facts[0] in queues[vendor].logins:  # one may be gone since
+        if vendor in queues and facts[0] in queues[vendor].logins:  # a credential may have been removed since
             _add(queues[vendor], facts)
             queues[vendor].counted_at = totals.at
     return queues
 
 
 def waiting_of(sponsor_id: int) -> dict[int, int]:
-    """About how many messages of a sponsor are not called yet, by vendor. Those in flight count, too."""
+    """Estimate a sponsor's uncalled messages by vendor. Includes messages in flight."""
     called = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")
     of_parent = When(status__in=PARENTS, then=F("remaining") - F("remaining_suppressed"))
     waiting = Greatest(0, Case(of_parent, default=F("size") - called))
@@ -174,12 +175,12 @@ def waiting_of(sponsor_id: int) -> dict[int, int]:
 
 
 def without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue]:
-    """What is known of these vendors and of who sends for them; nothing is counted."""
+    """Return the vendors' queues, with their workers and mailcasters, but without counting messages."""
     return _read(VENDORS, list(ids), now, {})
 
 
 def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
-    """The queues of these jobs' vendors, with the positions of those near the front; without totals."""
+    """Return the queues of these jobs' vendors with positions of jobs near the front, but without totals."""
     there = [job for job in jobs if job.status in QUEUED or job.status == S.RENDERED]
     asked = [job for job in there if job.status in QUEUED]
     params = {
@@ -229,9 +230,9 @@ def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
 
 @lru_cache(maxsize=2)
 def _zones(quarter: int) -> tuple[str, str]:
-    """Zones, and the seconds that each is ahead of UTC in that quarter of an hour; clocks change between two of them.
+    """Return zone names and their offsets from UTC (seconds) in a quarter of an hour; clocks change only between two.
 
-    As PostgreSQL writes arrays, so that they are made once and not for each statement.
+    Both are PostgreSQL array literals, made once and not for each statement.
     """
     at = datetime.fromtimestamp(quarter * 900, UTC)
     shifts = ((name, at.astimezone(ZoneInfo(name)).utcoffset()) for name in available_timezones())
@@ -277,7 +278,7 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
 
 
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
-    """Adds the slots of the workers that read the queues, and how many are busy."""
+    """Add the slots of the workers that read each queue, and how many are busy."""
     try:
         there = redis_clients.registered_workers(settings.REDIS_URL)
     except redis_clients.WorkerRegistryUnreachable:

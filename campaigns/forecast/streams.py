@@ -1,10 +1,10 @@
-"""How many streams run, and which jobs wait for one although nothing else keeps them: for pages, monitors and alarms.
+"""The streams that run, and the jobs that wait only for a stream; for pages, monitors and alarms.
 
-A stream is a job that a sender sends. A job waits for one if a mailcaster has taken it and no sender has begun it, or
-if an idle mailcaster would take it now. Nothing takes longer there than a notification, so after LATE seconds something
-is wrong: too few senders, none for this vendor, or one that does not answer.
+A stream is a job in the hands of a sender. A job waits for a stream if a mailcaster has taken it and no sender has
+begun it, or if an idle mailcaster would take it now. A notification bridges that gap quickly, so a wait over LATE
+seconds points to a fault: too few senders, none for this vendor, or one that does not answer.
 
-One statement for all vendors. It reads the jobs that are with a sender, and of those that wait the oldest few.
+One statement serves all vendors. It reads the jobs with a sender and the oldest few of those that wait.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ from campaigns.forecast.queues import VendorQueue
 from vendors import shut
 
 LATE = 5.0  # seconds
-STILL_CALLED = "1 hour"  # after a stop: by then the calls that it found in flight have long ended
-NEAR = 100  # oldest jobs of a vendor in each rank that are looked at
+STILL_CALLED = "1 hour"  # after a stop; the calls in flight then have long ended
+NEAR = 100  # the oldest jobs of a vendor in each rank, which are examined
 
-# Of a job that an idle mailcaster would take. Jobs outside their sending hours count until one has looked at them; of
-# an exclusive credential's, those of the campaign that uses it (document 001).
+# Selects jobs that an idle mailcaster would take. Jobs outside their sending hours count until a mailcaster has looked
+# at them. Of an exclusive credential, only the jobs of the campaign using it count (document 001).
 _OLDEST = f"""
 SELECT j.* FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) i CROSS JOIN LATERAL (
     SELECT * FROM campaigns_job j WHERE j.vendor_id = i.vendor_id AND {{rank}} ORDER BY j.id LIMIT {NEAR}
@@ -35,7 +35,7 @@ SELECT j.* FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) 
 
 
 def _oldest() -> str:
-    """For each rank the oldest jobs of the vendors whose idle mailcasters have it in their order."""
+    """Return SQL for the oldest jobs in each rank, of vendors whose idle mailcasters have that rank in their order."""
     kinds: dict[Rank, list[str]] = {}
     for kind, ranks in ORDER.items():
         for rank in ranks:
@@ -57,8 +57,7 @@ WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
 """
 
 
-# Between two jobs a mailcaster is idle for a moment, so one that is idle proves nothing as long as jobs of its vendor
-# come and go.
+# A mailcaster is idle for a moment between two jobs. While jobs of its vendor come and go, an idle one proves nothing.
 READ = f"""
 WITH busy AS MATERIALIZED (
     SELECT vendor_id, mailcaster_id, status, heartbeat_at, coalesce(status_at, heartbeat_at) AS since
@@ -93,9 +92,10 @@ FROM vendors_vendor v LEFT JOIN (
 
 @dataclass(frozen=True, slots=True)
 class VendorStreams:
-    """running: streams; waiting: jobs that wait for one, oldest: the longest wait in seconds; late: those over LATE.
+    """The streams of one vendor and the jobs that wait for one.
 
-    waiting, late: only the first NEAR of each rank are counted.
+    oldest: the longest wait, in seconds. late: jobs that have waited longer than LATE. waiting and late count only the
+    first NEAR jobs of each rank.
     """
 
     vendor_id: int
@@ -107,18 +107,18 @@ class VendorStreams:
 
     @property
     def more(self) -> bool:
-        """Whether more may wait than were counted."""
+        """True if more jobs may wait than were counted."""
         return self.waiting >= NEAR
 
 
 def of_vendors() -> list[VendorStreams]:
-    """Of all vendors, by the database's clock."""
+    """Return the streams of all vendors, by the database's clock."""
     asked = {"late": LATE, "lease": float(settings.LEASE_SECONDS)}
     return [VendorStreams(*row) for row in prepared.rows(READ, asked)]
 
 
 def alarms(found: Iterable[VendorStreams], seen: Mapping[int, VendorQueue] | None = None) -> list[str]:
-    """A sentence for each vendor with jobs that are late, and why they are. seen: the vendors' queues, if known."""
+    """Return a sentence for each vendor with late jobs, with the reason. seen: the vendors' queues, if already read."""
     late = [one for one in found if one.late]
     if seen is None:
         seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
