@@ -1,4 +1,4 @@
-"""Campaigns that wait for somebody: paused by a person or by their own rates, or after their first messages.
+"""Pauses of campaigns: by a person, by their own rates, or after their first messages.
 
-pauses: pause and resume, in the rows. rates: which campaigns pause themselves, and why.
+pauses: pause and resume in the rows. rates: which campaigns pause themselves, and why.
 """

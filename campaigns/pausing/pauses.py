@@ -1,9 +1,11 @@
-"""Pauses a campaign and lets it go on: in a transaction whose caller holds all its jobs (lifecycle.hold_campaign).
+"""Pauses and resumes campaigns, in a transaction whose caller has locked all their jobs (lifecycle.hold_campaign).
 
-Claims read the job's row that they lock, so every job of the campaign has its `paused_at`, and a child gets that of its
-parent when it is cut. Once a pause has committed no new call is allowed (promise P5); what was allowed before is
-finished and recorded, deadlines pass, and what was cut for nobody yet stays uncut. To resume changes these columns
-alone: which messages wait was never touched, so nothing that has an end or is in doubt is called again.
+A claim reads the row of the job it locks, so each job of the campaign carries `paused_at`; a child inherits it from its
+parent when cut. Once a pause has committed, no new call is allowed (promise P5). Calls allowed earlier finish and are
+recorded, deadlines pass, and nothing more is cut.
+
+Resuming changes these columns only. A pause does not touch the messages, so no message that has ended or is in doubt is
+called again.
 """
 
 import logging
@@ -22,14 +24,14 @@ from vendors import history
 from vendors.history import Actor
 
 log = logging.getLogger(__name__)
-ITSELF = "mailhub"  # who paused a campaign that paused itself
-WAITS = "paused: "  # how a sender says why it put such a job back
+ITSELF = "mailhub"  # the name in `paused_by` if a campaign paused itself
+WAITS = "paused: "  # begins a sender's reason for putting such a job back
 
 
 def pause(campaign_id: int, by: str, reason: str) -> bool:
-    """Pauses a campaign that the caller holds, and stores the events; False: it is paused already."""
+    """Pause a campaign whose jobs the caller has locked, and store the events. False: it is paused already."""
     mine = Campaign.objects.filter(pk=campaign_id, paused_at=None)
-    # Read after the locks, so that a call that was allowed before has an earlier time; the audit of P5 compares them.
+    # Read after the locks, so that every earlier call has an earlier time; the audit of P5 compares them.
     if not mine.update(paused_at=Now(), paused_by=by[:150], paused_reason=reason[:255]):
         return False
     paused = Campaign.objects.get(pk=campaign_id)
@@ -41,9 +43,9 @@ def pause(campaign_id: int, by: str, reason: str) -> bool:
 
 
 def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
-    """Has a campaign that waits for its approval, and that the caller holds, stay paused when it is approved.
+    """Keep a campaign paused after its approval. Its jobs are locked by the caller.
 
-    False: it waits for none, or somebody has paused it already.
+    Returns False if it does not wait for approval, or if somebody has paused it already.
     """
     campaign = Campaign.objects.select_related("approval").get(pk=campaign_id)
     if not approvals.waits(campaign) or campaign.stays_paused:
@@ -54,12 +56,12 @@ def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
 
 
 def stay_paused(campaign_id: int, reason: str) -> None:
-    """Why a campaign stays paused that another person has decided about, as the caller holds it."""
+    """Store why a campaign stays paused after another person's decision. Its jobs are locked by the caller."""
     Campaign.objects.filter(pk=campaign_id).update(paused_reason=reason[:255], stays_paused="")
 
 
 def pause_itself(campaign_id: int, reason: str) -> bool:
-    """The same for a campaign that pauses itself, with a record for its jobs."""
+    """Pause a campaign on its own account, as `pause` does, and record it for its jobs."""
     if not pause(campaign_id, ITSELF, reason):
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
@@ -70,16 +72,16 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
 
 @transaction.atomic
 def pause_for(campaign_id: int, reason: str) -> bool:
-    """As pause_itself, for a caller that holds nothing; False: it is paused, or nothing is left to pause."""
+    """Lock the campaign's jobs and call `pause_itself`. Returns False if it is paused or has nothing left to pause."""
     hold_campaign(campaign_id)
     return anything_to_pause(campaign_id) and pause_itself(campaign_id, reason)
 
 
 def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
-    """Lets a paused campaign that the caller holds go on; False: it is not paused, or lacks the approval that it needs.
+    """Resume a paused campaign whose jobs the caller has locked. False: it is not paused or lacks its approval.
 
-    If its first messages are sent, the rest goes, too; before that it still waits after them, however often somebody
-    resumes. judged: what the person has seen (rates.seen).
+    If its first messages are sent, the rest goes, too. Otherwise it still waits after them, however many resumes there
+    are. judged: the figures that the person saw (rates.seen).
     """
     mine = Campaign.objects.filter(approvals.may_go_on(), pk=campaign_id, paused_at__isnull=False)
     if not mine.update(paused_at=None, paused_by="", paused_reason="", stays_paused="", judged=judged):
@@ -89,25 +91,25 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     jobs.filter(pk__in=first_sent).update(wait_after=None)
     jobs.update(paused_at=None, revision=F("revision") + 1)
     jobs.filter(status=S.DISPATCHED, waits_for__startswith=WAITS).update(waits_for="")
-    jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # waits since now
+    jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # the wait starts anew
     return True
 
 
 def are_first_sent(job: Job) -> bool:
-    """Whether all is called that goes before the job waits for a person."""
-    cut = job.remaining > 0 and job.is_kept_back  # before it is dispatched, nothing remains of it either
+    """Return True if all messages before the job's wait for a person are called."""
+    cut = job.remaining > 0 and job.is_kept_back  # nothing remains before its dispatch, either
     return cut and not job.children.exclude(status=Status.LOGGED).exists()
 
 
 def anything_to_pause(campaign_id: int) -> bool:
-    """Whether a job of the campaign may still start calls."""
+    """Return True if a job of the campaign may still start calls."""
     over = (S.SENT, S.STOPPED, S.LOGGED, S.P_STOPPED, S.P_FINISHED)
     live = Job.objects.filter(campaign=campaign_id).exclude(status__in=over)
     return live.exclude(status=S.P_ASSIGNED).exists()
 
 
 def pause_after_first(most: int = 1000) -> list[int]:
-    """Pauses the campaigns whose first messages are sent; returns their jobs."""
+    """Pause the campaigns whose first messages are sent. Returns their jobs."""
     cutting = Job.objects.filter(status__in=(S.P_ASSIGNING,), wait_after__isnull=False, paused_at=None)
     found = [job for job in cutting.order_by("id")[:most] if are_first_sent(job)]
     paused = []
@@ -122,7 +124,7 @@ def pause_after_first(most: int = 1000) -> list[int]:
 def _pause_after_first(job: Job) -> bool:
     wait_at_most()
     hold_campaign(job.campaign_id)
-    now = Job.objects.get(pk=job.pk)  # somebody may just have let the rest go
+    now = Job.objects.get(pk=job.pk)  # somebody may just have released the rest
     if now.status != S.P_ASSIGNING or now.paused_at or not are_first_sent(now):
         return False
     return pause_itself(job.campaign_id, f"its first {now.wait_after:,} of {now.size:,} are called; {_came_of(now)}")
@@ -142,5 +144,5 @@ def _came_of(parent: Job) -> str:
 
 
 def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
-    """The counts that are not 0: 480 accepted, 20 refused."""
+    """Join the counts that are not 0: 480 accepted, 20 refused."""
     return ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)

@@ -1,12 +1,14 @@
-"""Which campaigns pause themselves: too many recipients are refused or bounce, or complain. Asked every few seconds.
+"""Decides which campaigns pause themselves because too many recipients refuse, bounce or complain.
 
-A campaign is judged by all of its answers so far, and by the refusals among its latest STRETCH answers, so that the bad
-end of a long list is seen as well as a bad beginning. Policy, logins and block lists pause a credential at once and are
-not counted here: they say nothing of the list. The few refusals that say nothing of it either (a template that cannot
-be rendered, a doubt that a person settled as failed) are counted, since the jobs count them as refusals.
+It runs every few seconds. A campaign is judged by all its answers so far, and by the refusals among its latest STRETCH
+answers, so that a bad end of a long list shows as well as a bad start.
 
-To resume is a person's word about the rates that were shown: they are remembered, and the campaign pauses itself again
-only at WORSE times those.
+Refusals that concern policy, credentials or block lists pause a credential immediately and do not count here: they are
+not the list's fault. Two rare kinds are not, either, but count because jobs count them: a template that fails to
+render, and a doubt that a person settled as failed.
+
+Resuming accepts the rates shown to the person. They are stored, and the campaign pauses itself again only at WORSE
+times those rates.
 """
 
 import logging
@@ -22,16 +24,16 @@ from campaigns.models import HOLDING, Campaign, Job
 from campaigns.pausing import pauses
 
 log = logging.getLogger(__name__)
-OF_ONE = ("40", "55P03", "57014")  # a deadlock, a lock or a statement that took too long: the database is there
-_already_logged: set[int] = set()  # campaigns whose error was logged
+OF_ONE = ("40", "55P03", "57014")  # SQLSTATEs that concern one campaign: deadlock, lock timeout, statement timeout
+_already_logged: set[int] = set()  # campaigns whose error was logged by this process
 STRETCH = 10_000  # answers
-LEAST_OF_STRETCH = 1_000  # answers by which the latest stretch is judged
+LEAST_OF_STRETCH = 1_000  # the shortest stretch to judge by
 WORSE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of a campaign's messages so far. bounced: hard bounces of mails once accepted."""
+    """The outcome of a campaign's messages so far. bounced: hard bounces of accepted messages."""
 
     accepted: int = 0
     refused: int = 0
@@ -44,20 +46,21 @@ class Figures:
 
     @property
     def bounces(self) -> float:
-        """Percent of the answered that were refused or bounced."""
+        """Refused or bounced messages in percent of the answered."""
         return 100 * (self.refused + self.bounced) / max(1, self.answered)
 
     @property
     def complaints(self) -> float:
-        """Percent of the accepted."""
+        """Complaints in percent of the accepted."""
         return 100 * self.complained / max(1, self.accepted)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is remembered of a campaign. bounces, complaints: the rates that a person accepted, in percent.
+    """The stored judgement of a campaign. bounces, complaints: the rates that a person accepted, in percent.
 
-    answered, refused: at the beginning of the latest stretch. stretch: as bounces, of a stretch alone.
+    answered, refused: at the start of the latest stretch. stretch: the accepted rate of refusals in one stretch, in
+    percent.
     """
 
     bounces: float = 0.0
@@ -67,13 +70,13 @@ class Judged:
     stretch: float = 0.0
 
     def of_stretch(self, now: Figures) -> tuple[int, int]:
-        """(answers, refusals) since the latest stretch began; (0, 0): too few to judge by."""
+        """Return (answers, refusals) since the latest stretch began; (0, 0) if too few to judge by."""
         answered, refused = now.answered - self.answered, now.refused - self.refused
         return (answered, refused) if answered >= LEAST_OF_STRETCH else (0, 0)
 
 
 def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: float) -> str:
-    """Why a campaign with these figures pauses itself, as a sentence; empty: it does not. A limit of 0 is none."""
+    """Return a sentence with the reason to pause a campaign with these figures, or "". A limit of 0 means no limit."""
     bounces, complaints = max(bounce_limit, WORSE * judged.bounces), max(complaint_limit, WORSE * judged.complaints)
     if bounce_limit and now.answered >= settings.BOUNCE_LEAST and now.bounces > bounces:
         parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
@@ -89,7 +92,7 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
     return ""
 
 
-# A soft bounce says nothing of the list, nor does a mail that was blocked because of us: they are no bounces here.
+# Soft bounces say nothing about the list, nor do messages blocked because of us. Neither counts as a bounce here.
 SUMS = """
 SELECT j.campaign_id, sum(accepted), sum(refused), coalesce(min(e.bounced), 0), coalesce(min(e.complained), 0)
 FROM campaigns_job j LEFT JOIN (
@@ -103,14 +106,14 @@ WHERE j.campaign_id = ANY(%(campaigns)s) AND j.status <> ALL(%(parents)s) GROUP 
 
 
 def figures(campaign_ids: Iterable[int]) -> dict[int, Figures]:
-    """By campaign, from the counters of its leaves and an index of events: no message is read."""
+    """Return figures by campaign, from the counters of leaves and an index of events, without reading messages."""
     with connection.cursor() as cursor:
         cursor.execute(SUMS, {"campaigns": list(campaign_ids), "parents": list(PARENTS)})
         return {campaign: Figures(*map(int, counts)) for campaign, *counts in cursor.fetchall()}
 
 
 def seen(campaign: Campaign) -> dict[str, Any]:
-    """What a person accepts who lets the campaign go on now: its rates, or those accepted before, if they were higher.
+    """Return the rates a person accepts by resuming now: the current ones, or those accepted before if higher.
 
     A new stretch begins.
     """
@@ -127,7 +130,7 @@ def seen(campaign: Campaign) -> dict[str, Any]:
 
 
 def pause_those_too_high() -> list[int]:
-    """Pauses the campaigns under way whose rates are too high; returns their ids. Raises the database's errors."""
+    """Pause running campaigns whose rates are too high. Returns their ids. Raises database errors."""
     under_way = Job.objects.filter(HOLDING, paused_at=None).exclude(status=S.STOPPED)
     found = figures(under_way.order_by().values_list("campaign", flat=True).distinct())
     least = min(settings.BOUNCE_LEAST, settings.COMPLAINT_LEAST)
@@ -136,16 +139,16 @@ def pause_those_too_high() -> list[int]:
 
 
 def _judge_alone(campaign: Campaign, now: Figures) -> bool:
-    """As _judge. An error of one campaign keeps no other from being judged, and is logged once by each process.
+    """Judge one campaign as `_judge` does. Its errors do not stop the others; each process logs them once a campaign.
 
-    Raises those of a database that cannot be reached.
+    Raises errors of an unreachable database.
     """
     try:
         paused = _judge(campaign, now)
     except Exception as error:
         sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
         if isinstance(error, (OperationalError, InterfaceError)) and not sqlstate.startswith(OF_ONE):
-            raise  # of the database, so of all of them
+            raise  # the database is unreachable, for all campaigns
         if campaign.pk not in _already_logged:
             log.exception("the rates of campaign %s cannot be judged", campaign.pk)
         _already_logged.add(campaign.pk)
@@ -160,7 +163,7 @@ def _judge(campaign: Campaign, now: Figures) -> bool:
     with transaction.atomic():
         wait_at_most()
         hold_campaign(campaign.pk)
-        campaign.refresh_from_db()  # a person may just have let it go on
+        campaign.refresh_from_db()  # a person may just have resumed it
         now, judged = figures([campaign.pk])[campaign.pk], _judged(campaign)
         if reason := _why(campaign, now):
             return pauses.anything_to_pause(campaign.pk) and pauses.pause_itself(campaign.pk, reason)
