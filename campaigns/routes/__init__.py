@@ -1,5 +1,5 @@
-"""Routes: what a vendor has not taken goes by the next one of its campaign's route when it takes no work.
+"""Routes: when a vendor takes no work, its uncalled messages move to the next vendor of the route.
 
-entries: which vendors of a route take work, and why not. moving: the one verb. whose: by which credential a message
-goes, and what moved.
+entries: which vendors of a route take work, with reasons. moving: moves messages to another vendor. whose:
+the credential that sends a message, and the record of moves.
 """

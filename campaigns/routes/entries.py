@@ -1,9 +1,13 @@
-"""Which vendors of a route take work now, and which of them can carry a campaign; why not, as texts.
+"""Which entries of a route take work now and can carry a campaign, with the reason where one cannot.
 
-A vendor takes no work while it or its credential is shut (vendors/shut.py: paused, also because it refuses the login,
-or with a limit of 0), when it could not be reached for longer than the route's patience, when it has asked to wait for
-longer than that, and while no mailcaster of it is enabled that takes parts of a campaign. A window that is used up is
-no reason: that is the speed which was agreed with it.
+A vendor takes no work in any of these cases:
+
+- It or its credential is shut (vendors/shut.py): paused, also after it rejected the credential, or with a limit of 0.
+- It has been unreachable for longer than the route's patience.
+- It has asked to wait for longer than that patience.
+- None of its enabled mailcasters cuts children from a campaign.
+
+A full window is not a reason to move: the vendor agreed to that rate.
 """
 
 import random
@@ -22,9 +26,9 @@ from vendors import ownership, shut
 from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
-PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
+PROBE = 60  # seconds for which an unreachable vendor stays closed after its last backoff ends; then it is tried again
 UNCUT = "no enabled mailcaster of it takes parts of a campaign"
-# Of a vendor v and its credential l.
+# The SQL expects the aliases v (vendor) and l (credential).
 WHY = f"""coalesce({shut.WHY}, CASE
     WHEN l.unreached_since <= clock_timestamp() - %(patience)s * interval '1 second'
         AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
@@ -40,9 +44,9 @@ SELECT l.id, v.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id
 
 
 def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
-    """Why each of these credentials takes no work now; empty: it does. patience: seconds.
+    """Return the reason each credential takes no work now, or "" if it does. patience: seconds.
 
-    In words, but for a user who may not read those of the vendor (vendors.ownership.is_disclosed).
+    The reason is abridged for users who may not read the vendor's own (vendors.ownership.is_disclosed).
     """
     with connection.cursor() as cursor:
         cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
@@ -52,14 +56,14 @@ def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """An entry of a route for one campaign. why: why it gets nothing of it now; empty: it may."""
+    """An entry of a route, seen from one campaign. why: the reason it gets no messages now, or "" if it can."""
 
     credential: Credential
     why: str
 
 
 def states(campaign: Campaign) -> list[RouteState]:
-    """The entries of the campaign's route, in their order."""
+    """Return the state of each entry of the campaign's route, in the route's order."""
     route = campaign.route
     if route is None:
         return []
@@ -69,7 +73,7 @@ def states(campaign: Campaign) -> list[RouteState]:
 
 
 def named(sponsor: Sponsor, name: str) -> Route:
-    """The sponsor's route of that name, else the one of that name for all. Raises NotEntitled."""
+    """Return the sponsor's route with this name, else the shared one. Raises NotEntitled."""
     mine = Q(sponsor=None) | Q(sponsor=sponsor.pk) if sponsor.pk else Q(sponsor=None)
     found = Route.objects.filter(mine, name=name).order_by(F("sponsor").asc(nulls_last=True)).first()
     if found is None:
@@ -79,9 +83,9 @@ def named(sponsor: Sponsor, name: str) -> Route:
 
 
 def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
-    """Its credentials that the sponsor may use; with the first one a campaign begins. Raises NotEntitled.
+    """Return the route's credentials that the sponsor may use; a campaign starts with the first. Raises NotEntitled.
 
-    Those whose vendors have no mailcaster for it come last.
+    Credentials of vendors without a mailcaster for campaigns come last.
     """
     rows = list(route.entries.select_related("credential__vendor"))
     mine = [row for row in rows if _may(sponsor, row.credential)]
@@ -94,7 +98,7 @@ def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
 
 
 def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Offered]:
-    """In this order, but first the one that is drawn among those with a weight, if any has one. 0 <= drawn < 1."""
+    """Keep the order, but move one entry to the front, drawn by weight (0 <= drawn < 1). No weights: no change."""
     found = [one for one, _ in weighted]
     place = drawn * sum(weight for _, weight in weighted)
     for n, (_, weight) in enumerate(weighted):
@@ -113,12 +117,12 @@ def _may(sponsor: Sponsor, login: Credential) -> bool:
 
 
 def vendors(route: Route) -> list[Vendor]:
-    """Those by which its campaigns may go."""
+    """Return the vendors of the route's entries."""
     return [row.credential.vendor for row in route.entries.select_related("credential__vendor")]
 
 
 def cannot(campaign: Campaign, entry: RouteEntry) -> str:
-    """Why the campaign may not, or cannot, go by this entry, whether it takes work or not; empty: it can."""
+    """Return the reason this entry cannot carry the campaign, or "" if it can. Ignores the state of the vendor."""
     login, vendor = entry.credential, entry.credential.vendor
     of = Q(credential=None) | Q(credential=login)
     if campaign.sponsor_id and not Entitlement.objects.filter(of, sponsor=campaign.sponsor_id, vendor=vendor).exists():
@@ -137,5 +141,5 @@ def cannot(campaign: Campaign, entry: RouteEntry) -> str:
 
 
 def _cuts(vendor: Vendor) -> bool:
-    """Whether a mailcaster of it takes parts of campaigns; each campaign with a route is sent in parts."""
+    """Return True if an enabled mailcaster of the vendor cuts children, which every routed campaign needs."""
     return Mailcaster.objects.filter(vendor=vendor, enabled=True).exclude(kind=Mailcaster.Kind.SMALL_ONLY).exists()

@@ -1,15 +1,15 @@
-"""The one verb of routes: what a vendor that takes no work has not taken leaves it for the next one of the route.
+"""Moves uncalled messages from a vendor that takes no work to the next vendor of the route.
 
-Not taken is what was never called, or was turned away each time before it was taken, as by a 429.
+A message is uncalled if it was never called, or if the vendor turned it away each time, for example with a 429.
 
-A campaign with a route is always sent by a parent job, so whatever is not called yet is either the parent's rest, which
-nobody has cut, or in a child. The rest goes by one change of the parent's vendor. Of a child goes what lies between its
-called messages; those, the doubts among them and what a person sent again stay with the vendor that knows them.
+A campaign with a route always has a parent job. Each uncalled message is therefore either in the parent's rest, which
+nobody has cut yet, or in a child. The rest moves by changing the parent's vendor. In a child, the runs between called
+messages move. Called messages stay with the vendor that knows them, as do doubts and messages that a person has resent.
 
-Nothing moves from a child that a mailcaster or a sender has. A child that is DISPATCHED or RECOVERING, and locked, has
-no sender that may claim: a claim asks for SENDING under the claimer's own fence, and each taking raises the fence. What
-its last sender had claimed is answered, or in doubt by now; what still is in a claim does not move. The fence is raised
-here, too, so that no notification of before takes what is left.
+Nothing moves from a child that a mailcaster or sender owns. Once a DISPATCHED or RECOVERING child is locked, no sender
+can claim from it: a claim requires SENDING and the claimer's own fence, and each taking raises the fence. Everything
+its last sender claimed is answered or in doubt by now; messages still in a claim do not move. Moving raises
+the fence too, so that an old notification cannot take the rest.
 """
 
 import logging
@@ -33,12 +33,12 @@ from vendors.models import Credential
 log = logging.getLogger(__name__)
 
 ITSELF = "mailhub"
-MOST_PIECES = 200  # of one child at a time; the longest first, the others in the next round
-MOST_PARENTS = 100  # read at once
-MOST_SECONDS = 5.0  # of one sweep
+MOST_PIECES = 200  # runs of one child a round, the longest first
+MOST_PARENTS = 100  # parents read by one statement
+MOST_SECONDS = 5.0  # seconds of one sweep
 UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
 OPEN = (*UNCUT, S.P_ASSIGNED)
-FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
+FREE = (S.DISPATCHED, S.RECOVERING)  # children without a mailcaster or sender
 
 DUE = f"""
 SELECT p.id FROM campaigns_job p JOIN campaigns_campaign c ON c.id = p.campaign_id AND c.routed
@@ -51,8 +51,8 @@ WHERE p.id > %(after)s AND p.status IN ('P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED')
 )
 ORDER BY p.id LIMIT %(most)s
 """
-# A message was called if its call was allowed once: also one that a person or a retry sends again, and one whose call a
-# look-up has disproved. A run is what lies between two called ones; only runs in which a message waits are moved.
+# A message counts as called once its call was allowed, even if a person or a retry sends it again or a look-up has
+# disproved the call. A run is a gap between two called messages; only runs with a waiting message move.
 RUNS = """
 WITH claimed AS (
     SELECT DISTINCT unnest(messages) AS id FROM campaigns_claim WHERE job_id = %(job)s
@@ -66,8 +66,8 @@ WITH claimed AS (
 SELECT min(id), max(id) + 1, count(*) FILTER (WHERE waits) FROM numbered WHERE NOT called
 GROUP BY before HAVING bool_or(waits) ORDER BY count(*) DESC LIMIT %(most)s
 """
-# Nobody needs these: an answer that comes for them still counts if it is an acceptance, and any other one would only
-# settle the doubt that its own call had left.
+# Claims that nobody needs any more. A late acceptance still counts without its claim; any other late answer could only
+# settle a doubt that its own call left.
 SETTLED = FORGET_CLAIMS.format(
     which="""j.id = %(job)s AND c.job_id = j.id AND c.fence < j.fence AND NOT EXISTS (
         SELECT FROM campaigns_message m
@@ -99,7 +99,7 @@ COPIED = (
     *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "suppressions"),
     *("created_at", "dispatched_at"),
 )
-Slice = tuple[int, int]  # the first message, and one past the last
+Slice = tuple[int, int]  # id of the first message, and one past the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class Moved:
 
 
 def reroute_due() -> Moved:
-    """Moves all that waits for vendors that take no work, and can go by another one.
+    """Move all waiting messages from vendors that take no work to vendors that do.
 
-    It ends when MOST_SECONDS are over; the next one of this process goes on behind the parent that was last.
+    Stops after MOST_SECONDS. The next sweep of this process continues after the last parent.
     """
     global _looked_at
     until, moved, after, _looked_at = time.monotonic() + MOST_SECONDS, Moved(), _looked_at, 0
@@ -125,7 +125,7 @@ def reroute_due() -> Moved:
             try:
                 with passes_locked():
                     moved += reroute(after, LOCKED_BRIEFLY)
-            except Exception:  # what is wrong with one harms no other
+            except Exception:  # one bad job must not stop the others
                 if not connection.is_usable():
                     raise
                 log.exception("job %s: what waits cannot go by another vendor", after)
@@ -135,7 +135,7 @@ def reroute_due() -> Moved:
     return moved
 
 
-_looked_at = 0  # the parent behind which the next sweep of this process begins
+_looked_at = 0  # id of the parent after which the next sweep of this process starts
 
 
 def _due(after: int) -> list[int]:
@@ -145,9 +145,10 @@ def _due(after: int) -> list[int]:
 
 
 def reroute(parent_id: int, locked_most: str = "") -> Moved:
-    """The same for one parent, in one transaction with its record. Of two at once the second finds nothing to move.
+    """Move one parent's waiting messages, and record the moves in the same transaction.
 
-    locked_most: so long it waits for a lock; empty: as long as its connection does.
+    Of two concurrent calls the second finds nothing to move. locked_most: how long to wait for a lock; empty: the
+    connection's own timeout.
     """
     with transaction.atomic():
         if locked_most:
@@ -163,7 +164,7 @@ def reroute(parent_id: int, locked_most: str = "") -> Moved:
 
 
 class _Moving:
-    """What moves of one parent whose family is locked, and what is written of it."""
+    """The moves of one parent, whose family is locked, and their record."""
 
     def __init__(self, parent: Job) -> None:
         self._parent = parent
@@ -188,21 +189,21 @@ class _Moving:
             if closed[child.credential_id]:
                 self._move_from(child, closed[child.credential_id])
         if self._moves and closed[parent.credential_id] and not parent.remaining:
-            # Nothing of its own is left to tell who has it.
+            # The parent has no messages of its own left that could show who sends them.
             Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
         return self._record()
 
     def _target(self, first: int, source: int) -> RouteState | None:
-        """The first entry that takes work and had these messages never before: so they go round once at most.
+        """Return the first entry that takes work and never had these messages. They go round the route at most once.
 
-        One that was not reached when it was last called comes last.
+        An entry unreachable at its last call comes last.
         """
         had = {source, *(left for begin, size, left in self._earlier if begin <= first < begin + size)}
         open_ones = [one for one in self._entries if not one.why and one.credential.pk not in had]
         return min(open_ones, key=lambda one: one.credential.unreached_since is not None, default=None)
 
     def _move_rest(self, why: str) -> None:
-        """What nobody has cut yet."""
+        """Move the part not cut yet."""
         parent, first = self._parent, self._parent.end - self._parent.remaining
         target = self._target(first, parent.credential_id)
         if target is None:
@@ -214,7 +215,7 @@ class _Moving:
         failpoints.here("mid_reroute")
 
     def _move_from(self, child: Job, why: str) -> None:
-        """What of a child was never called."""
+        """Move the child's runs of uncalled messages."""
         target = self._target(child.first_message, child.credential_id)
         waiting = _runs(child) if target else {}
         if target is None or not waiting:
@@ -224,7 +225,7 @@ class _Moving:
         freed: dict[str, Any] = {"fence": F("fence") + 1, "next_message": None, "not_before": None}
         freed |= {"waits_for": "", "heartbeat_at": None, "mailcaster": None}
         mine = Job.objects.filter(pk=child.pk)
-        with connection.cursor() as cursor:  # that was the other vendor's word
+        with connection.cursor() as cursor:  # a deferral was the other vendor's wish
             firsts, ends = zip(*runs, strict=True)
             cursor.execute(NOT_PUT_OFF, {"firsts": list(firsts), "ends": list(ends)})
         if runs == [(child.first_message, child.end)]:
@@ -254,7 +255,7 @@ class _Moving:
         self._moves.append(row)
 
     def _record(self) -> Moved:
-        """Writes the moves, and one entry into the job's history for each pair of vendors."""
+        """Store the moves, and add one history entry to the job for each pair of vendors."""
         if not self._moves:
             return Moved()
         RouteMove.objects.bulk_create(self._moves)
@@ -273,7 +274,7 @@ class _Moving:
 
 
 def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
-    """Why credentials take no work, as it is stored with the sponsor's job: in words only of vendors of its own."""
+    """Abridge the reasons for storage with the sponsor's job, but for vendors that the sponsor owns."""
     if ownership.are_alone():
         return closed
     own = set(Credential.objects.filter(vendor__owner=sponsor_id, pk__in=closed).values_list("pk", flat=True))
@@ -281,9 +282,9 @@ def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
 
 
 def _runs(child: Job) -> dict[Slice, int]:
-    """What may move of a child, in order, and how many wait in each.
+    """Return the child's movable runs, in order, with the number of waiting messages in each.
 
-    While a call of a lost sender is in doubt, the called ones stay in one piece.
+    While a lost sender's call is in doubt, the called messages stay in one piece.
     """
     with connection.cursor() as cursor:
         slice = {"job": child.pk, "first": child.first_message, "end": child.end, "most": MOST_PIECES}
@@ -297,13 +298,13 @@ def _runs(child: Job) -> dict[Slice, int]:
 
 
 def _between(child: Job, runs: list[Slice]) -> list[Slice]:
-    """What of the child lies between these runs; it is not empty."""
+    """Return the child's slices between these runs; at least one."""
     edges = [child.first_message, *(edge for run in runs for edge in run), child.end]
     return [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
 
 
 def _part(child: Job, run: Slice, **facts: Any) -> Job:
-    """A new child beside this one, of some of its messages."""
+    """Create a sibling of this child for one slice of its messages."""
     copied = {name: getattr(child, name) for name in COPIED}
     row = {**copied, "fence": child.fence + 1, "first_message": run[0], "size": run[1] - run[0], **facts}
     return Job.objects.create(**row)
@@ -314,7 +315,7 @@ def _by(login: Credential) -> dict[str, int]:
 
 
 def _clock() -> datetime:
-    """Read after the locks: whatever was called before has an earlier time."""
+    """Return the database's time. Read it after locking, so that every earlier call has an earlier time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         at: datetime = cursor.fetchone()[0]

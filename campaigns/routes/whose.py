@@ -1,6 +1,6 @@
-"""By which credential a message goes, and what of a campaign went by another one than it began with.
+"""The credential that sends a message, and the record of a campaign's moves to other credentials.
 
-It is its campaign's credential, or, where the campaign has a route, its job's.
+That is the campaign's credential or, for a routed campaign, the credential of the message's job.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,15 @@ from django.db.models import Sum
 from campaigns.models import RouteMove
 from vendors import destinations
 
-# Of a message m and its campaign c, in SQL. What is not cut yet is its parent's.
+# SQL for a message m of a campaign c. A message not cut yet belongs to the parent.
 CREDENTIAL = """(CASE WHEN NOT c.routed THEN c.credential_id ELSE (
     SELECT o.credential_id FROM campaigns_job o WHERE o.campaign_id = c.id
         AND m.id >= o.first_message AND m.id < o.first_message + o.size
     ORDER BY o.parent_id IS NULL LIMIT 1
 ) END)"""
-# After a takeover of the store the rows may not know of a move: no vendor's look-up proves anything then.
+# After a takeover of the store a move may be missing from the rows. A vendor's look-up proves nothing then.
 LOST_MOVE = "(c.routed AND m.error_sub_type = 'may have been called before the store was taken over')"
-# Where and as whom a message in doubt was called is not where its credential l of vendor v calls now: what is asked
-# there proves nothing of it.
+# The message was called at another destination than its credential calls now. An answer from there proves nothing.
 ELSEWHERE = f"(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> {destinations.NUMBER})"
 IS_ELSEWHERE = f"""(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> (
     SELECT {destinations.NUMBER} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id
@@ -57,25 +56,25 @@ def count_called_here(sender: Any, vendor: int, credential: int | None, **_: Any
 
 
 def called_elsewhere(message_ids: Iterable[int]) -> set[int]:
-    """Return those of the messages that are in doubt and were called elsewhere than their credential calls now."""
+    """Return the messages in doubt called at another destination than their credential calls now."""
     with connection.cursor() as cursor:
         cursor.execute(FOUND_ELSEWHERE, {"messages": list(message_ids)})
         return {message for (message,) in cursor.fetchall()}
 
 
 def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:
-    """{message: (id, slug) of the vendor by which it goes}."""
+    """Return {message: (id, slug) of the vendor that sends it}."""
     with connection.cursor() as cursor:
         cursor.execute(VENDORS, {"messages": message_ids})
         rows: Any = cursor.fetchall()
     return {message: (vendor, slug) for message, vendor, slug in rows}
 
 
-# Whether a credential v may be one of a ReportingAccount's.
+# Whether credential v belongs to a ReportingAccount.
 OF_ACCOUNT = "v.vendor_id = %(vendor)s AND (%(credentials)s::bigint[] = '{}' OR v.id = ANY(%(credentials)s::bigint[]))"
 
-# Whether its reports may be about m: it has it; or a move says that it had it or got it; or, where the rows may have
-# lost a move, it is one of the route's.
+# Whether the account's reports may concern message m: its credential sends m; or a move names the credential; or a move
+# may be lost and the credential is one of the route's.
 REPORTS = f"""(EXISTS (SELECT FROM vendors_credential v WHERE v.id = {CREDENTIAL} AND {OF_ACCOUNT})
     OR c.routed AND (EXISTS (
         SELECT FROM campaigns_routemove w JOIN vendors_credential v ON v.id IN (w.came_from_id, w.went_to_id)
@@ -87,7 +86,7 @@ REPORTS = f"""(EXISTS (SELECT FROM vendors_credential v WHERE v.id = {CREDENTIAL
 
 @dataclass(frozen=True, slots=True)
 class ReportingAccount:
-    """Who reports: a vendor, or of its credentials some that are one account."""
+    """The account a delivery report comes from: a vendor, or those of its credentials that share one account."""
 
     vendor_id: int
     credentials: tuple[int, ...] = ()
@@ -97,12 +96,12 @@ class ReportingAccount:
         return {"vendor": self.vendor_id, "credentials": sorted(self.credentials)}
 
 
-MOST = 100  # of the newest
+MOST = 100  # the newest moves only
 
 
 @dataclass(frozen=True, slots=True)
 class MoveSum:
-    """Messages that went at once from one credential to another."""
+    """The messages that moved in one step from one credential to another."""
 
     at: datetime
     came_from: str
@@ -115,7 +114,7 @@ class MoveSum:
 
 
 def moves(campaign_id: int) -> list[MoveSum]:
-    """The moves of a campaign, the newest first."""
+    """Return the campaign's moves, newest first, at most MOST."""
     pairs = ("came_from__vendor__slug", "came_from__name", "went_to__vendor__slug", "went_to__name")
     rows = RouteMove.objects.filter(campaign=campaign_id).order_by("-at", *pairs)
     sums = rows.values_list("at", *pairs, "reason").annotate(all=Sum("messages"))[:MOST]
