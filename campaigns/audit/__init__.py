@@ -1,7 +1,7 @@
 """Checks the promises P1 to P7 on the rows: `manage.py audit`, and beat every ten minutes.
 
-Each question is one statement, so it sees one snapshot and may run while mail goes out. It covers the jobs that are
-not final, and those that were finished within the last day.
+Each question is one statement, so it sees one snapshot and may run while mail goes out. It covers jobs without a final
+status, and those that finished within the last day.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,13 +20,13 @@ from vendors import adapters
 from vendors.models import Vendor
 
 EXAMPLES = 5
-LEASES = 5  # a job that nothing has moved for so many leases, and that is not final, is stuck
-KEY_SAFETY = 300.0  # seconds before its end from which a key is not relied on
+LEASES = 5  # a job without a final status is stuck after this many leases without progress
+KEY_SAFETY = 300.0  # seconds before a key expires from which it is not relied on
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The answer to one question. breaches: how many rows break the promise; examples: the first ones, as text."""
+    """The answer to one question. breaches: rows that break the promise. examples: the first of them, as text."""
 
     promise: str
     question: str
@@ -39,7 +39,7 @@ class Check:
 
 
 def run() -> list[Check]:
-    """Asks all questions, in the order of the promises; changes nothing."""
+    """Ask all questions, in the order of the promises. Changes nothing."""
     vendors = {vendor.pk: _asked_for(vendor) for vendor in Vendor.objects.all()}
     params = {
         "patience": LEASES * settings.LEASE_SECONDS,
@@ -52,7 +52,7 @@ def run() -> list[Check]:
 
 
 def run_and_keep() -> list[Check]:
-    """As `run`, and keeps the result for the operations page."""
+    """Run the audit and store the result for the operations page."""
     checks = run()
     found = {"at": timezone.now(), "checks": [asdict(check) for check in checks]}
     Audited.objects.update_or_create(pk=1, defaults=found)
@@ -60,16 +60,16 @@ def run_and_keep() -> list[Check]:
 
 
 def last() -> tuple[datetime, list[Check]] | None:
-    """When the last kept audit ran, and its result; None: there is none."""
+    """Return the time and result of the last stored audit, or None."""
     row = Audited.objects.filter(pk=1).first()
     return (row.at, [Check(**check) for check in row.checks]) if row else None
 
 
 def _asked_for(vendor: Vendor) -> float:
-    """Seconds after a call for which the vendor can settle a doubt about it, without an operator."""
+    """Return for how many seconds after a call the vendor can settle a doubt about it without an operator."""
     try:
         can = adapters.load(vendor.adapter)(vendor.settings, {}).capabilities
-    except Exception:  # whatever its settings hold; each sender logs it
+    except Exception:  # invalid settings; each sender logs the error
         return 0.0
     if can.lookup != "none" or (can.dedupe and can.dedupe_ttl is None):
         return GIVE_UP

@@ -1,6 +1,6 @@
 """Audit questions about calls: within rate limits, in the ledger, none after a stop (promises P4 and P5).
 
-Also what a question is, and the conditions that many questions share.
+Also defines Question and the conditions shared by many questions.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from campaigns.lifecycle import PARENTS, sql_list
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question about the rows. breaches: a SELECT of one text column, a row for each breach."""
+    """One question about the rows. breaches: a SELECT of one text column, one row for each breach."""
 
     promise: str
     text: str
@@ -18,8 +18,8 @@ class Question:
 
 
 DAY = "date_trunc('minute', now() - interval '1 day') + interval '2 minutes'"
-# A parent that has ended stopped has ended, too: its month may have left (docs/partitioning.md). It is now(), not the
-# clock, of which PostgreSQL takes each row to have its own: an index finds what is later than now().
+# A parent that ended as stopped has ended: its month may have left (docs/partitioning.md). now() is constant within a
+# statement, so the condition can use an index; clock_timestamp() differs from row to row and cannot.
 FRESH = "(j.finished_at IS NULL OR j.finished_at > now() - interval '1 day')"
 LEAF = f"j.status NOT IN {sql_list(PARENTS)}"
 SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"
@@ -27,17 +27,17 @@ STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
     "OR j.status IN ('DISPATCHED', 'STOPPED') AND j.started_at IS NOT NULL)"
 )
 PATIENCE = "now() - %(patience)s * interval '1 second'"
-# If a message was waiting again when it turned out to be accepted, the time of its call is unknown: its sent_at is the
-# time at which that was learned.
+# If an acceptance became known after the message was waiting again, the time of the call is unknown: its sent_at is the
+# time the acceptance was learned.
 KNOWN = "c.sent_at IS DISTINCT FROM c.delivered_at"
 CALLED = "campaigns_claim c CROSS JOIN LATERAL unnest(c.messages) AS u(id) JOIN campaigns_message m ON m.id = u.id"
 
 
-# The ledger is kept for an hour at least; of calls before a takeover of the store it may have lost some.
+# The ledger goes back an hour at least. It may lack calls from before a takeover of the store.
 SINCE = "greatest(now() - interval '50 minutes', (SELECT max(s.adopted_at) FROM campaigns_store s))"
-# Windows of the ledger by the time at which calls were allowed to start; permits are held for longer than that. Times
-# are in units of the limit's own window, because a frame must be a constant. A window in which the limit was edited is
-# not judged by the new limit.
+# Windows of the ledger by the time each call was allowed; permits last longer than that. Times are in units of the
+# limit's own window, because the frame of a window function must be constant. A window during which the limit was
+# edited is not judged by the new limit.
 P4 = [
     Question(
         "P4",
@@ -55,7 +55,7 @@ P4 = [
     Question(
         "P4",
         "each call is in the ledger",
-        # The statement that stamps messages writes the ledger, after them.
+        # The statement that stamps messages writes the ledger after them.
         f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
             SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
                 SELECT m.sent_at, m.delivered_at, coalesce(m.error_code, '') AS error_code
@@ -85,7 +85,7 @@ P5 = [
     Question(
         "P5",
         "no call was allowed in a pause of its vendor or credential",
-        # Of each the last pause; calls before a takeover of the store may be known better than the pauses.
+        # Only the last pause of each. Calls from before a takeover of the store may be known better than the pauses.
         """SELECT CASE WHEN p.credential IS NULL THEN format('vendor %%s: %%s units at %%s', p.name, u.units, u.at)
                 ELSE format('credential %%s: %%s units at %%s', p.name, u.units, u.at) END
         FROM (

@@ -1,4 +1,4 @@
-"""Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
+"""Audit questions: for each promise, the statements that find rows breaking it, each with an example as text."""
 
 from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
 from campaigns.failover import durability, guard
@@ -60,8 +60,9 @@ P1 = [
     Question(
         "P1",
         "no two messages have one letter of the vendor",
-        # Another server may give the same ids to other letters. Without a known time of its call a message counts as
-        # called where its credential calls now. A relay's evidence may be its reply, also of a vendor that was one.
+        # Another server may give the same ids to other letters. If the time of its call is unknown, a message counts as
+        # called where its credential calls now. A relay's evidence may be its reply, also if its vendor was a relay
+        # earlier.
         f"""SELECT format('messages %%s and %%s: %%s', min(m.id), max(m.id), m.message_id) FROM campaigns_job j
         JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'
         JOIN vendors_credential l ON l.id = j.credential_id
@@ -184,7 +185,7 @@ P3 = [
     Question(
         "P3",
         "what was recorded as accepted still is",
-        # A sender counts each answer that it records in a minute that is not later than the answer.
+        # A sender counts each answer in a minute not later than the answer itself.
         f"""SELECT format('vendor %%s: %%s accepted of %%s', n.vendor_id, coalesce(s.accepted, 0), n.accepted) FROM (
             SELECT n.vendor_id, n.sponsor, sum(n.accepted) AS accepted FROM vendors_minute n
             WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor
@@ -199,7 +200,7 @@ P3 = [
     Question(
         "P3",
         "the accounts of what vendors charge are the messages that were accepted",
-        # After a takeover of the store a parent may have accepted messages that are in no child yet.
+        # After a takeover of the store a parent may have accepted messages not yet in any child.
         f"""SELECT format('sponsor %%s, credential %%s: %%s of %%s', sponsor_id, credential_id, coalesce(e.messages, 0),
             coalesce(j.accepted, 0)) FROM (
             SELECT sponsor_id, credential_id, sum(accepted) FILTER (WHERE {LEAF}) AS accepted,
@@ -214,7 +215,7 @@ P3 = [
     Question(
         "P3",
         "the accounts of today have the units of all messages that were called today and accepted",
-        # They may have more: of messages that were called today for a doubt in a job that had ended long before.
+        # The accounts may have more: units of calls made today for doubts in jobs that ended long before.
         f"""SELECT format('sponsor %%s, credential %%s: %%s units of %%s', s.sponsor_id, s.credential_id,
             coalesce(e.units, 0), s.units) FROM (
             SELECT j.sponsor_id, j.credential_id, sum(coalesce(m.units, 1)) AS units
@@ -281,7 +282,7 @@ P7 = [
             AND (s.accepted, s.refused, s.expired, s.suppressed, s.in_doubt, s.delivered, s.bounced)
                 <> (j.accepted, j.refused, j.expired, j.suppressed, j.in_doubt, j.delivered, j.bounced)""",
     ),
-    # A parent of which a part is not cut may have learned of that part alone, by a takeover.
+    # After a takeover, a parent with an uncut rest may have learned of acceptances in that rest alone.
     Question(
         "P7",
         "the counters of a finished parent are those of its children",
@@ -311,7 +312,7 @@ ORDER = [
     Question(
         "stuck",
         "every job that is not final has been moved within its deadline",
-        # not one OR: planning that takes 14 ms instead of one, because each part is held against each partial index
+        # A UNION plans faster than one OR, which the planner would test against each partial index.
         f"""SELECT format('job %%s: %%s', s.id, s.status) FROM (SELECT j.id, j.status FROM campaigns_job j
             WHERE j.status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED') AND j.heartbeat_at < {PATIENCE}
             UNION SELECT j.id, j.status FROM campaigns_job j
