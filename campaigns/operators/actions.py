@@ -1,8 +1,8 @@
-"""Decisions about jobs, from a command, the admin or the API: stop, retry, dispatch, settle; each with its record.
+"""Decisions about jobs from commands, the admin or the API: stop, retry, dispatch, settle; each one is recorded.
 
-One transaction a job: it locks the job with its family, makes and records the decision, and dispatches what is ready
-now; vendors are notified after the commit. A JobDecision says what came of it. An Actor's decisions are recorded in the
-admin's log; those of an API key are not, because its session is the record.
+One transaction for each job: it locks the job with its family, makes and records the decision, and dispatches jobs that
+are ready. Vendors are notified after the commit. A JobDecision reports the result. The admin's log records an Actor's
+decisions, but not those of an API key, whose session is the record.
 
 A mailcaster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
 """
@@ -28,23 +28,23 @@ from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
 
-AT_ONCE = 20_000  # messages in one decision about causes; each is kept in the history
+AT_ONCE = 20_000  # messages in one decision about causes; the history keeps each
 
 
 def stop(
     job_ids: Iterable[int], by: Actor | str = "", reason: str = "", revision: int | None = None
 ) -> list[JobDecision]:
-    """Stops jobs: once this has committed, no new call is allowed; a parent is stopped with all its children.
+    """Stop jobs: once this has committed, no new call is allowed. A parent is stopped with all its children.
 
-    by: the job keeps the name; only an Actor's decision is recorded. revision: the one that was shown; if it is not the
-    current one, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to the
-    ground truth afterwards.
+    by: its name is stored with the job; only an Actor's decision is recorded. revision: the one that was shown; if it
+    is not current, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to
+    the ground truth afterwards.
     """
     return [_stop(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
 def stoppable() -> Q:
-    """Jobs that can be stopped; among them every parent with a live child, whatever its own status."""
+    """Select jobs that can be stopped, including every parent with a live child, whatever its own status."""
     alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
     return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
         Exists(alive), status__in=MOVES["reopen_parent"].sources
@@ -62,7 +62,7 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
-    # Read after the lock, so that a call that started before has an earlier time; the audit of P5 compares them.
+    # Read after the lock, so that every earlier call has an earlier time; the audit of P5 compares them.
     mark = {"stopped_at": Now(), "stopped_by": (by.name if isinstance(by, Actor) else by)[:150], "waits_for": ""}
     # A SENT job keeps its status, but is not sent again if one of its calls turns out not to have been made.
     Job.objects.filter(Q(pk=job_id) | Q(parent=job_id), status=Status.SENT).update(**mark)
@@ -86,12 +86,12 @@ def retry(
     by: Actor | None = None,
     reason: str = "",
 ) -> list[JobDecision]:
-    """Sends again what was refused or never called (document 001; to resume is the same).
+    """Send refused and uncalled messages again (document 001; resuming is the same).
 
-    Never what is accepted or in doubt, nor to whom is suppressed, or was refused as unknown or because of a STOP, until
-    a person lifts that; what expired only if `expired`. BUSY until the job is logged. A refused
-    message gets a new reference, because a vendor that deduplicates would only repeat its refusal. revision: as in
-    `stop`.
+    Accepted messages and doubts are left out. So are suppressed recipients, and recipients refused as unknown or after
+    a STOP, until a person lifts that. Expired messages go only if `expired`. The verdict is BUSY until the job is
+    logged. A refused message gets a new reference, because a vendor that deduplicates would only repeat its refusal.
+    revision: as in `stop`.
     """
     return [_retry(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
 
@@ -116,7 +116,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if not ready and not rest:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(job, leaves)}")
     if why := entitlements.held([*ready, *([job_id] if rest else [])]):
-        transaction.set_rollback(True)  # what was freed is as it was
+        transaction.set_rollback(True)  # undo the freeing of messages
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     if job.is_parent:
         decisions.retry_parent(job_id)
@@ -129,7 +129,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     return answer
 
 
-# What is sent again: refused messages, under a new reference, and those never called; not accepted ones or doubts.
+# Sent again: refused messages, under a new reference, and uncalled ones; not accepted ones or doubts.
 FREE = f"""
 WITH freed AS (
     UPDATE campaigns_message m SET
@@ -161,7 +161,7 @@ UPDATE campaigns_job j SET refused = s.refused, expired = s.expired, suppressed 
 
 
 def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
-    """Makes the messages that may be sent again wait; returns how many wait then, by job."""
+    """Make sendable messages wait again. Returns the number of waiting messages by job."""
     with connection.cursor() as cursor:
         cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
         freed = dict(cursor.fetchall())
@@ -178,7 +178,7 @@ def _sums(job: Job, leaves: list[Job]) -> str:
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """Dispatches rendered jobs now, without waiting for the night; for others the message says why not."""
+    """Dispatch rendered jobs now, without waiting for the night. For other jobs the message gives the reason."""
     return [_dispatch(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
@@ -205,7 +205,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
 def settle(
     message_ids: Iterable[int], decision: str, reason: str, by: str, user_id: int | None = None
 ) -> resolve.Resolved:
-    """As doubts.resolve.resolve; jobs that send again are dispatched in the same transaction."""
+    """Settle doubts as doubts.resolve.resolve does, and dispatch jobs that send again in the same transaction."""
     ids = list(message_ids)
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
@@ -221,7 +221,7 @@ def settle(
 def settle_jobs(
     job_ids: Iterable[int], decision: str, by: Actor, reason: str, seen: int | None = None
 ) -> list[JobDecision]:
-    """As doubts.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
+    """Settle doubts as doubts.resolve.resolve_job does, and dispatch jobs that send again in the same transaction."""
     return [_settle(job_id, decision, by, reason, seen) for job_id in dict.fromkeys(job_ids)]
 
 
@@ -236,23 +236,23 @@ def _settle(job_id: int, decision: str, by: Actor, reason: str, seen: int | None
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
-    """Lets the vendors be asked about these doubts at once; returns how many are in doubt."""
+    """Have the vendors asked about these doubts now. Returns how many are in doubt."""
     asked = resolve.ask_again(message_ids)
     transaction.on_commit(reconcile_soon)
     return asked
 
 
 def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reason: str, by: Actor) -> resolve.Resolved:
-    """As settle, for all messages of these causes, all or none.
+    """Settle all messages of these causes as `settle` does, all or none.
 
-    asked: each with the version that was shown (causes.version), None: as it is. Raises CannotResolve if one has
-    changed since, if there is nothing to settle, or if it is too much at once.
+    asked: each cause with the version that was shown (causes.version); None: in its current state. Raises CannotResolve
+    if one has changed since, if there is nothing to settle, or if there are too many messages.
     """
     ids: set[int] = set()
     with transaction.atomic():
         asked = list(asked)
         around = {pk for cause, _ in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)}
-        lifecycle.hold_around(around)  # what is compared below does not change any more
+        lifecycle.hold_around(around)  # from here on the messages compared below do not change
         for cause, seen in asked:
             found, version = causes.version(causes.messages_of(cause))
             if seen not in (None, version):
@@ -266,12 +266,12 @@ def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reas
 
 
 def ask_again_about(asked: Iterable[Cause]) -> int:
-    """As ask_again, about all messages of these causes."""
+    """Call `ask_again` for all messages of these causes."""
     return ask_again({pk for cause in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)})
 
 
 def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
-    """Records a decision that was made by an Actor, in its transaction; returns it."""
+    """Record an Actor's decision in its transaction, and return it."""
     if isinstance(by, Actor) and answer.verdict == Verdict.DONE:
         history.record(by, Job, [(answer.job_id, answer.message)], reason)
     return answer

@@ -1,4 +1,4 @@
-"""The answer to what an installation is whose calls are held (failover/holding.py): with a record in the history."""
+"""A person's decision about an installation whose calls are held (failover/holding.py), recorded in the history."""
 
 from campaigns.failover import holding
 from campaigns.models import Job, Message
@@ -10,14 +10,14 @@ COPY = "a copy: what waited here was stopped, calls start again"
 
 
 def go_on(by: Actor, reason: str) -> None:
-    """This is the only installation with these rows: all that waits is sent. Raises holding.NotHeld."""
+    """Decide that no other installation has these rows: everything waiting is sent. Raises holding.NotHeld."""
     holding.go_on(by, reason, ONLY_ONE)
 
 
 def stop_copy(by: Actor, reason: str) -> int:
-    """Another installation sends what waits here: each job is stopped, then calls start again; returns how many.
+    """Decide that another installation sends these jobs: stop each, then let calls start. Returns the number of jobs.
 
-    A doubt of a call that the original may settle, or repeat, waits for a person here. Raises holding.NotHeld.
+    A doubt that the original may settle or repeat waits for a person here. Raises holding.NotHeld.
     """
     if holding.why_held() is None:
         raise holding.NotHeld("calls are not held: nothing was done")

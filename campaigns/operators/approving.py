@@ -1,8 +1,8 @@
-"""The second person's decision about a campaign: it goes, or it never does. For pages and the command.
+"""The second person's decision to approve or refuse a campaign, for pages and the command.
 
-Who decides is a user with the permission for it, who sees the campaign's sponsor, and to approve is another one than
-who asked. At a shell a user of mailhub is named; nobody can prove there to be that user, so what a shell has asked is
-approved on a page. An API key decides nothing.
+The decision needs a user who has the permission and sees the campaign's sponsor. To approve, it must not be the user
+who asked. A shell names a user of mailhub but cannot prove who is there, so requests from a shell are approved on a
+page. An API key decides nothing.
 """
 
 from dataclasses import dataclass
@@ -26,24 +26,24 @@ from vendors.history import Actor
 
 
 class CannotDecide(ValueError):
-    """A sentence that says why this person cannot make this decision."""
+    """A sentence with the reason this person cannot make this decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """What came of it. changed: False, if it was decided before. message: a sentence."""
+    """The result. changed: False if it was decided before. message: a sentence."""
 
     changed: bool
     message: str
 
 
 def may_decide(user: Any) -> bool:
-    """Whether the user decides about campaigns of others at all."""
+    """Return True if the user may decide about other people's campaigns at all."""
     return bool(user.is_active and user.has_perm(APPROVE))
 
 
 def why_not(approval: Approval, user: Any, shell: str = "") -> str:
-    """Why this user cannot approve it, as a sentence; empty: the user can. shell: as in `decide`."""
+    """Return a sentence with the reason this user cannot approve it, or "". shell: as in `decide`."""
     if not may_decide(user):
         return f"{user.get_username()} has not the permission to approve campaigns"
     if approval.asked_kind == Kind.SHELL and shell:
@@ -55,7 +55,7 @@ def why_not(approval: Approval, user: Any, shell: str = "") -> str:
 
 
 def waiting() -> tuple[Q, ...]:
-    """Conditions for approvals that are undecided, while something of the campaign could still go."""
+    """Return conditions for undecided approvals of campaigns that could still send something."""
     live = Job.objects.filter(campaign=OuterRef("campaign"), parent=None, finished_at=None)
     return (Q(verdict=None), Q(Exists(live)))
 
@@ -64,16 +64,16 @@ def waiting() -> tuple[Q, ...]:
 def decide(
     campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "", seen: str = ""
 ) -> ApprovalDecision:
-    """Approves a campaign, so that it goes on, or refuses it, so that it is stopped for good.
+    """Approve a campaign, so that it goes on, or refuse it, so that it is stopped for good.
 
-    Once decided it stays so: a second decision changes nothing and tells the first. It is approved exactly as it was
-    frozen; where its sender, route or topic has been changed since, as `seen` (frozen_parts.token) names it.
-    shell: the user of the shell at which `user` was named. Raises CannotDecide; then nothing is changed.
+    A decision is final: a second one changes nothing and reports the first. The campaign is approved as it was frozen.
+    If its sender, route or topic has changed since, `seen` (frozen_parts.token) must name those changes. shell: the
+    user of the shell at which `user` was named. Raises CannotDecide; nothing is changed then.
     """
     remark = remark.strip()
     lifecycle.hold_campaign(campaign_id)
     mine = Approval.objects.of_sponsors(sponsors_of(user)).filter(campaign=campaign_id)
-    found = mine.first()  # read after the lock of its jobs: nobody else decides meanwhile
+    found = mine.first()  # read after locking the jobs, so nobody else decides meanwhile
     if found is None:
         raise CannotDecide(f"campaign {campaign_id} needs no approval, or {user.get_username()} does not see it")
     if found.verdict:
@@ -110,7 +110,7 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
 
 
 def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
-    """What of it is otherwise by now, and was seen so. Raises CannotDecide."""
+    """Return what has changed since the request, after checking it against `seen`. Raises CannotDecide."""
     changed = frozen_parts.changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
         parts = ", ".join(one.part for one in changed)

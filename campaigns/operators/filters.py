@@ -1,4 +1,4 @@
-"""The look-ups of document 000: jobs by status (a single one, or a group such as Sending) and by date.
+"""The filters of document 000: jobs by status (a single one, or a group such as Sending) and by date.
 
 The admin's list and the commands share them.
 """
@@ -26,15 +26,15 @@ MOST_HELD = 1001
 LEAVES = ~Q(status__in=PARENTS)
 # Results of messages are counted in leaves.
 PARTLY = FAILED & Q(status__in=DONE, accepted__gt=0) & ~DOUBTS
-# A literal, and this order: or the planner would expect few jobs, and sort all of them.
+# The status is a literal and the order is this one. Otherwise the planner would expect few jobs and sort them all.
 OF_STATUS = f"""(
     SELECT id, parent_id, credential_id FROM campaigns_job
     WHERE vendor_id = v.id AND status BETWEEN '{{status}}' AND '{{status}}'
     ORDER BY vendor_id DESC, status DESC, id DESC LIMIT {MOST_HELD}
 )"""
-# Whole jobs of which something is held by a pause: of each vendor with a credential that is shut the newest in each
-# status, and those of the newest paused campaigns. An array, so that they are found by their numbers: of a subquery the
-# planner may expect so many that it walks through all jobs.
+# Whole jobs with a paused part: of each vendor with a shut credential the newest in each status, and those of the
+# newest paused campaigns. An array makes the planner look them up by id; of a subquery it may expect so many rows that
+# it walks through all jobs.
 HELD = f"""campaigns_job.id = ANY(ARRAY(
     WITH {progress.SHUT}
     SELECT coalesce(j.parent_id, j.id) FROM (SELECT DISTINCT vendor_id AS id FROM shut) v CROSS JOIN LATERAL (
@@ -55,14 +55,14 @@ ENDS = {
 
 
 def by_status(word: str) -> Q:
-    """Jobs with this status, in this group, or as `end`. Raises ValueError, which names them."""
+    """Return a filter for a status, a group, or a name of `end`. Raises ValueError, which lists them."""
     return end(word) or of_statuses(word, Status)
 
 
 def of_statuses(word: str, among: Container[Status]) -> Q:
-    """The jobs in a status or a group, in any case, of those in `among`. Raises ValueError, which names them all.
+    """Return a filter for a status or group, in any case, limited to `among`. Raises ValueError, which lists them.
 
-    Where a name is both, like Sent, capitals as in SENT mean the status.
+    If a name is both, like Sent, capitals as in SENT mean the status.
     """
     if group := next((name for name in GROUPS if name.lower() == word.lower() and word not in Status), ""):
         return in_group(group, among)
@@ -72,14 +72,14 @@ def of_statuses(word: str, among: Container[Status]) -> Q:
 
 
 def end(word: str) -> Q | None:
-    """Jobs with a message of this result, or with one that is paused (of ENDS, in any case); None: it is neither."""
+    """Return a filter for jobs with a message of this result or a paused one (ENDS, in any case), or None."""
     return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
 
 
 def moment(typed: str) -> datetime:
-    """Reads an ISO date, as its first moment, or a datetime; default is the current zone. Raises ValueError.
+    """Parse an ISO date (its first moment) or datetime, by default in the current zone. Raises ValueError.
 
-    One that is not from FIRST to LAST is that: all that there is lies between them.
+    The result is clamped to [FIRST, LAST], between which all rows lie.
     """
     try:
         day = parse_date(typed)
@@ -92,12 +92,12 @@ def moment(typed: str) -> datetime:
 
 
 def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":
-    """The jobs that were created in [since, until); an empty text leaves that side open. Raises ValueError."""
+    """Select jobs created in [since, until); an empty text leaves that side open. Raises ValueError."""
     return within(jobs, moment(since) if since else None, moment(until) if until else None, "created")
 
 
 def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
-    """The rows whose date `by` (of DATES) is in [since, until); None leaves that side open."""
+    """Select rows whose date `by` (a key of DATES) is in [since, until); None leaves that side open."""
     column = DATES[by]
     if since:
         jobs = jobs.filter(**{f"{column}__gte": since})
@@ -105,5 +105,5 @@ def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None
 
 
 def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
-    """[since, until) from the first to the last day, both included, in the current zone. Raises ValueError."""
+    """Return [since, until) from the first to the last day inclusive, in the current zone. Raises ValueError."""
     return moment(first) if first else None, moment(last) + timedelta(days=1) if last else None

@@ -1,7 +1,7 @@
-"""Decisions about campaigns, by their jobs: pause, and let the rest go on; each with its record.
+"""Decisions about campaigns, by their jobs: pause, resume, and set limits; each one is recorded.
 
-A campaign is one content for one list, so a pause is the campaign's, whichever of its jobs is named. One transaction a
-job, as in actions.py.
+A campaign is one content for one list, so a pause covers the whole campaign, whichever of its jobs is named. One
+transaction for each job, as in actions.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from vendors.history import Actor
 
 
 def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """Pauses the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
+    """Pause the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
 
-    by, revision: as in actions.stop. Pausing a paused campaign changes nothing; only one that waits for its approval
-    stays paused when it is approved.
+    by, revision: as in actions.stop. Pausing a paused campaign changes nothing, unless it waits for its approval: then
+    it stays paused when it is approved.
     """
     return [_pause(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -58,13 +58,12 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
 
 
 def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """Lets paused campaigns go on, those among them that wait after their first messages; others stay as they are.
+    """Resume paused campaigns, also those that wait after their first messages; others stay unchanged.
 
-    Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
-    it is resumed. Without the approval that it needs, or while its sponsor may not send it, it stays paused
-    (approvals.bars, entitlements.held). One that had paused itself
-    does so again only if its rates become worse than those of now. by, revision: as in actions.stop; with a revision a
-    repeat ends no later pause, such as the one behind the first N.
+    Only uncalled messages go on. Until its first messages are sent, a campaign still waits after them. It stays paused
+    if it lacks its approval, or while its sponsor may not send it (approvals.bars, entitlements.held). A campaign that
+    paused itself does so again only if its rates get worse than now. by, revision: as in actions.stop; with a revision,
+    a repeat cannot end a later pause, such as the one after the first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -93,11 +92,11 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
 def set_limits(
     job_ids: Iterable[int], limits: Mapping[str, float | None], by: Actor, reason: str = ""
 ) -> list[JobDecision]:
-    """Changes beyond which rates the campaigns of these jobs pause themselves, from the next look at them on.
+    """Change the rates at which the campaigns of these jobs pause themselves, from the next check on.
 
-    limits: of `bounce_limit` and `complaint_limit` those that change, in percent; None: the installation's, 0: never.
-    What is paused stays so until it is resumed. Recorded with old and new values, also for an API key. Raises BadInput
-    for what is no percentage.
+    limits: those of `bounce_limit` and `complaint_limit` that change, in percent; None: the installation's; 0: never. A
+    paused campaign stays so until it is resumed. Recorded with old and new values, also for an API key. Raises BadInput
+    for an invalid percentage.
     """
     PauseRules(None, **limits)
     return [_set_limits(job_id, limits, by, reason) for job_id in dict.fromkeys(job_ids)]
@@ -126,12 +125,12 @@ def _percent(limit: float | None) -> str:
 
 
 def _waits(jobs: "QuerySet[Job]") -> str:
-    """Said of a campaign with these jobs that wait after their first messages."""
+    """Return the clause about a job among these that waits after its first messages, or ""."""
     return "".join(f", and waits after its first {job.wait_after:,}" for job in jobs[:1])
 
 
 def _held(job_id: int) -> Job | None:
-    """Locks all jobs of the job's campaign, then reads the job with its campaign; None: there is none."""
+    """Lock all jobs of the job's campaign, then read the job with its campaign; None if it does not exist."""
     campaign = Job.objects.filter(pk=job_id).values_list("campaign", flat=True).first()
     if campaign is None:
         return None

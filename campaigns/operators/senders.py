@@ -1,4 +1,4 @@
-"""As whom a sponsor sends and what about, changed by a person: recorded, and only as it was seen."""
+"""Changes to a sponsor's sender identities and topics: recorded, and refused on a stale page."""
 
 import hashlib
 import json
@@ -25,21 +25,21 @@ FIELDS = {
 
 
 def version(row: Identity) -> str:
-    """A text that changes with what pages change of it."""
+    """Return a text that changes with the fields that pages edit."""
     values = [getattr(row, name) for name in FIELDS[row.channel]]
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
 
 
 def has_default(sponsor_id: int | None, channel: str) -> bool:
-    """Whether campaigns of this sponsor and channel that name no identity find one."""
+    """Return True if this sponsor has a default identity for the channel, for campaigns that name none."""
     return Identity.objects.filter(sponsor=sponsor_id, channel=channel, default=True).exists()
 
 
 @transaction.atomic
 def add_identity(row: Identity, by: Actor) -> bool:
-    """Stores a new one; False: its sponsor has one of this name, and nothing is stored. Raises ValidationError.
+    """Store a new identity. False: its sponsor has one with this name, and nothing is stored. Raises ValidationError.
 
-    The first one of its sponsor and channel is the default; a later one takes its place if it says so.
+    The first identity of a sponsor and channel is the default; a later one replaces it if marked as default.
     """
     entitlements.one_change()
     if Identity.objects.filter(sponsor=row.sponsor, name=row.name).exists():
@@ -55,9 +55,9 @@ def add_identity(row: Identity, by: Actor) -> bool:
 
 @transaction.atomic
 def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | None = None) -> bool:
-    """Stores these values of its fields; False: it is so already. seen: the `version` that a page has shown.
+    """Store these field values. False: nothing changes. seen: the `version` that a page has shown.
 
-    A new default one takes the place of the one before it. Raises ValidationError; then nothing is stored.
+    A new default replaces the previous one. Raises ValidationError; nothing is stored then.
     """
     entitlements.one_change()
     row = Identity.objects.select_related("sponsor").get(pk=pk)
@@ -79,9 +79,9 @@ def change_identity(pk: int, values: Mapping[str, Any], by: Actor, seen: str | N
 
 @transaction.atomic
 def sign(pk: int, selector: str, by: Actor) -> bool:
-    """Signs its mails with a new key under this selector; False: it has that selector. Raises ValidationError.
+    """Sign the identity's mails with a new key under this selector. False: it has it already. Raises ValidationError.
 
-    Another selector is another key: receivers ask the DNS for the one that a mail names.
+    Each selector has a key of its own: receivers look up in the DNS the selector a mail names.
     """
     entitlements.one_change()
     row = Identity.objects.get(pk=pk)
@@ -93,13 +93,13 @@ def sign(pk: int, selector: str, by: Actor) -> bool:
 
 
 def sign_no_more(pk: int, by: Actor) -> bool:
-    """Forgets the key of its mails; False: it has none."""
+    """Delete the key of the identity's mails. False: it has none."""
     return change_identity(pk, {"dkim_domain": "", "dkim_selector": "", "secret": {}}, by)
 
 
 @transaction.atomic
 def rename_topic(pk: int, title: str, by: Actor) -> bool:
-    """Gives it another title, which recipients read from now on; False: it is so already. Raises ValidationError."""
+    """Change the title, which recipients read from now on. False: it has that title. Raises ValidationError."""
     row = Topic.objects.select_for_update().get(pk=pk)
     was, row.title = row.title, title
     row.full_clean(validate_unique=False, validate_constraints=False)
@@ -112,7 +112,7 @@ def rename_topic(pk: int, title: str, by: Actor) -> bool:
 
 @transaction.atomic
 def archive_topic(pk: int, archived: bool, by: Actor) -> bool:
-    """No new campaign may name it, or one may again; those that do stay as they are. False: it is so already."""
+    """Archive a topic, so that no new campaign may name it, or restore it. False: nothing to change."""
     at = timezone.now() if archived else None
     if not Topic.objects.filter(pk=pk, archived_at__isnull=archived).update(archived_at=at):
         return False
@@ -121,7 +121,7 @@ def archive_topic(pk: int, archived: bool, by: Actor) -> bool:
 
 
 def remove_topic(row: Topic, by: Actor) -> bool:
-    """Removes a topic that nothing names; False: campaigns do, or somebody has unsubscribed from it."""
+    """Remove an unused topic. False: campaigns name it, or somebody has unsubscribed from it."""
     try:
         with transaction.atomic():
             history.record(by, Topic, [(row.pk, f"removed: {row}")], flag=DELETION)

@@ -1,6 +1,6 @@
-"""What a person or a program decides about suppressions, from a command, the admin or the API, with its record.
+"""Decisions about suppressions, from a command, the admin or the API; each one is recorded.
 
-An Actor's decision is recorded in the admin's log: one entry for each suppression, or one for many.
+The admin's log records an Actor's decision with an entry for each suppression, or with one for many.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,18 +22,18 @@ from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor
 
-MOST_REGIONS = 300  # there are fewer
-EACH = 100  # suppressions; of more there is one entry
+MOST_REGIONS = 300  # more than there are
+EACH = 100  # suppressions; above that number they share one entry
 AT_ONCE = 5_000
 
 
 def held(now: datetime | None = None) -> "QuerySet[Suppression]":
-    """The suppressions that hold now."""
+    """Select the suppressions in force now."""
     return Suppression.objects.filter(Q(until=None) | Q(until__gt=now or timezone.now()))
 
 
 def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by: Actor) -> int:
-    """As lists.add, and records how many were added."""
+    """Add suppressions with lists.add, and record their number."""
     number = lists.add(sponsor_id, channel, new)
     if number:
         _record(by, [0], f"{number:,} of {channel} added for {_whom(sponsor_id)}")
@@ -41,12 +41,12 @@ def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by:
 
 
 def lift(ids: Sequence[int], by: Actor, reason: str = "") -> int:
-    """As lists.lift, and records it."""
+    """Lift suppressions with lists.lift, and record it."""
     return _each(lists.lift, ids, "lifted", by, reason)
 
 
 def erase(ids: Sequence[int], by: Actor, reason: str = "") -> int:
-    """As lists.erase, and records it; the record names no address."""
+    """Erase addresses with lists.erase, and record it without naming an address."""
     return _each(lists.erase, ids, "address erased", by, reason)
 
 
@@ -70,9 +70,9 @@ def _record(by: Actor, ids: Sequence[int], what: str, reason: str = "") -> None:
 
 
 def of_text(rows: "QuerySet[Suppression]", text: str, regions: Iterable[str]) -> "QuerySet[Suppression]":
-    """Those of the rows whose whole address this is, also after its erasure; found by digest.
+    """Select the rows with exactly this address, found by its digest, also after its erasure.
 
-    So nobody finds out an address letter by letter. regions: in whose form a phone number may be written.
+    A match of parts would reveal an address letter by letter. regions: whose forms of a phone number are recognised.
     """
     secret = key()
     if secret is None:
@@ -91,14 +91,14 @@ def _whom(sponsor_id: int | None) -> str:
 
 
 def of_source(sponsor_id: int | None, channel: str, source: str) -> "QuerySet[Suppression, int]":
-    """The ids of the suppressions that come from there; of a campaign, whatever its refusals said."""
+    """Return the ids of suppressions from this source; for a campaign, with any reason for its refusals."""
     named = Q(source=source) | Q(source__startswith=f"{source}, ")
     found = Suppression.objects.filter(named, sponsor=sponsor_id, channel=channel)
     return found.order_by("pk").values_list("pk", flat=True)
 
 
 def of_file(sponsor_id: int | None, channel: str, addresses: Iterable[NewSuppression]) -> list[int]:
-    """The ids of the suppressions of a file's addresses, in slices of statements."""
+    """Return the ids of the suppressions of a file's addresses, read in slices."""
     found: list[int] = []
     rest: list[str] = []
     for one in addresses:

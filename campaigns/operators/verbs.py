@@ -1,6 +1,6 @@
-"""The decisions that a page offers about a job: which of them are legal now, and each as one call.
+"""The decisions that a page offers about a job: which are legal now, and one call to make each.
 
-A page shows numbers with a version of the job, and the decision is made only about that version.
+A page shows numbers with a version of the job, and the decision applies only to that version.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,11 @@ _DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing
 
 
 def is_legal(verb: str, job: Job, sums: Progress) -> bool:
-    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
+    """Return True if the verb is legal for the job now.
 
-    What is paused may be resumed, and is resumed before it is sent again. What waits for its approval may be paused
-    beyond that, and is resumed by nobody. The job of a paused campaign comes with its approval, or that is read.
+    Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped. A paused
+    job may be resumed, and must be before a retry. One that waits for its approval may be paused beyond that, and
+    nobody may resume it. The job of a paused campaign should come with its approval; otherwise that is read.
     """
     if job.paused_at and verb == "retry":
         return False
@@ -48,7 +49,7 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
 
 
 def offered(job: Job, sums: Progress) -> list[str]:
-    """The verbs that the job's own state allows; whether its approval does is asked when one is chosen."""
+    """Return the verbs that the job's own state allows. The approval is checked when one is chosen."""
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
     found = [verb for verb, states in LEGAL.items() if job.status in states and (ended or verb not in DOUBTS)]
     if job.is_parent and sums.moving and "stop" not in found:
@@ -58,12 +59,12 @@ def offered(job: Job, sums: Progress) -> list[str]:
 
 
 def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
-    """A version of each job, by which a stale page is noticed."""
+    """Return a version of each job, by which a stale page is recognised."""
     return versions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
 
 
 def decide(verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expired: bool = False) -> list[JobDecision]:
-    """Makes the decision if the job is as it was shown. expired: a retry sends those that expired, too.
+    """Make the decision if the job is still as shown. expired: a retry also sends expired messages.
 
     Raises CannotResolve for a decision about doubts without a reason.
     """
