@@ -1,8 +1,8 @@
-"""Which campaigns need the approval of a second person, who asks for it, and what bars a campaign.
+"""Decides which campaigns need a second person's approval, records who asks for it, and bars a campaign without it.
 
-A sponsor may demand it above so many recipients. Whatever stores a campaign asks here, in the transaction that stores
-it: the campaign begins paused, and pausing/pauses.py lets nothing go on that is undecided or refused. Whether it is
-needed is decided once, when it is stored; a change of the sponsor's rule holds for what is stored afterwards.
+A sponsor may require it above a number of recipients. Code that stores a campaign asks here, in the same transaction.
+The campaign begins paused, and pausing/pauses.py does not resume it while it is undecided or refused. The need is
+decided once, on storing; a change of the sponsor's rule applies to later campaigns.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ WAITS = "waits for approval"
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Who asks or decides, by kind (Approval.Kind) and name. user: a user's number; of a key, its maker's."""
+    """The one who asks or decides, by kind (Approval.Kind) and name. user: id of the user, or of an API key's maker."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ class Party:
 
     @classmethod
     def of(cls, actor: Actor) -> "Party":
-        """A user of the pages, or of a shell."""
+        """Return the party for a user of the pages or a shell."""
         return cls(Kind.SHELL if actor.id is None else Kind.USER, actor.name, actor.id)
 
 
@@ -55,9 +55,9 @@ JOIN campaigns_job j ON j.id = a.job JOIN campaigns_campaign c ON c.id = j.campa
 
 
 def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
-    """Pauses the campaigns of these jobs, by who asks for each, and stores what is frozen of them.
+    """Pause the campaigns of these jobs and store their frozen state, with the party that asks for each.
 
-    In the transaction that stores the campaigns. cursor: of Django or of psycopg.
+    Runs in the transaction that stores the campaigns. cursor: of Django or of psycopg.
     """
     who = list(askers.values())
     names = [one.name[:150] for one in who]
@@ -68,19 +68,19 @@ def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
 
 
 def bars(campaign_id: int) -> str:
-    """Why nothing of the campaign may go, to be said of it; empty: it needs no approval, or has it."""
+    """Return the reason nothing of the campaign may be sent, or "" if it needs no approval or has it."""
     found = Approval.objects.filter(campaign=campaign_id).exclude(verdict=Verdict.APPROVED).first()
     return why(found) if found else ""
 
 
 def is_barred(campaign: Campaign) -> bool:
-    """The same without a word. The campaign comes with its approval, or it is read."""
-    found = getattr(campaign, "approval", None)  # none: it needs none
+    """Return True if the campaign lacks its approval. The campaign comes with its approval, or it is read."""
+    found = getattr(campaign, "approval", None)  # none is needed
     return found is not None and found.verdict != Verdict.APPROVED
 
 
 def waits(campaign: Campaign) -> bool:
-    """Whether another person has yet to decide."""
+    """Return True if another person has yet to decide."""
     found = getattr(campaign, "approval", None)
     return found is not None and found.verdict is None
 
@@ -93,5 +93,5 @@ def why(approval: Approval) -> str:
 
 
 def may_go_on() -> Q:
-    """Campaigns that need no approval, or have it."""
+    """Select campaigns that need no approval, or have it."""
     return Q(approval=None) | Q(approval__verdict=Verdict.APPROVED)

@@ -1,9 +1,9 @@
-"""Delivery reports, what vendors and returned mails say of letters: stored in few statements, with what follows.
+"""Stores delivery reports of vendors and returned mails in few statements, with all their consequences.
 
-A report is also evidence that the letter was accepted (promise P3): it settles a doubt, overrules a refusal, and keeps
-a message from being sent again. Whether reports are doubled, late, reordered or earlier than the call's answer, the
-result is the same: of one sending the latest counts, by the vendor's clock, and a bounce where the vendor says no time.
-A bounce of one sending does not undo the delivery of another.
+A report is also evidence that the vendor accepted the letter (promise P3): it settles a doubt, overrules a refusal, and
+keeps a message from being sent again. The result is the same whether reports are repeated, late, out of order, or
+earlier than the call's answer: the latest report of a sending counts, by the vendor's clock, or a bounce if the vendor
+gives no time. A bounce of one sending does not undo the delivery of another.
 """
 
 import logging
@@ -34,10 +34,10 @@ MOST = 10_000  # events in one request
 
 @dataclass(frozen=True, slots=True)
 class ReportsStored:
-    """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls.
+    """The result of storing the reports of one request.
 
-    events: bounces and complaints that were not known. early: refusals of letters whose calls are not answered yet:
-    nothing has come of these.
+    changed: number of messages. unknown: references that name no letter of this vendor. calls: ids of webhook calls.
+    events: new bounces and complaints. early: refusals of letters whose calls have no answer yet; these had no effect.
     """
 
     changed: int
@@ -50,10 +50,10 @@ class ReportsStored:
 def take(
     vendor_id: int, reported: Sequence[Reported], source: str = "vendor", credentials: Sequence[int] = ()
 ) -> ReportsStored:
-    """Stores all reports in one transaction; doubled ones change nothing. source: who reports.
+    """Store all reports in one transaction; repeated ones change nothing. Raises database errors.
 
-    credentials: whose letters they may name; empty: all of the vendor's. Before that it suppresses the recipients of
-    hard bounces and complaints, and who has unsubscribed. Raises the database's errors.
+    source: who reports. credentials: whose letters the reports may name; empty: all of the vendor's. Before the
+    transaction, recipients of hard bounces and complaints are suppressed, and those who unsubscribed.
     """
     return take_together(vendor_id, [reported], source, credentials)[0]
 
@@ -61,7 +61,7 @@ def take(
 def take_together(
     vendor_id: int, requests: Sequence[Sequence[Reported]], source: str, credentials: Sequence[int] = ()
 ) -> list[ReportsStored]:
-    """The same for the reports of several requests; returns what came of each, but calls, events and early of all."""
+    """Store the reports of several requests. Returns a result for each; calls, events and early are those of all."""
     now = timezone.now()
     of = ReportingAccount(vendor_id, tuple(credentials))
     named = vendor_ids.named(of, requests)
@@ -73,10 +73,10 @@ def take_together(
     strange: set[tuple[UUID, int]] = set()
     early = 0
     with transaction.atomic():
-        lifecycle.wait_at_most()  # who reports asks again
+        lifecycle.wait_at_most()  # the reporter tries again
         accepted: set[int] = set()
         ours = [_ours(of, batch, strange, accepted) for batch in batches(known)]
-        # Of all batches at once: jobs are locked in the order of their ids.
+        # For all batches together: jobs are locked in the order of their ids.
         if any(ours):
             lifecycle.hold_around({one.id for batch in ours for one in batch})
         for batch in ours:
@@ -107,17 +107,17 @@ def take_together(
 
 
 def take_waiting() -> int:
-    """Takes reports that came before the answers of their calls, now that their letters are known; returns how many.
+    """Store waiting reports whose letters are known by now. Returns their number. Raises database errors.
 
-    Those that no letter came for within a week are given up, and told of. Raises the database's errors.
+    Reports still without a letter after a week are given up and logged.
     """
     taken = 0
     for group in vendor_ids.due():
         try:
             taken += _take_due(group)
-        except Exception as error:  # what is wrong with one report harms no other
+        except Exception as error:  # one bad report must not stop the others
             if isinstance(error, OperationalError) or is_not_now(error):
-                raise  # the database's: those that are left are looked at again
+                raise  # a database error: the rest is tried again
             for one in group:
                 try:
                     taken += _take_due([one])
@@ -136,11 +136,11 @@ def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
 
 
 def _take_due(group: Sequence[DueReport]) -> int:
-    """Takes waiting reports of one account; returns how many."""
+    """Store the waiting reports of one account. Returns their number."""
     source, known = group[0].source, [one.reported() for one in group if one.known]
     if known:
         take(group[0].vendor_id, known, source, group[0].credentials)
-    vendor_ids.done([one.id for one in group])  # if the process dies before, they are taken again: it changes nothing
+    vendor_ids.done([one.id for one in group])  # if the process dies before, they are stored again without effect
     if given_up := len(group) - len(known):
         log.warning("%s reports of %s name no letter that it has accepted", given_up, source)
     return len(known)
@@ -156,7 +156,7 @@ WITH reported AS (
         %(evidence)s::text[], %(notes)s::text[], %(timed)s::bool[]) AS a(id, no, kind, at, evidence, note, timed)
 )
 """
-# A bounce of a letter that was refused, or of an earlier sending, is no evidence.
+# A bounce of a refused letter or of an earlier sending is not evidence.
 EVIDENCE = f"""{REPORTED}
 SELECT a.id, a.evidence, a.no FROM reported a JOIN campaigns_message m USING (id)
 WHERE m.message_id IS NULL AND (a.kind IS DISTINCT FROM 'bounced' OR a.no = m.resend_no AND m.error_code IS NULL)
@@ -189,17 +189,17 @@ FROM changed c LEFT JOIN campaigns_job top ON top.campaign_id = c.campaign_id AN
 LEFT JOIN campaigns_session s ON s.job_id = top.id
 WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 """
-# A stored result shows by its counts that it is stale, but not if two reports swapped: so it is not used any more.
+# The counts in a stored result show that it is stale, but not if two reports swapped, so it is no longer used.
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
 def _ours(
     of: ReportingAccount, reports: Sequence[Report], strange: set[tuple[UUID, int]], accepted: set[int]
 ) -> list[Report]:
-    """The reports that may change something. Those that name no letter of the account are added to `strange`.
+    """Return the reports that may change something. Adds those that name no letter of the account to `strange`.
 
-    Messages that are accepted, which nothing ever changes, are added to `accepted`. What is evidence alone tells
-    nothing of them: their jobs' senders and others need not wait for it.
+    Adds accepted messages, which never change, to `accepted`. Reports that are only evidence have nothing to add to
+    them, so neither the senders of their jobs nor anybody else has to wait.
     """
     with connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": [one.id for one in reports], **of.params})
@@ -211,10 +211,10 @@ def _ours(
 
 
 def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[ReportChange], int]:
-    """Stores reports in the caller's transaction, which holds their jobs; returns what has changed, and early ones.
+    """Store reports in the caller's transaction, after it has locked their jobs. Returns changes and early refusals.
 
-    At most one report for each message; the caller stores several one after the other. accepted: messages of which no
-    evidence is needed.
+    Takes at most one report for each message; the caller passes several in turn. accepted: messages that need no
+    evidence.
     """
     if not reports:
         return [], 0
@@ -237,7 +237,7 @@ def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[R
 
 
 def _matches(row: Sequence[Any] | None, report: Report) -> bool:
-    """Whether the reference names this message, in a sending that there was."""
+    """Return True if the reference names this message and one of its sendings."""
     return row is not None and row[0] == report.uuid and report.resend_no <= row[1]
 
 

@@ -1,7 +1,7 @@
-"""Which sponsor may use which vendor, credential and sender identity. Nothing is allowed that was not granted.
+"""Decides which sponsor may use which vendor, credential and sender identity. Whatever is not granted is forbidden.
 
-It is decided when work is accepted, and once more when it is dispatched, sent again or resumed: what waits for that is
-held while it may not go. What was dispatched goes on, also what a parent has not cut yet; `stop_job` stops it.
+The check runs when work is accepted, and again when it is dispatched, retried or resumed; jobs that fail it then are
+held. Dispatched work goes on, including a parent's uncut rest; `stop_job` stops it.
 """
 
 import shlex
@@ -28,9 +28,9 @@ class NotEntitled(ValueError):
 
 
 def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None) -> tuple[Entitlement, bool]:
-    """Allows the sponsor all the vendor's credentials, or this one; whether it is new.
+    """Allow the sponsor all the vendor's credentials, or this one. Returns the entitlement and True if it is new.
 
-    An installation's first sender identity is made from the From address of a relay's settings.
+    An installation's first sender identity is made from the From address in a relay's settings.
     """
     with transaction.atomic():
         one_change()
@@ -43,7 +43,7 @@ def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None
 
 
 def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any) -> None:
-    """After a sponsor or a vendor was stored: the first vendor of an installation is for the sponsor made with it."""
+    """After a sponsor or vendor was stored: grant an installation's first vendor to its only sponsor."""
     if not created or raw:
         return
     with transaction.atomic():
@@ -56,19 +56,19 @@ def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any)
 
 
 def free_default(of: Sponsor, channel: str) -> None:
-    """Before another identity becomes its channel's default: of two who do that at once the last has done it."""
+    """Clear the channel's default before another identity becomes it. Of two concurrent changes the last one wins."""
     one_change()
     of.identities.filter(default=True, channel=channel).update(default=False)
 
 
 def one_change() -> None:
-    """One at a time changes identities, in the caller's transaction: so a number is never that of two."""
+    """Serialise changes of identities within the caller's transaction, so that no number belongs to two."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns.entitlements'))")
 
 
 def vendors_seen(user: Any) -> "QuerySet[Vendor]":
-    """The vendors that a user may know of: those that he governs, and those that one of his sponsors may use."""
+    """Select the vendors that a user governs, or that one of the user's sponsors may use."""
     if owned_vendors(user) is None:
         return Vendor.objects.all()
     offered = Entitlement.objects.filter(sponsor__users=user).values("vendor")
@@ -76,7 +76,7 @@ def vendors_seen(user: Any) -> "QuerySet[Vendor]":
 
 
 def credentials_seen(user: Any) -> "QuerySet[Credential]":
-    """The credentials that a user governs, or that one of his sponsors may use; without their secrets."""
+    """Select the credentials that a user governs, or that one of the user's sponsors may use, without their secrets."""
     rows = Credential.objects.select_related("vendor").defer("secret")
     mine = owned_vendors(user)
     if mine is None:
@@ -90,7 +90,7 @@ Allowed = dict[int, frozenset[int] | None]
 
 
 def allowed(sponsor_id: int) -> Allowed:
-    """The sponsor's vendors, each with the credentials that it may use; None: all."""
+    """Return the sponsor's vendors, each with the credentials that it may use; None: all."""
     found: dict[int, set[int | None]] = {}
     for vendor_id, credential_id in Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential"):
         found.setdefault(vendor_id, set()).add(credential_id)
@@ -98,7 +98,10 @@ def allowed(sponsor_id: int) -> Allowed:
 
 
 def require(sponsor: Sponsor, credential: Credential) -> None:
-    """Raises NotEntitled. A sponsor that is not stored yet may use what it will be offered as the first one."""
+    """Raise NotEntitled unless the sponsor may use the credential.
+
+    An unsaved sponsor may use the vendor that `offer_first` would grant it.
+    """
     vendor = credential.vendor
     if sponsor.pk is None:
         first = Vendor.objects.order_by("id").first()
@@ -114,17 +117,17 @@ def require(sponsor: Sponsor, credential: Credential) -> None:
 
 
 def needs_identity(vendor: Vendor) -> bool:
-    """Whether its adapter writes the mails, with their From."""
+    """Return True if the vendor's adapter writes the mails, with their From."""
     try:
         return adapters.load(vendor.adapter).asks_origin(vendor.settings)
-    except (LookupError, ValueError):  # what is wrong is said where the adapter is used
+    except (LookupError, ValueError):  # the error is reported where the adapter is used
         return False
 
 
 def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity | None:
-    """Of a sponsor's enabled identities, by name, that one; none named: the one called as the vendor, else the default.
+    """Pick from a sponsor's enabled identities the named one; without a name, the vendor's namesake, else the default.
 
-    vendor_slug: empty, while it is open which vendor of a channel it is.
+    vendor_slug: "" while the vendor is not chosen yet.
     """
     if name:
         return mine.get(name)
@@ -132,7 +135,7 @@ def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity 
 
 
 def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
-    """The sponsor's identity as `pick` has it. None: it has none, and the vendor needs none. Raises NotEntitled."""
+    """Return the sponsor's identity by the rules of `pick`, or None if the vendor needs none. Raises NotEntitled."""
     if vendor.channel == Vendor.Channel.PRINT:
         if name:
             raise NotEntitled(f"a sender identity is for e-mail or SMS, and {vendor.slug} delivers {vendor.channel}")
@@ -152,9 +155,9 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
 
 
 def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Topic | None:
-    """The sponsor's topic of that name, for a campaign that may be transactional if it has none.
+    """Return the sponsor's topic of that name for a new campaign. A transactional campaign has none.
 
-    One that is archived is for campaigns that name it already. Raises NotEntitled.
+    An archived topic is only for campaigns that name it already. Raises NotEntitled.
     """
     if transactional and topic:
         raise NotEntitled("a transactional campaign has no topic: nobody can unsubscribe from it")
@@ -182,7 +185,7 @@ def _disabled() -> Exists:
 
 
 def _not_transactional() -> Exists:
-    """The sponsor may not mark campaigns as transactional any more, and has marked this one."""
+    """Condition: the campaign is marked as transactional, and its sponsor may not do that any more."""
     marked = Campaign.objects.filter(pk=OuterRef("campaign"), transactional=True)
     return Exists(marked.filter(sponsor__may_be_transactional=False))
 
@@ -192,24 +195,24 @@ def _expired() -> Exists:
 
 
 def may_go() -> Q:
-    """Jobs whose sponsor may use their vendor, credential and identity now, and send transactional mail if they are.
+    """Select jobs whose sponsor may use their vendor, credential, identity and, where needed, transactional mail.
 
-    And those past their deadline, of which nothing is called: their sender lets them expire.
+    Jobs past their deadline are included: no call is made, and their sender lets them expire.
     """
     return Q(_may()) & ~Q(_disabled()) & ~Q(_not_transactional()) | Q(_expired())
 
 
 def _campaign_says(field: str, **which: Any) -> Coalesce:
-    """What a job's campaign says, True if it says nothing.
+    """Return a field of a job's campaign, or True if the campaign does not match.
 
-    As a value and not as an EXISTS, for which the planner reads all campaigns even for a page of fifty jobs.
+    A value and not an EXISTS, for which the planner would read all campaigns even for a page of fifty jobs.
     """
     campaign = Campaign.objects.filter(pk=OuterRef("campaign"), **which)
     return Coalesce(Subquery(campaign.values(field)[:1]), True)
 
 
 def why_held() -> Case:
-    """Why a job may not go, as text; empty: it may."""
+    """Return an expression for the reason a job is held, or ""."""
     return Case(
         When(~Q(_may()), then=Value("held: its sponsor may not use this vendor or credential any more")),
         When(Exact(_campaign_says("identity__enabled"), False), then=Value("held: its sender identity is disabled")),
@@ -226,11 +229,11 @@ _HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held
 
 
 def each_held(job_ids: Iterable[int]) -> dict[int, str]:
-    """Why each of these jobs may not go, by its id; those that may are left out."""
+    """Return the reason for each of these jobs that is held, by its id."""
     return {job_id: why for job_id, why in _HELD.of(job_ids) if why}
 
 
 def held(job_ids: Iterable[int]) -> str:
-    """Why one of these jobs may not go; empty: they all may, or are past their deadline."""
+    """Return the reason one of these jobs is held, or "". Jobs past their deadline are not."""
     found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go()).annotate(held=why_held())
     return found.values_list("held", flat=True).first() or ""

@@ -1,7 +1,7 @@
-"""What a campaign will cost before it is sent: its units, the amount at today's price, and when its calls will end.
+"""Estimates a campaign before it is sent: its units, their price by the current tariff, and the end of its calls.
 
-The units are exact if the vendor counts messages, or if each letter was made; of a long list only every so many-th is
-made, and the estimate says so. Whoever is suppressed until then costs nothing, so it is what a campaign costs at most.
+The units are exact if the vendor counts messages, or if each letter was rendered. For a long list only every nth letter
+is rendered, and the estimate says so. Recipients suppressed before the call cost nothing, so this is an upper bound.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from vendors import adapters, prices
 from vendors.adapters.base import Adapter, InvalidSettings, Letter, one_unit
 from vendors.models import Credential
 
-MOST_MADE = 1_000  # letters that are made for an estimate
-SECONDS = 5.0  # that making them, and reading the list, may take
+MOST_MADE = 1_000  # letters rendered for an estimate
+SECONDS = 5.0  # for rendering them and reading the list
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What sending so many messages costs. units: exact if `made` is None, else estimated from so many letters.
+    """The cost of sending this many messages. units: exact if `made` is None, else estimated from `made` letters.
 
-    amount: at today's price; None: there is none. start, end: of its calls behind all that waits now. without_files:
-    what letters carry counts for this vendor, and was not looked at.
+    amount: by the current price; None: no price is known. start, end: of its calls, after everything waiting now.
+    without_files: the vendor charges for files, and the estimate ignores them.
     """
 
     messages: int
@@ -58,7 +58,7 @@ class Estimate:
         return self.made is None and not self.without_files
 
     def sentence(self, now: datetime) -> str:
-        """2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20 (3 h)."""
+        """Say: 2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20."""
         about = "" if self.exact else _("about ")
         how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
         how += _(" without its files") if self.without_files else ""
@@ -75,7 +75,7 @@ class Estimate:
         return _("%(messages)s messages: %(units)s units") % counts + f"{how}; {cost}; {end}"
 
     def facts(self) -> dict[str, Any]:
-        """As objects for programs."""
+        """Return the estimate as objects for programs."""
         amount = None if self.amount is None else prices.digits(self.amount, self.currency)
         return {
             "messages": self.messages,
@@ -90,9 +90,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What letters cost by a vendor, without a price. units, made: as of an Estimate.
+    """The units of letters at a vendor, without a price. units, made: as in Estimate.
 
-    counts_messages: each message is one unit, whatever it says. least, most: of one letter that was made.
+    counts_messages: each message is one unit, whatever its text. least, most: for one rendered letter.
     """
 
     units: int
@@ -103,7 +103,7 @@ class Weight:
 
 
 Listed = Iterable[tuple[str, Mapping[str, Any]]]
-ByLogin = Mapping[str, Estimate | None]  # by the name of the credential, those of a route in its order
+ByLogin = Mapping[str, Estimate | None]  # by the name of the credential; a route's in its order
 NOT_KNOWN = "what it costs is not known: the vendor's settings or its secret are not complete"
 
 
@@ -117,13 +117,13 @@ def of_recipients(
     budget: Budget | None = None,
     share: int = 1,
 ) -> Estimate | None:
-    """Of a campaign that need not be stored; None: with its settings and secret the vendor cannot be used.
+    """Estimate a campaign, stored or not. None: the vendor cannot be used with its settings and secret.
 
-    total: how many recipients there are; share: of how many vendors is asked. Raises OverBudget if the budget is not
-    enough for a single letter; if it ends later, those that were made count.
+    total: number of recipients. share: number of vendors that share the time. Raises OverBudget if the budget does not
+    cover a single letter; if it ends later, the letters rendered so far count.
     """
     if links:
-        links = replace(links, sample="x" * SIZE)  # as long as those that are sent
+        links = replace(links, sample="x" * SIZE)  # as long as real ones
     chosen = islice(recipients, 0, None, _step(total))
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:
@@ -134,7 +134,7 @@ def of_recipients(
 
 
 def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content, recipients: Recipients) -> ByLogin:
-    """Of a list that is not stored, by each of the credentials by which it may go."""
+    """Estimate a list that is not stored, for each credential that may send it."""
     total, found = len(recipients), {}
     for login in logins:
         links = links_of(campaign, login.vendor.channel, _carries(login), None)
@@ -145,7 +145,7 @@ def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content,
 def weigh(
     logins: Sequence[Credential], campaign: Campaign, content: Content, sample: Sequence[tuple[str, Any]], total: int
 ) -> dict[str, dict[str, Any] | None]:
-    """What a list costs by each of the credentials, to be kept: their Weights by their ids; sample: of its rows."""
+    """Return the Weights of a list as objects to store, by id of the credential. sample: some of its rows."""
     found: dict[str, dict[str, Any] | None] = {}
     for login in logins:
         links = links_of(campaign, login.vendor.channel, _carries(login), None)
@@ -159,7 +159,7 @@ def weigh(
 
 
 def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: int, has_files: bool) -> ByLogin:
-    """What `weigh` has found, at today's prices and behind what waits now. Without a weight it is not known."""
+    """Turn the results of `weigh` into estimates by current prices and queues. None: no weight is known."""
     return {
         str(login): _priced(login, Weight(**one), total, has_files) if (one := weights.get(str(login.pk))) else None
         for login in logins
@@ -167,12 +167,12 @@ def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: 
 
 
 def of_campaign(campaign: Campaign) -> str:
-    """Sentences on a stored campaign, as if nothing of it was sent yet."""
+    """Return sentences about a stored campaign, as if none of it were sent yet."""
     try:
         logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
     except NotEntitled as error:
         return _("not known: %(why)s") % {"why": stored_texts.in_language(str(error))}
-    logins.sort(key=lambda one: one.pk != campaign.credential_id)  # by which it begins
+    logins.sort(key=lambda one: one.pk != campaign.credential_id)  # the one it begins with
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
     try:
         return sentences({str(login): _of_stored(campaign, login, len(logins)) for login in logins})
@@ -193,7 +193,7 @@ def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | 
 
 
 def sentences(by: ByLogin) -> str:
-    """One for each vendor, which is named if there are several."""
+    """Return one sentence for each vendor, which is named if there are several."""
     now = timezone.now()
     texts = {name: one.sentence(now) if one else _(NOT_KNOWN) for name, one in by.items()}
     if len(texts) < 2:
@@ -202,7 +202,7 @@ def sentences(by: ByLogin) -> str:
 
 
 def facts(name: str, estimate: Estimate | None) -> dict[str, Any]:
-    """The same for programs."""
+    """Return an estimate as objects for programs."""
     return {"by": name, **(estimate.facts() if estimate else {"messages": None, "why": NOT_KNOWN})}
 
 
@@ -211,7 +211,7 @@ def _carries(login: Any) -> frozenset[str]:
 
 
 def chosen(total: int) -> Callable[[int], bool]:
-    """Whether the letter to the recipient of this number, counted from 0, is made for an estimate of so many."""
+    """Return a function that says whether an estimate renders the recipient of this number, counted from 0."""
     step = _step(total)
     return lambda number: number % step == 0
 
@@ -235,7 +235,7 @@ def _weight(
     if adapter.capabilities.cost is one_unit:
         return Weight(total, None, counts_messages=True)
     origin = campaign.identity.origin if campaign.identity_id and campaign.identity else None
-    letters: list[Letter | None] = []  # None: one that is refused, which costs nothing
+    letters: list[Letter | None] = []  # None: a refused letter, which costs nothing
     latest = time.monotonic() + SECONDS / share
     for message in messages:
         try:
@@ -255,7 +255,7 @@ def _weight(
 
 
 def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate:
-    """At today's price, behind all that waits now."""
+    """Price a weight by the current tariff, after everything waiting now."""
     price = prices.held(login.vendor_id, login.pk, prices.today())
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
@@ -265,7 +265,7 @@ def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate
 
 
 async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
-    """What the first of the letters cost, as many as can be made in time, and at least one."""
+    """Return the cost of as many letters as there is time for, at least one."""
     await adapter.open()
     try:
         costs: list[int] = []
@@ -280,7 +280,7 @@ async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: 
 
 
 def _calls(login: Any, units: int) -> tuple[Eta, Eta]:
-    """When the first and the last of the calls start that cost so much, behind all that waits at the vendor now."""
+    """Forecast the first and last call for these units, after everything waiting at the vendor now."""
     now = timezone.now()
     queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
     first, last = (eta.of_batch(queue, login.pk, 0, many, now) for many in (1, math.ceil(units / queue.each)))

@@ -1,6 +1,6 @@
-"""Reports that a vendor keeps until they are fetched, such as acknowledgement files: stored as reports that it sends.
+"""Fetches reports that a vendor keeps for us, such as acknowledgement files, and stores them like reports it sends.
 
-Reading them twice, or by two processes at once, changes nothing. What is settled at the vendor was stored before.
+Reading them twice, or by two processes in parallel, changes nothing. Only stored reports are settled at the vendor.
 """
 
 import asyncio
@@ -27,7 +27,10 @@ AT_ONCE = 5_000  # reports in a transaction
 
 @dataclass
 class FetchedFromVendor:
-    """What came of it. strange: sentences, each with the name of its file; calls: of webhooks; why: it failed."""
+    """The result for one vendor.
+
+    strange: sentences that begin with a file's name. calls: ids of webhook calls. why: the error, or "".
+    """
 
     vendor: str
     files: int = 0
@@ -40,23 +43,23 @@ class FetchedFromVendor:
 
 
 def fetch_all(slug: str = "") -> list[FetchedFromVendor]:
-    """Fetches from each vendor that keeps reports, or from this one; a vendor's error does not affect the others."""
+    """Fetch from each vendor that keeps reports, or from this one. A vendor's error does not affect the others."""
     return [fetch(vendor) for vendor in those_that_keep_reports() if slug in ("", vendor.slug)]
 
 
 def those_that_keep_reports() -> Iterator[Vendor]:
-    """The vendors from which reports are fetched."""
+    """Yield the vendors whose reports are fetched."""
     for vendor in Vendor.objects.order_by("pk"):
         try:
             kind = adapters.load(vendor.adapter)
             if issubclass(kind, FetchesReports) and kind.fetches_reports(vendor.settings):
                 yield vendor
         except (LookupError, ImportError, ValueError):
-            continue  # told where its adapter is used
+            continue  # reported where its adapter is used
 
 
 def fetch(vendor: Vendor) -> FetchedFromVendor:
-    """Fetches with the vendor's first login."""
+    """Fetch with the vendor's first credential."""
     found = FetchedFromVendor(vendor.slug)
     login = Credential.objects.filter(vendor=vendor).order_by("paused", "pk").first()
     if login is None:
@@ -75,7 +78,7 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
 
 
 def _fetch(vendor: Vendor, adapter: Adapter, found: FetchedFromVendor) -> None:
-    """The adapter runs in an event loop that stands still while rows are written by Django's connection."""
+    """Run the adapter in an event loop, which stands still while Django's connection writes rows."""
     assert isinstance(adapter, FetchesReports)
     until = time.monotonic() + PATIENCE
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
@@ -93,7 +96,7 @@ def _fetch(vendor: Vendor, adapter: Adapter, found: FetchedFromVendor) -> None:
 
 
 async def _settled(one: FetchedReports) -> str:
-    """Why it could not be; what is read again changes nothing, and the next source has its turn."""
+    """Settle a source at the vendor. Returns the error, or "". If it fails, reading again changes nothing."""
     try:
         await _in_time(one.settled())
         return ""
@@ -114,7 +117,7 @@ async def _in_time(work: Awaitable[Awaited]) -> Awaited:
 
 
 def _stored(vendor: Vendor, one: FetchedReports, found: FetchedFromVendor) -> bool:
-    """Whether nothing of it has to be read again."""
+    """Store the reports of one source. Returns True if none of them has to be read again."""
     early = 0
     for begin in range(0, len(one.reported), AT_ONCE):
         came = delivery_reports.take(vendor.pk, one.reported[begin : begin + AT_ONCE], vendor.slug)

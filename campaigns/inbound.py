@@ -1,9 +1,9 @@
-"""What people write to our numbers: STOP suppresses, START lifts that, HELP is answered; the rest is kept to be read.
+"""Handles messages to our numbers: STOP suppresses, START lifts that, HELP is answered; the rest is kept to be read.
 
-A message and what it asks for are one transaction, and the vendor is answered after that. So a STOP that was taken has
-suppressed, one that was not comes again, and one that comes twice does nothing the second time, also if its sender has
-written START in the meantime. One sender's messages are taken one at a time. Of STOP and START the one that was written
-later holds, in whatever order they come; of two of the same time STOP does.
+A message and its effect are one transaction, and the vendor gets its answer afterwards. So a STOP that was taken has
+suppressed, and one that was not comes again. One that comes twice has no second effect, even if its sender has written
+START in between. Messages of one sender are taken one at a time. Of STOP and START, the one written later is in force,
+in whatever order they arrive; at equal times STOP wins.
 """
 
 import logging
@@ -38,25 +38,25 @@ ASKING = {
     Command.START: frozenset(["start", "unstop"]),
     Command.HELP: frozenset(["help", "info"]),
 }
-AGAIN = timedelta(hours=1)  # for which a number gets no second answer to HELP: two machines would answer each other
+AGAIN = timedelta(hours=1)  # a number gets one answer to HELP within this time, lest two machines answer each other
 LONGEST = 255
-MOST = 500  # messages of one request: each is a transaction
+MOST = 500  # messages of one request, each in its own transaction
 
 
 def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> int:
-    """Stores what is new of these, and does what it asks for; returns how many were new. Raises the database's errors.
+    """Store new messages and carry out their commands. Returns the number of new ones. Raises database errors.
 
-    Before the vendor is answered. credentials: by whose proof they came, so that they concern sponsors that may use one
-    of them; empty: all of the vendor's.
+    Call it before the vendor gets its answer. credentials: whose proof came with the request; only sponsors that may
+    use one of them are concerned. Empty: all of the vendor's.
     """
     vendor = Vendor.objects.get(pk=vendor_id)
     new = 0
-    for one in messages:  # a transaction each: two that hold each other's rows would wait for each other
+    for one in messages:  # a transaction each, or two requests could deadlock
         with transaction.atomic():
             stored = _store(vendor, one, credentials)
             job = _obey(vendor, stored, credentials) if stored else None
         new += stored is not None
-        if job:  # the sweep does it if this process dies here
+        if job:  # if this process dies here, the sweep does it
             dispatcher.dispatch_ready([job])
             dispatcher.notify_vendors([vendor_id])
     return new
@@ -75,7 +75,7 @@ def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> Inbo
     sender, to = _number(one.sender), _number(one.to)
     identity = _owner(to)
     if identity and not _entitled(vendor, credentials).filter(sponsor=identity.sponsor_id).exists():
-        identity = None  # nobody reads what comes over a vendor, or an account of it, that he may not use
+        identity = None  # a sponsor does not read messages from a vendor or account it may not use
     row = {
         "vendor": vendor.pk,
         "sponsor": identity.sponsor_id if identity else None,
@@ -104,7 +104,7 @@ def _owner(number: str) -> Identity | None:
 
 
 def command_of(text: str, identity: Identity | None) -> Command:
-    """What the text asks for: one of the words and nothing else, in capitals or not, with any signs around it."""
+    """Return the command in a text: one of the words alone, in any case, with any punctuation around it."""
     asked = _plain(text)
     for command, texts in ASKING.items():
         own = getattr(identity, f"{command.value}_texts") if identity else ()
@@ -114,7 +114,7 @@ def command_of(text: str, identity: Identity | None) -> Command:
 
 
 def _plain(text: str) -> str:
-    """Small letters without accents, one blank between words, no signs or emojis at the ends."""
+    """Return the text in lower case without accents, with single blanks, and without signs or emojis at the ends."""
     letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
     kept = [one for one in letters if unicodedata.category(one) not in ("Mn", "Cf")]
     while kept and not kept[-1].isalnum():
@@ -124,7 +124,7 @@ def _plain(text: str) -> str:
 
 
 def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
-    """Does what the message asks for. Returns the job of an answer."""
+    """Carry out the message's command. Returns the job of an answer, or None."""
     match row.command:
         case Command.STOP:
             new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
@@ -145,9 +145,10 @@ def _source(vendor: Vendor, row: InboundMessage) -> str:
 
 
 def _sponsors(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:
-    """Whose messages the sender has had. A number of no identity may be that of any sponsor of the account.
+    """Return the sponsors whose messages the sender may have received.
 
-    STOP holds for a number's sponsor also if he may not use the account any more by which he has sent.
+    Without an identity, the number may be that of any sponsor of the account. STOP also counts for the number's sponsor
+    if it has lost the account through which it has sent.
     """
     if row.sponsor_id:
         return [row.sponsor_id]
@@ -160,13 +161,13 @@ def _sponsors(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -
 
 
 def _written(row: InboundMessage, sponsor_id: int, command: Command, when: Q) -> bool:
-    """Whether the sender has asked the sponsor for that then."""
+    """Return True if the sender has sent this command to the sponsor at such a time."""
     to = Q(sponsor=sponsor_id) | Q(sponsor=None, vendor=row.vendor_id)
     return InboundMessage.objects.filter(to, when, sender=row.sender, command=command).exists()
 
 
 def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
-    """The suppressions that START lifts: those of STOP, older than it; to a number of nobody, those by that number."""
+    """Return the suppressions that START lifts: older ones by STOP; without an identity, those by the same number."""
     if _written(row, sponsor_id, Command.STOP, Q(written_at__gte=row.written_at)):
         return []
     of = lists.of_addresses(Vendor.Channel.SMS, [row.sender], sponsor_id)
@@ -177,7 +178,7 @@ def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
 
 
 def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
-    """Accepts the answer to HELP as a campaign of one recipient; returns its job. None: there is nothing to answer."""
+    """Accept the answer to HELP as a campaign of one recipient. Returns its job, or None if there is no answer."""
     identity = row.identity
     if identity is None or not (identity.help_answer and identity.enabled):
         return None
@@ -208,7 +209,7 @@ def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> 
 
 
 def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) -> Credential:
-    """By which the sponsor answers, of those: the only one, or the one called default. Raises NotEntitled."""
+    """Return the credential for the sponsor's answer: the only one of these, or "default". Raises NotEntitled."""
     rows = vendor.credentials.select_related("vendor").order_by("-name")
     found = list(rows.filter(pk__in=credentials) if credentials else rows)
     for credential in found:
@@ -219,7 +220,7 @@ def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) 
 
 
 def _number(text: str) -> str:
-    """In E.164, with or without its +; what is no number, as a short code, as it is."""
+    """Normalise to E.164, adding a missing +. Anything else, such as a short code, is returned unchanged."""
     for spelling in (text, f"+{text}"):
         try:
             return e164(spelling)
@@ -232,7 +233,7 @@ def _stored(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-# By their ids, which rise with the time at which they were stored.
+# By id, because ids rise with the time of storing.
 DELETE = """
 DELETE FROM campaigns_inboundmessage WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
     SELECT id FROM campaigns_inboundmessage ORDER BY id LIMIT %(most)s)
@@ -240,7 +241,7 @@ DELETE FROM campaigns_inboundmessage WHERE stored_at < clock_timestamp() - %(kep
 
 
 def delete_old(at_once: int = 10_000) -> int:
-    """Deletes messages that were stored before EVENT_DAYS, so many in a statement; returns how many."""
+    """Delete messages stored more than EVENT_DAYS ago, this many in a statement. Returns their number."""
     params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
     number, some = 0, -1
     with connection.cursor() as cursor:

@@ -1,8 +1,7 @@
-"""The labels that users see for the state of a message, a job or a campaign, in admin, API, commands and reports.
+"""Labels that users see for the state of a message, job or campaign, in the admin, API, commands and campaign reports.
 
-The state of a message is which of its columns are set (document 001), and a label names it in plain English. "Sent"
-needs evidence (promise P3): a job or a campaign is Sent only when every recipient was accepted, but for those that are
-suppressed.
+The columns that are set make the state of a message (document 001), and a label names it in plain English. "Sent" needs
+evidence (promise P3): a job or campaign is Sent only when every recipient was accepted, apart from suppressed ones.
 """
 
 from typing import Any
@@ -18,12 +17,12 @@ from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
 from campaigns.progress import Progress
 
-# In English, as programs read them and the code compares them; pages translate them when they show them.
+# In English, because programs read them and code compares them; pages translate them.
 WAITING, SENDING, SENT, PARTLY_SENT = _("Waiting"), _("Sending"), _("Sent"), _("Partly sent")
 DELIVERED, BOUNCED = _("Delivered"), _("Bounced")
 FAILED, ATTENTION, STOPPED, PAUSED = _("Failed"), _("Needs attention"), _("Stopped"), _("Paused")
 EXPIRED, SUPPRESSED = _("Expired"), _("Suppressed")
-LOOKS = {  # how a badge looks: good, going, warn, bad; idle if it is not here
+LOOKS = {  # the style of a badge: good, going, warn, bad; idle for all others
     SENT: "good",
     DELIVERED: "good",
     SENDING: "going",
@@ -36,7 +35,7 @@ LOOKS = {  # how a badge looks: good, going, warn, bad; idle if it is not here
 }
 OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
 OPEN = _("Without an end")
-# Messages by their label, by the ground truth, which does not tell Waiting from Sending: that is in the claims.
+# Messages by label, from the ground truth. It does not tell Waiting from Sending; the claims do.
 SHAPES = {
     SENT: Q(message_id__isnull=False, report=None),
     DELIVERED: Q(report=ReportKind.DELIVERED),
@@ -50,7 +49,7 @@ SHAPES = {
 
 
 def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:
-    """The label of one message. in_flight: it is in a call; stopped: its job makes no more calls."""
+    """Return the label of one message. in_flight: it is in a call. stopped: its job makes no more calls."""
     if row.report is not None:
         return BOUNCED if row.report == ReportKind.BOUNCED else DELIVERED
     if row.message_id is not None:
@@ -65,7 +64,7 @@ def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) 
 
 
 def of_sum(sums: Progress) -> str:
-    """The label of a job, or of a campaign with all its jobs."""
+    """Return the label of a job, or of a campaign with all its jobs."""
     if not sums.size:
         return WAITING
     if sums.moving and sums.open:
@@ -85,45 +84,45 @@ def of_sum(sums: Progress) -> str:
 
 
 def number(value: int) -> str:
-    """1,200, or as the language of the page has it."""
-    if 0 <= value < 1000:  # most, and the same in each
+    """Format 1,200 in the language of the page."""
+    if 0 <= value < 1000:  # the same in each language, and most frequent
         return str(value)
     return str(formats.number_format(value, force_grouping=True))
 
 
 def share(part: float, places: int = 1) -> str:
-    """25.1%, or as the language of the page has it."""
+    """Format 25.1% in the language of the page."""
     return f"{formats.number_format(round(100 * part, places), decimal_pos=places)}%"
 
 
 def units(number_: int) -> str:
-    """3,150 units, as the language of the page has it."""
+    """Format 3,150 units in the language of the page."""
     return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": number(number_)}
 
 
 def choices(of: Any) -> list[tuple[str, Any]]:
-    """Of TextChoices for a form, in the language of the page."""
+    """Return the TextChoices for a form, in the language of the page."""
     return [(value, said_later(label)) for value, label in of.choices]
 
 
 def reported(sums: Progress) -> str:
-    """Counts from delivery reports, to be appended to a label; empty if there are none."""
+    """Return counts from delivery reports to append to a label, or ""."""
     counts = {said("delivered"): sums.delivered, said("bounced"): sums.bounced}
     return "".join(f", {number(count)} {what}" for what, count in counts.items() if count)
 
 
 def cost(sums: Progress) -> str:
-    """What the calls cost, to be appended; empty if each call costs one unit."""
+    """Return the cost of the calls to append to a label, or "" if each call costs one unit."""
     return f", {units(sums.units)}" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
 
 
 def sees_recipients(user: Any) -> bool:
-    """Whether the user may read recipients' addresses in full."""
+    """Return True if the user may read recipients' addresses in full."""
     return bool(user.has_perm("campaigns.see_recipients"))
 
 
 def recipient(address: str, seen: bool) -> str:
-    """The address, or, for users who may not see it, its first letter and the domain after an @."""
+    """Return the address or, for users who may not see it, its first letter and the domain."""
     if seen or not address:
         return address
     _, at, domain = address.partition("@")

@@ -1,8 +1,8 @@
-"""What happened to messages as rows, and whom nobody writes to again because of them.
+"""Events of messages as rows, and the suppressions that follow from them.
 
-A hard bounce, a complaint or the wish to get nothing more suppresses the recipient at once. Soft bounces do so
-together: when an address has bounced on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed
-again. What is blocked or failed is our fault or the vendor's, and suppresses nobody.
+A hard bounce, a complaint or an unsubscription suppresses the recipient immediately. Soft bounces do so together: after
+bounces on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since the address was last allowed again. Blocked and
+failed messages are our fault or the vendor's and suppress nobody.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
 
 Kind = MessageEvent.Kind
-FIRST_DAY = date(1970, 1, 1)  # of counts whose days are not kept
+FIRST_DAY = date(1970, 1, 1)  # for counts by day that were folded into one
 REASONS = {
     Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
     Kind.COMPLAINT: Suppression.Reason.COMPLAINED,
@@ -35,7 +35,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ReportedEvent:
-    """An event as it was reported. id, uuid, resend_no: of the message's reference."""
+    """An event as reported. id, uuid, resend_no: from the message's reference."""
 
     id: int
     uuid: UUID
@@ -48,9 +48,9 @@ class ReportedEvent:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event that is not stored yet, of a message that there is. sandbox: its vendor delivers to nobody.
+    """An event that is not stored yet, of an existing message. sandbox: its vendor delivers to nobody.
 
-    topic_id: of its campaign. digest: of a soft bounce.
+    topic_id: of its campaign. digest: of the recipient, for a soft bounce.
     """
 
     reported: ReportedEvent
@@ -95,7 +95,7 @@ ON CONFLICT DO NOTHING RETURNING campaign_id, kind, at
 
 
 def new(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
-    """Those that are not stored yet and name a message of this account, in a sending that there was."""
+    """Return the events that are not stored yet and name a message of this account, in one of its sendings."""
     if not reported:
         return []
     params: dict[str, Any] = {
@@ -124,9 +124,9 @@ def _with_digests(found: list[NewEvent]) -> list[NewEvent]:
 
 
 def suppress(events: Collection[NewEvent]) -> None:
-    """Suppresses the recipients of these events that must not be written to again, each for its sponsor.
+    """Suppress the recipients of these events, where the kind of event requires it, each for its sponsor.
 
-    To be called before `append`, outside its transaction: a suppression waits for claims, which wait for jobs. If the
+    Call it before `append` and outside its transaction: a suppression waits for claims, which wait for jobs. If the
     process dies in between, the report comes again, finds no event, and suppresses the same addresses.
     """
     events = [one for one in events if not one.sandbox]
@@ -143,7 +143,9 @@ def suppress(events: Collection[NewEvent]) -> None:
 
 
 def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
-    """Who unsubscribes does so from the campaign's topic, or from everything; a STOP of an SMS is about everything."""
+    """Return the suppression for an event. A STOP by SMS covers all topics, unsubscribing only the campaign's, if
+    any.
+    """
     if reason != Suppression.Reason.UNSUBSCRIBED:
         return NewSuppression(one.recipient, reason.value, _source(one))
     if one.channel == Vendor.Channel.SMS:
@@ -152,14 +154,14 @@ def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
 
 
 def _source(one: NewEvent) -> str:
-    """A bounce as what else a campaign's refusals suppress, to be lifted with them; the others are a person's wish."""
+    """Return the source to store. Hard bounces share it with a campaign's refusals, to be lifted together with them."""
     if one.reported.kind != Kind.HARD_BOUNCE:
         return f"{one.reported.kind.value}, campaign {one.campaign_id}"
     return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
 
 
 def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
-    """The soft bounces of e-mail by which an address has bounced on enough days, and on how many."""
+    """Yield soft bounces of e-mail whose address has now bounced on enough days, with the number of days."""
     soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
     if not soft or not settings.SOFT_BOUNCES:
         return
@@ -178,7 +180,7 @@ def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
 
 
 def append(events: Sequence[NewEvent], source: str) -> int:
-    """Stores these events in the caller's transaction; returns how many were not stored by somebody else meanwhile."""
+    """Store these events in the caller's transaction. Returns how many nobody else had stored in the meantime."""
     if not events:
         return 0
     params: dict[str, Any] = {
@@ -197,12 +199,12 @@ def append(events: Sequence[NewEvent], source: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-# By their ids, which rise with the time at which they were stored.
+# By id, because ids rise with the time of storing.
 DELETE = """
 DELETE FROM campaigns_messageevent WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
     SELECT id FROM campaigns_messageevent ORDER BY id LIMIT %(most)s)
 """
-# Sums of all time are asked for: what is older is kept as one row of each kind, on the day before the first day.
+# Totals of all time must stay right: older counts become one row of each kind, on the day before the first day.
 FOLD = """
 WITH old AS (
     DELETE FROM campaigns_inboundcount WHERE day < (clock_timestamp() - %(kept)s)::date AND day > %(first)s
@@ -215,9 +217,9 @@ ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
 
 
 def delete_old(at_once: int = 10_000) -> int:
-    """Deletes events that were stored before EVENT_DAYS, so many in a transaction; returns how many.
+    """Delete events stored more than EVENT_DAYS ago, this many in a transaction. Returns their number.
 
-    Counts of mails by day become one row of each kind then. Messages keep what was reported of them last.
+    Folds old daily counts into one row of each kind. Messages keep their last report.
     """
     params: dict[str, Any] = {"kept": max(settings.EVENTS_KEPT, settings.SOFT_BOUNCE_WINDOW), "most": at_once}
     number, some = 0, -1

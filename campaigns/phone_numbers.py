@@ -1,6 +1,6 @@
-"""Phone numbers of any spelling in their one form, E.164: of recipients, of suppressions and of who writes to us.
+"""Normalises phone numbers of any spelling to E.164: of recipients, of suppressions and of senders of SMS to us.
 
-A region is a country as ISO 3166 has it, like GB: in whose form a number without + and country code is written.
+A region is a country by ISO 3166, like GB. It gives the form of numbers without + and country code.
 """
 
 import re
@@ -10,10 +10,10 @@ import phonenumbers
 from django.core.exceptions import ValidationError
 
 WRONG = "wrong length or an extension"
-# phonenumbers reads letters as keys of a telephone, drops text before a number, and cuts text behind it off. So a cell
-# with anything but digits and the signs that people set between them goes no further.
+# phonenumbers reads letters as keys of a telephone, drops text before a number, and cuts off text behind it. So a cell
+# with anything but digits and the signs usual between them is rejected first.
 SIGNS = re.compile(r"[(\[]?\+?[\d\s()\[\]./~\u00b7\u2010-\u2015\u2212-]*\d[)\s]*")
-SCHEME = re.compile(r"\Atel:\s*", re.IGNORECASE)  # RFC 3966, as web pages and address books copy it
+SCHEME = re.compile(r"\Atel:\s*", re.IGNORECASE)  # RFC 3966, as copied from web pages and address books
 FOREIGN = re.compile(r"[^\d\s()\[\]+./~\u00b7\u2010-\u2015\u2212-]+")
 
 
@@ -39,13 +39,13 @@ def e164(text: str, region: str = "") -> str:
 
 
 def _visible(text: str) -> str:
-    """The text with compatible forms (full-width digits) as usual ones, without invisible signs and outer spaces."""
+    """Return the text with full-width and similar forms as usual ones, without invisible signs and outer spaces."""
     usual = unicodedata.normalize("NFKC", text)
     return "".join(one for one in usual if unicodedata.category(one) != "Cf").strip()
 
 
 def _oddity(typed: str) -> str:
-    """What stands there that is no part of a number."""
+    """Describe the part of the text that cannot belong to a number."""
     found = FOREIGN.search(typed)
     if found:
         word = found[0] if len(found[0]) <= 20 else found[0][:17] + "..."
@@ -56,7 +56,7 @@ def _oddity(typed: str) -> str:
 
 
 def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:
-    """Until 2019 a Mexican mobile number had a 1 after its country code, and address books keep it."""
+    """Drop the 1 after Mexico's country code: mobile numbers had one until 2019, and address books keep it."""
     digits = str(number.national_number)
     if number.country_code == 52 and len(digits) == 11 and digits.startswith("1"):
         number.national_number = int(digits[1:])
@@ -69,6 +69,6 @@ def _hint(typed: str, region: str, error: Exception) -> str:
 
 
 def known_region(region: str) -> None:
-    """Raises ValidationError for a region whose numbers nobody knows."""
+    """Raise ValidationError if no numbers are known for this region."""
     if region not in phonenumbers.SUPPORTED_REGIONS:
         raise ValidationError(f"{region!r} is not a region: two capital letters of ISO 3166, like GB")

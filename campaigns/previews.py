@@ -1,4 +1,4 @@
-"""What letters of a campaign will look like, made by the code that sends."""
+"""Previews of a campaign's letters, rendered by the code that sends."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -24,11 +24,9 @@ def letters(
     number: int,
     budget: Budget | None = None,
 ) -> list[Letter]:
-    """The letters of the first recipients, without the files that they carry; the campaign need not be stored.
+    """Render the letters of the first recipients, without attachments. The campaign need not be stored.
 
-    links: of a preview.
-
-    Raises BadInput, and OverBudget if there is a budget.
+    links: of a preview. Raises BadInput, and OverBudget if there is a budget.
     """
     made = []
     for id, (recipient, fields) in enumerate(islice(recipients, number), start=1):
@@ -41,7 +39,7 @@ def letters(
 
 
 def of_message(message: Message) -> Letter:
-    """The letter of a stored message, with the images within its HTML. Raises BadInput, TemplateError."""
+    """Render a stored message's letter, with the images in its HTML. Raises BadInput, TemplateError."""
     campaign = message.campaign
     vendor = campaign.credential.vendor
     carries = adapters.load(vendor.adapter).carries(vendor.settings)
@@ -56,14 +54,14 @@ def of_message(message: Message) -> Letter:
 
 
 def facts(letter: Letter) -> dict[str, Any]:
-    """A letter for programs: to, subject, body, text, headers."""
+    """Return a letter for programs: to, subject, body, text, headers."""
     headers = [{"name": name, "value": value} for name, value in letter.headers]
     shown = {"to": letter.recipient, "subject": letter.subject, "body": letter.body}
     return {**shown, "text": letter.text, "headers": headers}
 
 
 def as_text(letter: Letter) -> str:
-    """A letter for people."""
+    """Return a letter for people."""
     head = [f"To: {letter.recipient}"]
     if letter.subject:
         head.append(f"Subject: {letter.subject}")

@@ -1,12 +1,12 @@
-"""Quiet hours of a sponsor's SMS, and the hours of a campaign that go by the clock of each recipient.
+"""Quiet hours of a sponsor's SMS, and sending hours of a campaign by each recipient's clock.
 
-Where a number is says its prefix, by the data of phonenumbers (`zones_of`), or only its country where mobile numbers
-say no more. A number may be in several zones: it is called when it may be in all of them; if that is never, or no zone
-is known, by the sponsor's own zone. Of e-mail and letters the field `time_zone` of a recipient says where it is.
+A phone number's prefix shows its location, by the data of phonenumbers (`zones_of`); where mobile numbers do not tell,
+its country does. A number may lie in several zones: it is called when all of them allow it. If that never happens, or
+no zone is known, the sponsor's own zone counts. For e-mail and letters the recipient's field `time_zone` counts.
 
-What may not be called now waits by its own row, as what a vendor has put off does (`Message.call_after`):
-`QuietWatch` writes it for what a sender is about to claim. What it has found holds until quiet hours may begin
-somewhere, `until`: the sender claims nothing after that moment before it has asked again.
+A message that may not be called now waits by its own row, like a deferral (`Message.call_after`). `QuietWatch` writes
+that for the messages a sender is about to claim. Its findings are valid until quiet hours may begin somewhere, `until`.
+After that time the sender asks again before it claims.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,16 +24,16 @@ from campaigns.models.campaigns import ZONE_FIELD
 from campaigns.sending_hours import QUARTER, is_inside, next_opening
 from vendors.models import Vendor
 
-AT_ONCE = 20_000  # messages in a statement
-NORTH_AMERICA = 1  # where nobody can tell a mobile number from another one
-FARTHEST = timedelta(days=3)  # zones that are never open together within that time are so never
-WHY = "quiet hours of its recipients"  # also outside of those of its campaign
+AT_ONCE = 20_000  # messages in one statement
+NORTH_AMERICA = 1  # the country code of a plan in which mobile numbers look like others
+FARTHEST = timedelta(days=3)  # zones without a common open time within this have none at all
+WHY = "quiet hours of its recipients"  # also for a campaign's hours by each recipient's clock
 LONGEST = 9  # digits of a prefix
 Zones = tuple[str, ...]
 
 
 class OpenHours(NamedTuple):
-    """When a zone is not quiet, as sending_hours reads it."""
+    """The hours in which a zone is not quiet, in the shape of sending_hours.LocalHours."""
 
     hours_from: time
     hours_to: time
@@ -42,25 +42,25 @@ class OpenHours(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From when to when nothing is sent, local time; zone: of numbers that nobody knows better."""
+    """Local times between which nothing is sent. zone: for numbers whose zone is not known."""
 
     start: time
     end: time
     zone: str
 
     def opens_at(self, number: str, now: datetime) -> datetime | None:
-        """The earliest moment (UTC) at which this number (E.164) may be called, or None if it may be called now."""
+        """Return the earliest time (UTC) at which this number (E.164) may be called, or None for now."""
         return self.opens_in(zones_of(number), now)
 
     def opens_in(self, zones: Zones, now: datetime) -> datetime | None:
-        """The same of somebody who may be in any of these zones."""
+        """Return the earliest time (UTC) for somebody in any of these zones, or None for now."""
         opening = self._opening(zones, now)
         return None if opening <= now else opening
 
     def steady(self, now: datetime) -> tuple[datetime, datetime]:
-        """Around a moment, from when until when no zone becomes quiet or open.
+        """Return the interval around a time in which no zone becomes quiet or open.
 
-        Clocks of all zones differ by quarters of an hour and change on them, so quiet hours begin, end or are skipped
+        Clocks of all zones differ by quarters of an hour and change on them. So quiet hours begin, end or are skipped
         on a quarter, or as many minutes after one as their own times are.
         """
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
@@ -71,18 +71,18 @@ class QuietHours:
         return max(at for at in moments if at <= now), min(at for at in moments if at > now)
 
     def prefixes(self, now: datetime) -> dict[str, datetime | None]:
-        """By prefix (digits after the +) when its numbers may be called; None: now. The longest prefix counts."""
+        """Return when numbers may be called, by prefix (digits after the +); None: now. The longest prefix counts."""
         return _prefixes(self, self.steady(now)[0])
 
     def zones(self, now: datetime) -> dict[str, datetime | None]:
-        """By zone when somebody there may be called; None: now. "": in no zone that is known."""
+        """Return when recipients may be called, by zone; None: now. "": without a known zone."""
         return _zones(self, self.steady(now)[0])
 
     def _opening(self, zones: Zones, now: datetime) -> datetime:
         return self._together(zones, now) or self._together((self.zone,), now) or now
 
     def _together(self, zones: Zones, now: datetime) -> datetime | None:
-        """From when on it is quiet in none of these zones; None: there are none, or there is no such moment."""
+        """Return the first time at which none of these zones is quiet, or None."""
         hours = [OpenHours(self.end, self.start, zone) for zone in zones]
         at = now.astimezone(UTC)
         while hours and at <= now + FARTHEST:
@@ -93,14 +93,14 @@ class QuietHours:
 
 
 def of_campaign(campaign: Campaign) -> QuietHours | None:
-    """What its hours by each recipient's clock leave quiet; None: it has none."""
+    """Return the quiet hours outside the campaign's hours by each recipient's clock, or None."""
     if campaign.each_from is None or campaign.each_to is None:
         return None
     return QuietHours(campaign.each_to, campaign.each_from, campaign.time_zone or "UTC")
 
 
 def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
-    """The zones in which a recipient may be; () if nobody knows."""
+    """Return the zones in which a recipient may be, or ()."""
     if channel == Vendor.Channel.SMS:
         return zones_of(recipient)
     zone = fields.get(ZONE_FIELD)
@@ -108,13 +108,13 @@ def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
 
 
 def exempt(channel: str, campaign: Campaign) -> bool:
-    """Whether quiet hours do not concern it."""
+    """Return True if the sponsor's quiet hours do not apply."""
     return channel != Vendor.Channel.SMS or campaign.transactional
 
 
 @cache
 def _data() -> dict[str, Zones]:
-    """Zones by prefix; read when they are needed, because they are many."""
+    """Return zones by prefix. Loaded on first use, because the table is large."""
     from phonenumbers.tzdata import TIMEZONE_DATA
 
     known, found = available_timezones(), dict[str, Zones]()
@@ -129,22 +129,22 @@ def _data() -> dict[str, Zones]:
 
 
 def _tells_more(country: int) -> bool:
-    """Whether a mobile number says where in its country it is."""
+    """Return True if a country's mobile numbers show a place within it."""
     return country == NORTH_AMERICA or is_number_type_geographical(PhoneNumberType.MOBILE, country)
 
 
 def zones_of(number: str) -> Zones:
-    """The zones in which a number in E.164 may be, by its longest prefix that is known; () if none is."""
+    """Return the zones of a number in E.164, by its longest known prefix, or ()."""
     digits, data = number.removeprefix("+"), _data()
     return next((data[digits[:length]] for length in range(LONGEST, 0, -1) if digits[:length] in data), ())
 
 
 @lru_cache(maxsize=256)
 def _prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
-    """Only prefixes that say something else than the longest shorter one."""
+    """Leaves out each prefix that has the result of its longest shorter one."""
     opens: dict[Zones, datetime | None] = {}
     found: dict[str, datetime | None] = {}
-    for prefix, zones in sorted({"": (), **_data()}.items()):  # a prefix comes after all that it begins with
+    for prefix, zones in sorted({"": (), **_data()}.items()):  # each prefix comes after its own prefixes
         if zones not in opens:
             opening = quiet._opening(zones, at)
             opens[zones] = None if opening <= at else opening
@@ -160,7 +160,7 @@ def _zones(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
 
 
 READ = "SELECT quiet_from, quiet_to, time_zone FROM campaigns_sponsor WHERE id = %s AND quiet_from IS NOT NULL"
-# Only who holds the job puts its messages off.
+# Only the sender that owns the job puts its messages off.
 _PUT_OFF = """
 WITH held AS (
     SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
@@ -173,7 +173,7 @@ UPDATE campaigns_message m SET call_after = q.opens FROM quiet q
 WHERE m.id = ANY(ARRAY[q.id]) AND m.dequeued_at IS NULL AND coalesce(m.call_after, '-infinity') < q.opens
 """
 _WAITS = "m.id >= %(low)s AND m.id < %(high)s AND m.dequeued_at IS NULL AND EXISTS (SELECT FROM held)"
-# The longest prefix counts, also one that is not quiet (NULL).
+# The longest prefix counts, even one without quiet hours (NULL).
 PUT_OFF = _PUT_OFF.format(
     quiet=f"""SELECT DISTINCT ON (m.id) m.id, p.opens
     FROM campaigns_message m CROSS JOIN generate_series(0, {LONGEST}) AS n
@@ -189,13 +189,13 @@ PUT_OFF_BY_FIELD = _PUT_OFF.format(
 
 
 async def of_sponsor(connection: Any, sponsor_id: int) -> QuietHours | None:
-    """The sponsor's quiet hours as they are now; None: it has none."""
+    """Return the sponsor's current quiet hours, or None."""
     row = await (await connection.execute(READ, [sponsor_id])).fetchone()
     return QuietHours(*row) if row else None
 
 
 class QuietWatch:
-    """What the sender of a job knows of quiet hours; until: for how long; None: it has to ask before it claims."""
+    """A sender's knowledge of quiet hours. until: how long it is valid; None: ask before claiming."""
 
     def __init__(self, job_id: int, fence: int, campaign: Campaign, channel: str) -> None:
         self._job_id, self._fence, self._sponsor_id = job_id, fence, campaign.sponsor_id
@@ -205,11 +205,11 @@ class QuietWatch:
         self._since: datetime | None = None
 
     async def heed(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
-        """Lets those of these messages wait that may not be called now, if that is not known. None is in a call.
+        """Put off those of these messages that may not be called now, unless that is known. None of them is in a call.
 
         locking: as SharedRows.run.
         """
-        # A moment before it was asked last: the clock was put back, and what was found holds no more.
+        # `now` before `_since` means that the clock was put back, so the findings are void.
         if (self._exempt and not self._own) or (self._since and self.until and self._since <= now < self.until):
             return
         both = await locking(lambda connection: self._let_wait(connection, messages, now))
@@ -224,7 +224,7 @@ class QuietWatch:
         return both
 
     async def _put_off(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
-        """In slices, so that a stop does not wait for long."""
+        """Update in slices, so that a stop does not wait for long."""
         params = {"job": self._job_id, "fence": self._fence, "places": list(opens), "opens": list(opens.values())}
         statement = PUT_OFF if self._by_number else PUT_OFF_BY_FIELD
         for low in range(messages.start, messages.stop, AT_ONCE):

@@ -1,4 +1,4 @@
-"""What is reported of letters as it is stored, and which of several reports of a letter counts."""
+"""Reports in the form in which they are stored, and the choice between several reports of one letter."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from campaigns.models.jobs import read_reference
 from vendors.adapters.reports import Reported
 from vendors.instants import in_utc
 
-LONGEST = 255  # characters that the columns hold
+LONGEST = 255  # characters that the columns take
 MOST_CODE = 20  # likewise
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
 BOUNCED = {
@@ -20,7 +20,7 @@ BOUNCED = {
     "soft": MessageEvent.Kind.SOFT_BOUNCE,
     "blocked": MessageEvent.Kind.BLOCKED,
 }
-# What is reported: what it means for the message, if anything, and the event that is appended, if any.
+# For each kind of report: its effect on the message, and the event to append; None: none.
 MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
     "delivered": (ReportKind.DELIVERED, None),
     "bounced": (ReportKind.BOUNCED, MessageEvent.Kind.SOFT_BOUNCE),
@@ -32,15 +32,15 @@ MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
     "opened": (None, MessageEvent.Kind.OPENED),
     "clicked": (None, MessageEvent.Kind.CLICKED),
 }
-AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its reports still be recognised as doubled
+AHEAD = timedelta(days=1)  # how far a vendor's clock may be ahead for its repeated reports to be recognised
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one.
+    """One report as stored. id, uuid, resend_no: from its reference. evidence: stored as the acceptance, if it is one.
 
-    kind: None is evidence only. timed: whether `at` is by the vendor's clock. event: what is appended to the message's
-    events, if anything. refusal: the code with which the vendor has not taken it, or "".
+    kind: None if it is only evidence. timed: `at` is by the vendor's clock. event: to append to the message's events,
+    or None. refusal: the code with which the vendor refused the letter, or "".
     """
 
     id: int
@@ -56,7 +56,7 @@ class Report:
 
 
 def read(reported: Reported, now: datetime) -> Report | None:
-    """The report as we store it; None: it names no reference of ours. A time in the far future is cut to AHEAD."""
+    """Convert a report for storage. None: its reference is not ours. Cuts times in the far future to AHEAD."""
     found = read_reference(reported.reference)
     if found is None:
         return None
@@ -75,18 +75,18 @@ def read(reported: Reported, now: datetime) -> Report | None:
 
 
 def _stored(text: str) -> str:
-    """As the columns can hold it: a text that they could not would keep back all that is stored with it."""
+    """Make a text fit its column: an invalid one would fail the whole statement."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST]
 
 
 def consistent(reports: list[Report]) -> list[Report]:
-    """Of a letter that is accepted and refused in one breath the acceptance holds, and then it has failed."""
+    """Drop the refusal of a letter that is also reported as accepted: it was accepted and then failed."""
     taken = {(one.uuid, one.resend_no) for one in reports if one.kind != ReportKind.BOUNCED}
     return [replace(one, refusal="") if (one.uuid, one.resend_no) in taken else one for one in reports]
 
 
 def batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
-    """The last report of each sending, in batches with at most one report a message."""
+    """Yield the last report of each sending, in batches with at most one report for each message."""
     last: dict[tuple[UUID, int], Report] = {}
     for one in reports:
         known = last.setdefault((one.uuid, one.resend_no), one)
@@ -100,6 +100,6 @@ def batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
 
 
 def _counts(one: Report) -> tuple[bool, bool, bool, datetime, bool]:
-    """Of several reports of a sending the largest counts: evidence alone never does beside another one."""
+    """Return a sort key: the largest of a sending's reports counts. Mere evidence never outranks another report."""
     bounced = one.kind == ReportKind.BOUNCED
     return one.kind is not None, bounced and not one.timed, one.timed, one.at, bounced

@@ -1,4 +1,4 @@
-"""When a campaign's calls may start and must end: send time, deadline and sending hours, in the recipients' zone."""
+"""The times between which a campaign may be called: send time, deadline and sending hours, in the recipients' zone."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Protocol
@@ -12,7 +12,7 @@ QUARTER = timedelta(minutes=15)
 
 
 class LocalHours(Protocol):
-    """Hours of a day in a zone (empty: UTC), as a campaign has them."""
+    """Hours of a day in a zone ("": UTC), as a campaign stores them."""
 
     @property
     def hours_from(self) -> time | None: ...
@@ -23,7 +23,7 @@ class LocalHours(Protocol):
 
 
 def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
-    """The earliest moment (UTC) at which calls may start, or None if they may start now.
+    """Return the earliest time (UTC) at which calls may start, or None for now.
 
     The start of the hours is included, their end is not. 20:00 to 08:00 spans midnight; equal times mean no
     restriction. A campaign past its deadline does not wait: its jobs are taken so that their messages expire.
@@ -36,16 +36,16 @@ def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
 
 
 def closes_at(campaign: Campaign, now: datetime) -> datetime | None:
-    """From when on no call may start (UTC): the deadline or the end of the sending hours, whichever comes first.
+    """Return the time (UTC) from which no call may start: the earlier of the deadline and the end of the sending hours.
 
-    Call it while the campaign is open. None: there is neither.
+    Call it while the campaign is open. None: it has neither.
     """
     ends = [at for at in (campaign.deadline, _end_of_hours(campaign, now)) if at]
     return min(ends, default=None)
 
 
 def _end_of_hours(campaign: Campaign, now: datetime) -> datetime | None:
-    """Tries each quarter of an hour as well: clocks change on one, and may skip the end or show it twice."""
+    """Also tries each quarter of an hour: clocks change on one, and may skip the end or show it twice."""
     last = campaign.hours_to
     if last is None or campaign.hours_from in (None, last):
         return None
@@ -59,7 +59,7 @@ def _end_of_hours(campaign: Campaign, now: datetime) -> datetime | None:
 
 
 def is_inside(hours: LocalHours, at: datetime) -> bool:
-    """Whether calls may start at that moment."""
+    """Return True if calls may start at that time."""
     first, last = hours.hours_from, hours.hours_to
     if first is None or last is None or first == last:
         return True
@@ -68,7 +68,7 @@ def is_inside(hours: LocalHours, at: datetime) -> bool:
 
 
 def next_opening(hours: LocalHours, at: datetime) -> datetime:
-    """The same moment, if calls may start then, else the start of the next hours."""
+    """Return the time itself if calls may start then, else the start of the next hours."""
     first = hours.hours_from
     if first is None or is_inside(hours, at):
         return at
@@ -82,7 +82,7 @@ def next_opening(hours: LocalHours, at: datetime) -> datetime:
 
 
 def describe_opening(campaign: Campaign, opening: datetime) -> str:
-    """Why the campaign waits, as users read it."""
+    """Return the reason the campaign waits, as a text for users."""
     zone = ZoneInfo(campaign.time_zone or "UTC")
     at = {"at": f"{opening.astimezone(zone):%Y-%m-%d %H:%M}", "zone": zone.key}
     by_time = campaign.send_at and campaign.send_at >= opening

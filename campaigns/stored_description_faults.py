@@ -1,11 +1,11 @@
-"""What is wrong with a vendor's description, in sentences that follow a key; stored_texts has them in other languages.
+"""Faults in a vendor's description, as sentences that follow a key; stored_texts translates them.
 
-Pydantic says some of them. They are so common that they are looked for in what a description's fault says alone.
+Some are Pydantic's. They are so common that only the faults of descriptions are searched for them.
 """
 
 from django.utils.translation import gettext_noop
 
-OR = gettext_noop("or")  # between the last two of what may stand somewhere
+OR = gettext_noop("or")  # between the last two alternatives
 DESCRIPTION_FAULTS = (
     gettext_noop("is missing"),
     gettext_noop("is not a key of a description"),

@@ -1,4 +1,4 @@
-"""What is wrong with a form, as models and adapters say it in English; stored_texts has it in the page's language."""
+"""Faults of forms, in the English of models and adapters; stored_texts translates them."""
 
 from django.utils.translation import gettext_noop
 

@@ -1,4 +1,4 @@
-"""What the DNS says about a sender identity, in English as commands show it; pages show it in their language."""
+"""Findings of the DNS check of a sender identity, in English for commands; pages translate them."""
 
 from django.utils.translation import gettext_noop
 

@@ -1,4 +1,4 @@
-"""Texts of stored_texts with something filled in, as forms: the names between %( and )s say what."""
+"""Forms of texts with values in them, for stored_texts; each name between %( and )s is a value."""
 
 from django.utils.translation import gettext_noop
 

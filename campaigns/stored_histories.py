@@ -1,4 +1,4 @@
-"""What the history and the audit say and what comes of decisions, in English; pages show it in their language."""
+"""Texts of the history, the audit and decisions, in English; pages translate them."""
 
 from django.utils.translation import gettext_noop
 
@@ -104,7 +104,7 @@ DECIDED = (
     gettext_noop("it is not a URL: %(error)s"),
     gettext_noop("it must be an https URL"),
     gettext_noop("it must not hold a login or spaces"),
-    # fields, as commands and forms name them
+    # names of fields in commands and forms
     gettext_noop("help answer"),
     gettext_noop("quiet from"),
     gettext_noop("quiet to"),
@@ -122,7 +122,7 @@ DECIDED = (
     gettext_noop("which workers know it is unknown, as Redis does not answer"),
     gettext_noop("web and API, if they began before the adapter %(name)s was installed, need a restart too"),
 )
-# What a broken question of the audit names.
+# The rows named by a broken question of the audit.
 BREACHES = (
     gettext_noop("message %(message_id)s of job %(job_id)s"),
     gettext_noop("message %(message_id)s of campaign %(campaign_id)s"),

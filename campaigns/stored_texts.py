@@ -1,6 +1,6 @@
-"""Texts that code stores or compares in English, and pages show in another language.
+"""Translations of texts that code stores or compares in English.
 
-They stand where they are made, too. One with something filled in is known by its form; what is not here stays as it is.
+Each text also stands where it is made. A text with values in it is recognised by its form. Unknown texts stay English.
 """
 
 import re
@@ -214,17 +214,17 @@ FIXED = (
 )
 
 
-SENTENCES = {"why", "advice", "decision", "status", "state"}  # what is filled in, and is a text of its own
+SENTENCES = {"why", "advice", "decision", "status", "state"}  # names of values that are texts of their own
 GROUPED = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def in_language(text: str) -> str:
-    """The text in the language of the page; as it is if it is English, or not known."""
+    """Return the text in the language of the page, or unchanged if that is English or the text is unknown."""
     if not text or get_language() == settings.LANGUAGE_CODE:
         return text
     if (known := gettext(text)) != text:
         return known
-    if "\n" in text:  # problems, each on a line
+    if "\n" in text:  # problems, one to a line
         return "\n".join(map(in_language, text.split("\n")))
     return _by_form(FORMS, text)
 
@@ -243,7 +243,7 @@ def _filled(name: str, text: str) -> str:
         return _by_form(DESCRIPTION_FAULTS, text)
     if name == "either":
         return text.replace(" or ", f" {gettext(OR)} ")
-    if name == "losses":  # of each vendor one
+    if name == "losses":  # one for each vendor
         return "; ".join(map(in_language, re.split("(?<= messages); ", text)))
     if name == "sums":  # 1,480 accepted, 20 refused
         return ", ".join(" ".join(_filled("", gettext(one)) for one in sum_.split(" ", 1)) for sum_ in text.split(", "))
@@ -251,11 +251,11 @@ def _filled(name: str, text: str) -> str:
 
 
 REASON, BY = gettext_noop("%(decision)s. Reason: %(typed)s"), gettext_noop("%(decision)s by %(person)s")
-VALUES = {"none": "no value", "True": "yes", "False": "no"}  # as forms and commands have them
+VALUES = {"none": "no value", "True": "yes", "False": "no"}  # as forms and commands show them
 
 
 def of_history(text: str) -> str:
-    """An entry of a history in the language of the page: what was decided or changed, by whom, and why."""
+    """Return a history entry in the language of the page: the decision or change, who made it, and the reason."""
     if get_language() == settings.LANGUAGE_CODE:
         return text
     what, _, typed = text.partition(". Reason: ")
@@ -268,7 +268,7 @@ def of_history(text: str) -> str:
 
 
 def _changes(text: str) -> str:
-    """Several, each of which is known or gives the old and new values of fields."""
+    """Translate several changes, each one known or with the old and new values of fields."""
     if "→" not in text and (known := in_language(text)) != text:
         return known
     return "; ".join(map(_change, text.split("; ")))
@@ -286,7 +286,7 @@ def _change(text: str) -> str:
 
 
 def _row(text: str) -> str:
-    """A row of another table that is named before its fields."""
+    """Translate the name of a row in another table, which comes before its fields."""
     if (known := in_language(text)) != text:
         return known
     label, name = _label(text)
@@ -294,7 +294,7 @@ def _row(text: str) -> str:
 
 
 def _label(text: str) -> tuple[str, str]:
-    """The name that it begins with, in the language of the page, and the rest; ("", text): it is not known."""
+    """Split off the longest known name at the start, translated; ("", text) if there is none."""
     parts = text.split(" ")
     for count in range(len(parts), 0, -1):
         name = " ".join(parts[:count])
@@ -311,14 +311,14 @@ NESTED = {"why", "mails", "good", "bad"}
 
 
 def of_finding(text: str) -> str:
-    """What the DNS says, in the language of the page. Its forms are too common to be looked for in other texts."""
+    """Return a finding about the DNS in the language of the page. Its forms are too common to search in other texts."""
     if get_language() == settings.LANGUAGE_CODE or (known := gettext(text)) != text:
         return text if get_language() == settings.LANGUAGE_CODE else known
     for form, pattern in _patterns(FINDINGS):
         if found := pattern.fullmatch(text):
             facts = found.groupdict().items()
             return gettext(form) % {name: of_finding(one) if name in NESTED else one for name, one in facts}
-    for between in ("; ", ": "):  # several faults; a name and what is wrong there
+    for between in ("; ", ": "):  # several faults; a name and its fault
         if between in text:
             return between.join(map(of_finding, text.split(between)))
     return text
@@ -331,7 +331,7 @@ def _patterns(of: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
 
 
 def _said(form: tuple[str, list[str]]) -> tuple[bool, int]:
-    """Of two forms that a text has, one that begins with its own words is meant, and then one that says more."""
+    """Return a sort key: of two matching forms, prefer one that starts with fixed words, then the more specific one."""
     return bool(form[1][0]), sum(map(len, form[1][::2]))
 
 
@@ -339,7 +339,7 @@ KINDS = {"count": "[0-9,]+", "setting": "[a-z0-9_]+", "domain": r"\S+", "hosts":
 
 
 def _part(number: int, text: str) -> str:
-    """The odd ones are names of what is filled in; a count or an id is never what somebody typed."""
+    """Odd parts are names of values; a count or an id never matches typed text."""
     if not number % 2:
         return re.escape(text)
     return f"(?P<{text}>{'[0-9,]+' if text.endswith('_id') else KINDS.get(text, '.+?')})"

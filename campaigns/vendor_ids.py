@@ -1,13 +1,13 @@
 """Finds letters by the vendor's own id, for vendors that cannot carry our reference.
 
-The ids are written with the acceptance, in the same statement (merging.py, ground_truth.py). A report may come earlier
-than that: it waits. Whether its letter is known now is looked at when it has waited for ten seconds more, then each
-time when it is about twice as old, and once an hour in the end: reports of letters of somebody else cost little.
+The statement that writes the acceptance also writes the id (merging.py, ground_truth.py). A report may come before
+that; then it waits. It is checked after ten seconds, then each time its age has about doubled, and in the end once an
+hour, so that reports of other people's letters cost little.
 
-An id belongs to the account that has reported it, which are some of the vendor's credentials or all: where it names
-several letters of these, it names none. And it names letters alone that were called where and as whom the account was
-called when it was reported (vendors/destinations.py): another server may give the same ids to other letters. Of ids
-that a version before has stored nobody knows where; they count.
+An id belongs to the account that reported it: some or all of the vendor's credentials. If it names several letters of
+these, it names none. It also names only letters called at the destination the account had when it was reported
+(vendors/destinations.py), because another server may give the same ids to other letters. Ids stored by an earlier
+version have no destination and always count.
 """
 
 import json
@@ -25,16 +25,20 @@ from campaigns.routes.whose import ReportingAccount
 from vendors import destinations
 from vendors.adapters.reports import Reported
 
-KEPT = timedelta(days=90)  # for which reports of a letter may come
-WAITS = timedelta(days=7)  # for which a report waits for its letter, as long as a doubt may last and more
-AT_ONCE = 1_000  # waiting reports that are looked at
-MOST_WAIT = 10_000  # reports of one vendor; further ones are not kept
-SOONEST, LATEST = timedelta(seconds=10), timedelta(hours=1)  # until a waiting report is looked at again
+KEPT = timedelta(days=90)  # how long reports of a letter may come
+WAITS = timedelta(days=7)  # how long a report waits for its letter: longer than a doubt may last
+AT_ONCE = 1_000  # waiting reports checked together
+MOST_WAIT = 10_000  # waiting reports of one vendor; any more are dropped
+SOONEST, LATEST = (
+    timedelta(seconds=10),
+    timedelta(hours=1),
+)  # bounds of the time until a waiting report is checked again
 FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 
-# Whether a letter went by one of these credentials: of an id `known`; an empty array stands for all of the vendor's.
-# And whether it was called where its credential called when the report came: `then`, of a credential l of vendor v.
+# Whether one of these credentials sent the letter of an id `known`; an empty array stands for all of the vendor's.
+# Also, whether it was called at the destination of its credential when the report came: `then`, of a credential l of
+# vendor v.
 BY_ONE_OF = f"""EXISTS (
     SELECT FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
         JOIN vendors_credential l ON l.id = {whose.CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
@@ -50,8 +54,8 @@ MAY_WAIT = """
 SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
     AND (SELECT count(*) FROM campaigns_waitingreport w WHERE w.vendor_id = v.id) < %(most)s
 """
-# Of a kind that waits already the later one by the vendor's clock counts. Once the vendor is called elsewhere the first
-# one stays: vendors repeat reports, and a repeat is of where the vendor was called when the first one came.
+# Of two waiting reports of a kind, the later one by the vendor's clock counts. Once the vendor's destination has
+# changed, the first one stays: vendors repeat reports, and a repeat concerns the destination at the time of the first.
 KEEP = f"""
 INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials, destinations)
 SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s, (
@@ -63,14 +67,14 @@ ON CONFLICT (vendor_id, name, kind, credentials)
     WHERE (excluded.said->>'at')::timestamptz > (was.said->>'at')::timestamptz
         AND was.destinations IS NOT DISTINCT FROM excluded.destinations
 """
-THEN = "coalesce((w.destinations->>l.id::text)::bigint, 0)"  # of a waiting report w; 0: of a version before
+THEN = "coalesce((w.destinations->>l.id::text)::bigint, 0)"  # of a waiting report w; 0: of an earlier version
 FORGET = """
 DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM campaigns_vendormessageid ORDER BY id LIMIT %(most)s) oldest
     WHERE at < %(before)s))
 """
-# Of those that are to be looked at: whose letters are known now, or that have waited for too long. All are looked at
-# again later, so one that cannot be taken keeps back no other.
+# Of the reports to check now: those whose letter is known, and those that have waited for too long. All of them are
+# checked again later, so a report that fails does not delay the others.
 DUE = f"""
 WITH looked_at AS (
     UPDATE campaigns_waitingreport w SET look_at = statement_timestamp()
@@ -92,8 +96,10 @@ WHERE found.letters = 1 OR w.at < %(before)s ORDER BY w.id
 
 @dataclass(frozen=True, slots=True)
 class DueReport:
-    """A waiting report whose letter is known now, or that has waited for too long. id: of its row; reference: of its
-    letter, None: it is not known."""
+    """A waiting report whose letter is known now, or that has waited too long.
+
+    id: of its row. reference: of its letter; None: not known.
+    """
 
     id: int
     vendor_id: int
@@ -108,7 +114,7 @@ class DueReport:
         return self.reference is not None
 
     def reported(self) -> Reported:
-        """What was reported. Raises ValueError, KeyError for what this version cannot read."""
+        """Return the stored report. Raises ValueError or KeyError if this version cannot read it."""
         said = json.loads(self.said)
         at = datetime.fromisoformat(said["at"])
         text = said["note"], said["bounce"], said["code"]
@@ -116,7 +122,7 @@ class DueReport:
 
 
 def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
-    """The same with our references, where the vendor's id is known and names one letter."""
+    """Return the reports with our references, where the vendor's id is known and names one letter."""
     every = (one for request in requests for one in request)
     wanted = {one.vendor_id for one in every if not one.reference and 0 < len(one.vendor_id) <= LONGEST}
     if not wanted:
@@ -131,9 +137,9 @@ def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[
 
 
 def keep(of: ReportingAccount, reported: Iterable[Reported], source: str) -> bool:
-    """Keeps reports whose letter is not known until it is.
+    """Keep reports of unknown letters until the letters are known.
 
-    False: this vendor's reports name our references, or MOST_WAIT of them wait already.
+    False: this vendor's reports carry our references, or MOST_WAIT of them wait already.
     """
     latest: dict[tuple[str, str], Reported] = {}
     for one in reported:
@@ -153,9 +159,9 @@ def keep(of: ReportingAccount, reported: Iterable[Reported], source: str) -> boo
 
 
 def due() -> list[list[DueReport]]:
-    """Waiting reports whose letters are known now, or that have waited for too long: at most AT_ONCE.
+    """Return waiting reports whose letters are known now, or that have waited too long: at most AT_ONCE.
 
-    Those of one account are together. All but those that are `done` with are due again later.
+    They are grouped by account. Unless they are passed to `done`, they are due again later.
     """
     limits: dict[str, Any] = {"before": timezone.now() - WAITS, "most": AT_ONCE, "soonest": SOONEST, "latest": LATEST}
     with connection.cursor() as cursor:
@@ -168,12 +174,12 @@ def due() -> list[list[DueReport]]:
 
 
 def done(ids: Collection[int]) -> None:
-    """These reports wait no more."""
+    """Delete these waiting reports."""
     WaitingReport.objects.filter(pk__in=ids).delete()
 
 
 def forget() -> int:
-    """Deletes ids of letters of which no report may come any more, the oldest; returns how many."""
+    """Delete the oldest ids, of letters for which no report may come any more. Returns their number."""
     with connection.cursor() as cursor:
         cursor.execute(FORGET, {"most": FORGOTTEN_AT_ONCE, "before": timezone.now() - KEPT})
         return cursor.rowcount
