@@ -1,9 +1,9 @@
-"""On RabbitMQ the broker itself, not a worker, holds messages that are due later.
+"""On RabbitMQ, has the broker instead of a worker keep messages that are due later.
 
-A worker gets only as many messages of a quorum queue as its processes can run, so a few that are due later would block
-the queue. kombu's delay exchanges hold them instead: 28 queues, one for each bit of the seconds. Celery would choose
-these exchanges before the waiter sees the message, so `taken_back` restores the options, and `delayed` applies them
-when the message is published. A delay is cut to whole seconds; the worker waits for the rest.
+A worker gets only as many messages of a quorum queue as its processes can run, so a few delayed ones would block the
+queue. kombu's delay exchanges keep them instead: 28 queues, one for each bit of the seconds. Celery would choose these
+exchanges before the waiter sees the message, so `taken_back` restores the options, and `delayed` applies them when the
+message is published. A delay is cut to whole seconds; the worker waits for the rest.
 """
 
 import re
@@ -26,12 +26,12 @@ from kombu.transport.native_delayed_delivery import (
 )
 
 ENTRANCE = level_name(MAX_LEVEL)
-BITS = re.compile(rf"^(?:[01]\.){{{MAX_NUMBER_OF_BITS_TO_USE},}}")  # of the seconds; more of them from 8.5 years on
+BITS = re.compile(rf"^(?:[01]\.){{{MAX_NUMBER_OF_BITS_TO_USE},}}")  # of the seconds; more than these from 8.5 years on
 AGAIN = 60  # seconds; RabbitMQ may have been restarted without its queues
 
 
 def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a message as they were before Celery sent it to the delay exchanges."""
+    """Return the message's options from before Celery sent it to the delay exchanges."""
     plain = dict(options)
     if getattr(plain.get("exchange"), "name", None) == ENTRANCE:
         del plain["exchange"]
@@ -40,7 +40,7 @@ def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _queue_of(app: Celery, routing_key: str) -> str:
-    """The name of the queue that this routing key leads to; usually the key itself."""
+    """Return the name of the queue that this routing key leads to; usually the key itself."""
     queues = app.amqp.queues
     names = (name for name, queue in queues.items() if queue.routing_key == routing_key)
     return routing_key if routing_key in queues else next(names, routing_key)
@@ -49,7 +49,7 @@ def _queue_of(app: Celery, routing_key: str) -> str:
 def delayed(
     app: Celery, producer: Any, options: dict[str, Any], queue: str, due: datetime, at: datetime
 ) -> dict[str, Any]:
-    """The options with which RabbitMQ holds the message until it is due, if Celery would do so; else unchanged.
+    """Return the options with which RabbitMQ delays the message, if Celery would do so; else unchanged.
 
     Raises kombu.exceptions.OperationalError.
     """

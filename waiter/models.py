@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
-    """Only rows that wait, without those that are kept against duplicates."""
+    """Only waiting rows, without those kept against duplicates."""
 
     def get_queryset(self) -> models.QuerySet["ParkedTask"]:
         return super().get_queryset().filter(done_at=None)
@@ -19,8 +19,8 @@ class ParkedTask(models.Model):
     """A Celery message that is due later than the horizon, unchanged, and the state of its release.
 
     A row is normally deleted when its message is published. It is kept, with done_at, if the message may have been
-    published more than once (a sweep was killed): the publication that is received first is stored in `received`, and
-    the others are dropped (waiter/parking.py).
+    published more than once (a sweep was killed): the publication received first is stored in `received`, and the
+    others are dropped (waiter/parking.py).
     """
 
     due_at = models.DateTimeField()
@@ -46,17 +46,17 @@ class ParkedTask(models.Model):
         return f"{self.task}[{self.task_id}]"
 
     def due_in(self, at: datetime) -> str:
-        """The time until it is due, as text: "2 days, 3 hours" or "overdue"."""
+        """Format the time until it is due: "2 days, 3 hours" or "overdue"."""
         if self.due_at <= at:
             return gettext("overdue")
         return timeuntil(self.due_at, at).replace("\xa0", " ")
 
 
 class Revocation(models.Model):
-    """A task that was revoked, by its id or by a stamped header, for as long as its message may wait somewhere.
+    """A task revoked by its id or by a stamped header, kept for as long as its message may wait somewhere.
 
-    Workers keep revokes in memory: one that is started again, or that was down, knows of none. name: the task's id, or
-    the header; value: of the header, as JSON; empty: it is a task's id.
+    Workers keep revokes in memory, so one that restarts or was down knows none. name: the task's id or the header.
+    value: the header's, as JSON; "" for a task's id.
     """
 
     name = models.TextField()

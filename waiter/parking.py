@@ -1,11 +1,11 @@
 """All statements on parked tasks, one function each (document 004).
 
-The rules that make a task run once, whichever process is killed when:
+These rules make a task run once, whichever process is killed when:
 - A sweep claims a row under a lease, publishes it with the claim as the publication's mark, then deletes the row.
-- A claim whose lease ran out may or may not have been published, so it is published again under a new mark, and the
-  row is kept: the publication that is received first wins it, every other one is dropped. A message that the broker
-  delivers twice carries one mark and is run again, as Celery runs every unacknowledged message again.
-- A revoke is a row, too, which is asked when a task of a later time begins: workers forget what they were told.
+- A claim whose lease has expired may or may not have been published. It is published again under a new mark, and the
+  row is kept: the publication received first wins it, and every other one is dropped. A message that the broker
+  delivers twice carries one mark and runs again, as Celery runs every unacknowledged message again.
+- A revoke is a row, too, checked when a task with a time of its own begins: workers forget revokes.
 - A cancelled row whose message may be in the broker is kept, received by NOBODY, so that no publication runs.
 """
 
@@ -23,7 +23,7 @@ from django.utils import timezone
 from waiter.models import ParkedTask, Revocation
 
 LEASE = timedelta(minutes=1)  # for publishing one batch
-KEEP = timedelta(days=30)  # what waits longer than this in a queue without workers is run again, also if it was revoked
+KEEP = timedelta(days=30)  # a task that waits longer than this in a queue without workers runs again, even if revoked
 NOBODY = UUID(int=0)
 
 
@@ -37,7 +37,7 @@ def park(**row: Any) -> None:
 
 
 def park_outside_transaction(**row: Any) -> None:
-    """The same on a connection of its own, so that a rollback of the caller's transaction keeps the row."""
+    """Store a message on another connection, so that a rollback of the caller's transaction keeps the row."""
 
     def on_own_connection() -> None:
         try:
@@ -65,9 +65,9 @@ FROM ripe WHERE p.id = ripe.id RETURNING p.*
 def claim(
     until: datetime, at: datetime, limit: int, ids: Collection[int] | None = None, after: ParkedTask | None = None
 ) -> list[ParkedTask]:
-    """Up to limit rows that are due by until, oldest first, for the caller to publish within the lease.
+    """Claim up to `limit` rows due by `until`, oldest first, for the caller to publish within the lease.
 
-    after: the last row that the same sweep has claimed, so that it does not scan those before again.
+    after: the last row that the same sweep has claimed; the scan continues behind it.
     """
     params = {
         "until": until,
@@ -78,14 +78,14 @@ def claim(
         "limit": limit,
         "mark": uuid4(),
         "lease": at + LEASE,
-        "longest": at + 2 * LEASE,  # further ahead it is no lease: a clock was wrong
+        "longest": at + 2 * LEASE,  # a lease further ahead comes from a wrong clock
     }
     rows = ParkedTask.objects.raw(CLAIM, params)
     return sorted(rows, key=lambda row: (row.due_at, row.pk))
 
 
 def published(rows: Sequence[ParkedTask], at: datetime) -> None:
-    """Delete these published rows; keep those of which another publication may exist."""
+    """Delete these published rows, but keep those with a possible second publication."""
     only = Q(received=None) | Q(received=F("claim"))
     _claimed(rows).filter(only, publications=1).delete()
     _of(rows).update(done_at=Coalesce("done_at", Value(at)))
@@ -97,13 +97,13 @@ def give_back(rows: Sequence[ParkedTask]) -> None:
 
 
 def receive(id: int, mark: UUID, at: datetime) -> bool:
-    """Whether the publication of this mark may run: no other one of the same row has been received."""
+    """Return True if the publication with this mark may run: no other one of the row has been received."""
     ParkedTask.objects.filter(pk=id, received=None).update(received=mark, done_at=Coalesce("done_at", Value(at)))
     return not ParkedTask.objects.filter(pk=id).exclude(received=mark).exists()
 
 
 def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
-    """Cancel these rows; returns those that will not run. The others had been received or deleted before."""
+    """Cancel these rows. Returns those that will not run; the others had been received or deleted before."""
     with transaction.atomic():
         rows = list(ParkedTask.waiting.select_for_update().filter(pk__in=ids))
         _of(rows).filter(publications=0).delete()
@@ -112,24 +112,24 @@ def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
 
 
 def named(task_ids: Collection[str]) -> list[int]:
-    """The ids of waiting rows with these task ids."""
+    """Return the ids of waiting rows with these task ids."""
     return list(ParkedTask.waiting.filter(task_id__in=task_ids).values_list("pk", flat=True))
 
 
 def bring_forward(ids: Collection[int], at: datetime) -> None:
-    """Make these due at that time unless they are due earlier."""
+    """Make these rows due at that time, unless they are due earlier."""
     ParkedTask.waiting.filter(pk__in=ids).update(due_at=Least("due_at", Value(at)))
 
 
 def revoke(names: Collection[tuple[str, str]], at: datetime) -> None:
-    """Store revokes, each a name and a value as Revocation has them. One that is stored already holds longer."""
+    """Store revokes, each a name and value of a Revocation. A known one is kept for longer."""
     rows = [Revocation(name=name, value=value, revoked_at=at) for name, value in sorted(set(names))]
     unique, changed = ["name", "value"], ["revoked_at"]
     Revocation.objects.bulk_create(rows, 1000, update_conflicts=True, unique_fields=unique, update_fields=changed)
 
 
 def is_revoked(names: Collection[tuple[str, str]]) -> bool:
-    """Whether one of these names with its value was revoked."""
+    """Return True if one of these names with its value was revoked."""
     any_of = Q()
     for name, value in names:
         any_of |= Q(name=name, value=value)
@@ -137,7 +137,7 @@ def is_revoked(names: Collection[tuple[str, str]]) -> bool:
 
 
 def stamped() -> Iterator[tuple[int, str]]:
-    """The ids and messages of waiting rows that may have stamped headers."""
+    """Yield the ids and messages of waiting rows that may have stamped headers."""
     rows = ParkedTask.waiting.filter(message__contains='"stamped_headers"').order_by()
     yield from rows.values_list("pk", "message").iterator(chunk_size=1000)
 
@@ -153,5 +153,5 @@ def _of(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
 
 
 def _claimed(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
-    """Those of the rows that were not claimed again since."""
+    """Select those of the rows that nobody has claimed since."""
     return _of(rows).filter(claim__in={row.claim for row in rows})

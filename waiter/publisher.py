@@ -1,17 +1,19 @@
-"""The waiter (document 004): tasks that are due later than a broker can hold them wait in the database.
+"""The waiter (document 004): tasks due later than a broker can keep them wait in the database.
 
-It replaces the function with which Celery gives a finished message to the broker, so callers change nothing:
-apply_async, delay, send_task by name, signatures, members of groups and chains, headers and bodies of chords, and
-retries all pass here. A message due in more than settings.WAITER_HORIZON is stored unchanged (headers, body, routing)
-in ParkedTask; a sweep publishes it when it is due within the horizon (waiter/release.py). Messages of the queues in
-settings.WAITER_EXCLUDED_QUEUES are never parked. The due time is read as Celery reads it: an eta without a time zone is
+It replaces the function that gives a finished message to the broker, so callers change nothing: apply_async, delay,
+send_task by name, signatures, members of groups and chains, headers and bodies of chords, and retries all pass here. A
+message due in more than settings.WAITER_HORIZON is stored unchanged (headers, body, routing) in ParkedTask; a sweep
+publishes it when it is due within the horizon (waiter/release.py). Messages of the queues in
+settings.WAITER_EXCLUDED_QUEUES are never parked. Due times are read as Celery reads them: an eta without a time zone is
 UTC, and a time in the past means now.
 
-A message is parked in the caller's transaction: if that is rolled back, the call was never made. Two kinds are stored
+A message is parked in the caller's transaction: if that rolls back, the call was never made. Two kinds are stored
 outside of it: a retry, because a task that retries ends with an exception, and a call from a running event loop, which
 has no transaction. Celery's signals before_task_publish and after_task_publish are sent at the release, for each batch,
-just before it goes to the broker. Revoking a parked task cancels it. A task that has a time of its own is asked for
-before it runs as well, because it may have been revoked while no worker remembered that.
+just before it goes to the broker.
+
+Revoking a parked task cancels it. A task with a time of its own is also checked before it runs, because it may have
+been revoked while no worker remembered that.
 """
 
 import asyncio
@@ -37,9 +39,9 @@ from kombu.utils.json import dumps, loads
 
 from waiter import delays, parking
 
-MARK = "waiter_parked"  # header of a released message: its row and which publication of the row it is
+MARK = "waiter_parked"  # header of a released message: its row, and the publication's mark
 UNREACHABLE = (django.db.OperationalError, django.db.InterfaceError, OperationalError)
-# PostgreSQL's codes of errors that pass like a lost connection and are no OperationalError of Django's: the database is
+# PostgreSQL's codes of errors that pass like a lost connection but are not Django's OperationalError: the database is
 # read-only for now, or has ended the session.
 NOT_NOW = ("25006", "25P03", "25P04")
 
@@ -47,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def horizon() -> timedelta:
-    """Tasks due later than this are parked, and released when they are due within it."""
+    """Return the time beyond which tasks are parked; they are released once due within it."""
     value: timedelta = getattr(settings, "WAITER_HORIZON", timedelta(minutes=15))
     return value
 
@@ -57,17 +59,17 @@ class BadTime(ValueError):
 
 
 def is_unreachable(why: BaseException) -> bool:
-    """Whether the database or the broker is away, or refuses for a while: the same can be tried again."""
+    """Return True if the database or broker is away or refuses for a while, so that a new attempt makes sense."""
     return isinstance(why, UNREACHABLE) or getattr(why.__cause__, "sqlstate", None) in NOT_NOW
 
 
 class WaiterTask(DjangoTask):
-    """A task that runs once, however often its released message was published, and never after a revoke."""
+    """A task that runs once, however many times its released message was published, and never after a revoke."""
 
     is_revocable = True  # False saves a statement for each message with a time of its own
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """Drop duplicates, and what was revoked. A subclass that overrides this must call super()."""
+        """Drop duplicates and revoked tasks. A subclass that overrides this must call super()."""
         mark = self.request.get(MARK)
         if not (mark or (self.request.eta and self.is_revocable)):
             return
@@ -77,7 +79,7 @@ class WaiterTask(DjangoTask):
         except django.db.Error as why:
             if not is_unreachable(why):
                 raise
-            time.sleep(1)  # the message is redelivered at once
+            time.sleep(1)  # the message is redelivered immediately
             raise Reject(why, requeue=True) from why
         if not is_first:
             logger.warning("%s[%s] was published twice; this is the double, dropped", self.name, task_id)
@@ -89,7 +91,7 @@ class WaiterTask(DjangoTask):
             raise Ignore
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's retry, except that a retry that cannot be stored goes back to the queue instead of being lost.
+        """Retry as Celery does, but return a retry that cannot be stored to the queue instead of losing it.
 
         Raises: celery.exceptions.Retry; Reject, requeued; the errors of a wrong call.
         """
@@ -106,7 +108,7 @@ class WaiterAMQP(AMQP):
     """Celery's publisher, which parks messages that are due late."""
 
     def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
-        """Publish the message at once, whether it is due now or within the horizon."""
+        """Publish the message now, with the broker's delay if it is due later."""
         if due := _due(message):
             options = delays.delayed(self.app, producer, options, self._queue(options), due, parking.now())
         self._send(producer, name, message, **options)
@@ -148,7 +150,7 @@ class WaiterAMQP(AMQP):
         return str(getattr(queue, "name", queue))
 
     def _check_chord(self, message: task_message, due: datetime) -> None:
-        """The result backend forgets a chord after some time; then its body would never run, without an error."""
+        """Raise BadTime if the result backend forgets the chord first: its body would never run, without an error."""
         kept = getattr(self.app.backend, "chord_expires", None)
         if message.body[2]["chord"] and kept and due - parking.now() >= timedelta(seconds=kept):
             raise BadTime(
@@ -158,7 +160,7 @@ class WaiterAMQP(AMQP):
 
 
 class WaiterControl(Control):
-    """Celery's remote control, which also cancels parked tasks and remembers what was revoked."""
+    """Celery's remote control, which also cancels parked tasks and remembers revokes."""
 
     def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
         """Revoke tasks; parked ones, which no worker knows, are cancelled. Raises django.db's errors."""
@@ -177,13 +179,13 @@ class WaiterControl(Control):
 
 
 def _names_of(task_id: str, request: Any) -> set[tuple[str, str]]:
-    """By which a task may have been revoked."""
+    """Return the names under which a task may have been revoked."""
     headers = {"stamped_headers": request.get("stamped_headers"), "stamps": request.get("stamps")}
     return {(task_id, ""), *_stamps_of(headers)}
 
 
 def _stamps_of(headers: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """The stamps in a message's headers, each with its value as JSON."""
+    """Return the stamps in a message's headers, each with its value as JSON."""
     stamps = headers.get("stamps") or {}
     names = headers.get("stamped_headers") or ()
     return {(name, dumps(value)) for name in names for value in maybe_list(stamps.get(name)) or ()}
@@ -194,7 +196,7 @@ def _due(message: task_message) -> datetime | None:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time in a message's headers, as a worker reads it: without a time zone it is UTC."""
+    """Parse a time in a message's headers as a worker does: without a time zone it is UTC. Raises BadTime."""
     try:
         at = maybe_iso8601(text)
     except ValueError as why:
@@ -211,7 +213,7 @@ def _in_an_event_loop() -> bool:
 
 
 def _unmarked(headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Headers without the mark: a retry inherits its task's headers, and would be dropped as a duplicate."""
+    """Return headers without the mark: a retry inherits its task's headers and would be dropped as a duplicate."""
     return {name: value for name, value in (headers or {}).items() if name != MARK}
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="waiter.release")
 def release_parked() -> int:
-    """Beat starts it every few minutes. Returns how many messages were published."""
+    """Publish due messages and delete old rows; beat runs this every few minutes. Returns the number published."""
     released = release()
     parking.forget(parking.now())
     return released
@@ -45,7 +45,7 @@ def release(at: datetime | None = None, ids: Collection[int] | None = None) -> i
 
 
 def _publish_all(amqp: Any, producer: Any, rows: Sequence[ParkedTask], at: datetime) -> int:
-    """Publish a batch, in one round trip if the broker can; then an error leaves open which of them arrived."""
+    """Publish a batch, in one round trip if the broker can; an error then does not tell which messages arrived."""
     gathered = producer.supports_batch_publish
     sent: list[ParkedTask] = []
     untried = rows
@@ -80,7 +80,7 @@ def _publish(amqp: Any, producer: Any, row: ParkedTask, at: datetime) -> bool:
 
 
 def _decode(row: ParkedTask, at: datetime) -> tuple[task_message, dict[str, Any]]:
-    """The stored message. Its expiration is counted from now, as the broker would have counted it."""
+    """Return the stored message. Its expiration is counted from now, as the broker would have counted it."""
     stored = loads(row.message)
     options = stored.pop("options")
     message = task_message(**stored)
