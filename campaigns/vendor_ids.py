@@ -29,10 +29,7 @@ KEPT = timedelta(days=90)  # how long reports of a letter may come
 WAITS = timedelta(days=7)  # how long a report waits for its letter: longer than a doubt may last
 AT_ONCE = 1_000  # waiting reports checked together
 MOST_WAIT = 10_000  # waiting reports of one vendor; any more are dropped
-SOONEST, LATEST = (
-    timedelta(seconds=10),
-    timedelta(hours=1),
-)  # bounds of the time until a waiting report is checked again
+SOONEST, LATEST = timedelta(seconds=10), timedelta(hours=1)  # bounds of the time until the next check of a report
 FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 

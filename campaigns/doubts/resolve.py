@@ -89,10 +89,10 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     - sent: the vendor has the messages.
     - failed: it does not.
     - resend: call again, under a new reference; the job must be LOGGED.
-    - same: the credential still reaches the account of the first call, whatever its settings say, so its vendor may settle
-      them.
+    - same: the credential still reaches the account of the first call, whatever its settings say.
 
-    Resending does not start a job stopped half-way: its messages wait for a retry.
+    After `same`, the vendor may settle the doubts. Resending does not start a job stopped half-way: its messages wait
+    for a retry.
     """
     ids = sorted(set(message_ids))
     if not reason.strip():
