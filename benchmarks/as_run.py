@@ -1,14 +1,17 @@
-"""Messages a second as people run it: `up` with the shipped Procfile, a list from a file, a receiver outside.
+"""Messages a second as people run mailhub: `up` with the shipped Procfile, a list from a file, an external receiver.
 
-`python -m benchmarks.as_run [messages] [rounds] [mails]`. The vendor is added by command, with the mailcasters and the
-connections that it has by default and a limit that never binds; the list is a CSV file, sent by `send_campaign --at
-now`. The receiver (benchmarks/sink.py) must have had every recipient exactly once. The clock starts when the campaign
-is given to the mailcasters; it stops at the last arrival, and once more at the campaign's end.
+`python -m benchmarks.as_run [messages] [rounds] [mails]`. A command adds the vendor, with its default mailcasters and
+connections and a limit that never binds. `send_campaign --at now` sends the list, a CSV file. The receiver
+(benchmarks/sink.py) must have had every recipient exactly once. The clock starts when the campaign is dispatched. It
+stops at the last arrival, and once more at the campaign's end.
 
-Yardsticks of the same rounds, to the same receiver: a bare aiohttp loop; River, which fetches as often as it can, and
-whose jobs are stored before; one Celery task a message with its connections kept, whose queue is full before its worker
-starts. For SMTP smtp-source -d, which sends one mail at a time over each of its connections, to the same smtp-sink; and
-listmonk, where it is found (benchmarks/listmonk.py), from its campaign's start, and from its first mail.
+Yardsticks in the same rounds, to the same receiver:
+
+- a bare aiohttp loop;
+- River, which fetches at its highest rate, with its jobs stored before;
+- one Celery task a message, with connections kept and the queue full before the worker starts;
+- for SMTP, smtp-source -d, which sends one mail at a time over each connection to the same smtp-sink;
+- listmonk, if installed (benchmarks/listmonk.py), from its campaign's start and from its first mail.
 """
 
 import csv
@@ -34,8 +37,8 @@ from tests.waiting import wait_until
 WARM = 500  # messages before the measured ones, to a vendor of the same kind
 NEVER_BINDS = "1000000/1"
 SHARE = 20  # a task a message gets a twentieth of the messages, or the run would take an hour
-POOL = ("threads", 50)  # its best one (benchmarks.sending)
-LOOK = 0.05  # seconds between two looks whether the campaign has ended
+POOL = ("threads", 50)  # the fastest pool for a task a message (benchmarks.sending)
+LOOK = 0.05  # seconds between two checks for the campaign's end
 LONGEST = 600.0  # seconds that a campaign may take
 MAILHUB, ENDED, ONE = "mailhub", "mailhub, to the campaign's end", "mailhub, one sender process"
 BARE, RIVER, USUAL, SOURCE = "bare aiohttp loop", "River", "a task a message", "smtp-source -d"
@@ -45,7 +48,7 @@ Costs = dict[str, list[float]]
 
 @dataclass(slots=True)
 class Measured:
-    """What the rounds of mailhub came to, besides its rate. costs: us of a processor a message, by part."""
+    """The results of mailhub's rounds besides the rate. costs: microseconds of processor time a message, by part."""
 
     to_end: list[float] = field(default_factory=list)
     times: Costs = field(default_factory=dict)
@@ -61,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign that has ended. Times are of the monotonic clock; seconds: processor time by part."""
+    """A campaign that has ended. Times are on the monotonic clock. seconds: processor time by part."""
 
     typed: float
     began: float
@@ -77,7 +80,7 @@ def write_list(file: Path, recipients: list[str]) -> None:
 
 
 class Lists:
-    """The files that a person would have: a body, and a list of each size."""
+    """The files a person would have: a body, and a list of each size."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,7 +98,7 @@ class Lists:
         return file
 
     def order(self, vendor: str, file: Path, when: str = "now") -> list[str]:
-        """The command that stores the campaign."""
+        """Return the command that stores the campaign."""
         content = ["--subject", SUBJECT, "--body", str(self.body)]
         return ["send_campaign", str(file), "--sponsor", "Velma", "--vendor", vendor, *content, "--at", when]
 
@@ -123,7 +126,7 @@ def mailhub(
     receiver: "HttpReceiver | SmtpReceiver",
     **variables: str,
 ) -> float:
-    """Messages a second. variables: of the environment of `up`."""
+    """Return messages a second. variables: for the environment of `up`."""
     at = Installation()
     with at.up(**variables):
         deliver(at, lists, vendor, WARM)
@@ -148,7 +151,7 @@ def mailhub(
 
 
 class HttpReceiver:
-    """Where mailhub's vendor of that name is, at the sink."""
+    """The sink, for mailhub's vendor of this name."""
 
     def __init__(self, where: sink.Sink, name: str) -> None:
         self._where, self._name = where, name
@@ -161,14 +164,14 @@ class HttpReceiver:
         return process_seconds(self._where.process.pid)
 
     def arrivals(self, messages: int) -> tuple[float, float, float]:
-        """When the first came, when 99 % had come, when the last came; each recipient exactly once."""
+        """Return when the first, 99 %, and the last arrived. Raises unless each recipient had exactly one."""
         facts = self._where.facts(self._name, messages)
         self.fullest.append(facts["fullest_second"])
         return facts["first"], facts["most"], facts["last"]
 
 
 class SmtpReceiver:
-    """smtp-sink. Each of the rows is accepted, so as many mails as rows means that each recipient had one."""
+    """smtp-sink. Every row is accepted, so a count of mails equal to the rows proves one mail for each recipient."""
 
     def __init__(self, relay: smtp_sink.SmtpSink) -> None:
         self._relay = relay
@@ -198,13 +201,13 @@ def aiohttp_loop(where: sink.Sink, messages: int) -> float:
 
 
 def a_task_a_message(lists: Lists, where: sink.Sink, messages: int) -> float:
-    """From its first arrival: neither the start of its worker nor the filling of its queue counts."""
+    """Measure from the first arrival, so that starting the worker and filling its queue do not count."""
     from django.utils import timezone
 
     from benchmarks import naive
     from campaigns.models import Job
 
-    never = (timezone.now() + timedelta(days=30)).isoformat()  # mailhub is not to send these rows
+    never = (timezone.now() + timedelta(days=30)).isoformat()  # mailhub must not send these rows
     stored = Installation().asked(*lists.order("letters", lists.of(messages), never))
     job = Job.objects.get(pk=stored["job"])
     naive.publish(range(job.first_message, job.end), where.url("tasks"))

@@ -1,7 +1,7 @@
-"""The memory of a sender while it sends mails with a file of some megabytes, and what the database keeps of the file.
+"""Memory of a sender of mails with a file of some megabytes, and what the database keeps of the file.
 
 `python -m benchmarks.attachments [megabytes] [mails] ...`: one campaign for each number of mails, over 8 connections to
-Postfix's smtp-sink. The sender is this process; its memory is what Linux says of its peak since the campaign began.
+Postfix's smtp-sink. This process is the sender; its memory is the peak that Linux reports since the campaign began.
 """
 
 import os
@@ -21,7 +21,7 @@ STORED = "SELECT pg_total_relation_size('campaigns_storedfile')"
 
 
 def memory(what: str) -> float:
-    """Megabytes of this process."""
+    """Return megabytes of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1000
 
@@ -34,7 +34,7 @@ def login(port: int) -> "Credential":
 
 
 def campaign(of: "Credential", mails: int, content: bytes) -> int:
-    """The id of a job that a mailcaster has claimed."""
+    """Return the id of a job that a mailcaster has claimed."""
     from django.utils import timezone
 
     from campaigns import intake
@@ -60,7 +60,7 @@ def send(of: "Credential", mails: int, content: bytes, relay: smtp_sink.SmtpSink
 
     job = campaign(of, mails, content)
     before = memory(NOW)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     relay.begin()
     began = time.monotonic()
     sending.send(job, 1)

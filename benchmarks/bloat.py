@@ -1,8 +1,8 @@
-"""Do the tables grow? Sizes, dead rows and the share of heap-only updates after each ten of fifty campaigns, and once
-more when autovacuum, which looks every minute, has been there.
+"""Growth of the tables: sizes, dead rows and heap-only updates after each ten of fifty campaigns.
 
 `python -m benchmarks.bloat [campaigns] [recipients]`. Real workers send them, ten at a time, with autovacuum as the
-migrations set it. An update is heap-only (HOT) when it touches no index and its new row fits on the same page.
+migrations set it. The last figures come after autovacuum, which runs every minute. An update is heap-only (HOT) if it
+touches no index and its new row fits on the same page.
 """
 
 from benchmarks import recipients
@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 BATCH = 10
 TABLES = ("campaigns_message", "campaigns_claim", "campaigns_answerbatch", "campaigns_job")
-# With more dead rows than the migrations allow.
+# Tables with more dead rows than the migrations allow.
 UNVACUUMED = """
 SELECT count(*) FROM pg_stat_user_tables WHERE relname IN ('campaigns_claim', 'campaigns_answerbatch')
     AND n_dead_tup > 2000 AND coalesce(last_autovacuum < to_timestamp(%s), true)

@@ -1,8 +1,8 @@
-"""What a message costs each part: processor time of sender, PostgreSQL and Redis, bytes of WAL and of disk.
+"""The cost of a message by part: processor time of sender, PostgreSQL and Redis, bytes of WAL and of disk.
 
-`python -m benchmarks.capacity [messages] [rounds]`. From these figures docs/explanation/capacity.md says what each
-part carries: a part's processor time a message, turned round, is what one core of it can take. Redis is measured by
-itself too, by its own count of its processor time: grants of one place, as where the limit binds, and of a hundred.
+`python -m benchmarks.capacity [messages] [rounds]`. docs/explanation/capacity.md derives from these the capacity of
+each part: one core carries the reciprocal of the processor time a message. Redis is also measured alone, by its own
+count of processor time: grants of one place, as when the limit binds, and of a hundred.
 """
 
 import statistics
@@ -39,13 +39,13 @@ def asked(statement: str) -> float:
 
 
 def counters(at: Installation) -> dict[str, float]:
-    """All that grows while mail is sent."""
+    """Return the counters that grow while mail is sent."""
     spent = {f"{part}, us of CPU": 1e6 * seconds for part, seconds in at.seconds().items()}
     return {**spent, "WAL, bytes": asked("SELECT pg_current_wal_insert_lsn() - '0/0'")}
 
 
 def one_job(messages: int) -> dict[str, float]:
-    """What a message costs from the notification until it is in the ground truth."""
+    """Return the cost of a message from the notification until it is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
@@ -67,7 +67,7 @@ def one_job(messages: int) -> dict[str, float]:
 
 
 def grants(places: int) -> float:
-    """Grants for each second of Redis's processor time: each is asked for, used and handed back."""
+    """Return grants for each second of Redis's processor time; each is requested, used and returned."""
     from django.conf import settings
 
     from vendors import redis_clients
@@ -97,7 +97,7 @@ def main() -> None:
                 costs.setdefault(name, []).append(value)
             for places in (1, 100):
                 redis.setdefault(f"grants of {places}", []).append(grants(places))
-                time.sleep(1.1)  # the windows of the round are over
+                time.sleep(1.1)  # until the windows of the round have ended
         disk = asked("SELECT pg_total_relation_size('campaigns_message')::float / count(*) FROM campaigns_message")
     costs["message's row and index on the disk, bytes"] = [disk]
     for title, unit, rows in (

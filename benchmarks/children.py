@@ -1,8 +1,8 @@
-"""What a child costs, in processor time of each part: a campaign cut into many children, and as one.
+"""The processor time of a child, by part: a campaign cut into many children, and the same campaign as one.
 
-`python -m benchmarks.children [messages] [messages of a child] [rounds]`. All of the shipped Procfile runs, as in
-benchmarks/as_run.py, to the same receiver. A child's cost is the difference of two campaigns of as many messages, by
-the number of children; the claims that are smaller because children are belong to it.
+`python -m benchmarks.children [messages] [messages of a child] [rounds]`. The whole shipped Procfile runs, as in
+benchmarks/as_run.py, to the same receiver. A child's cost is the difference of two equal campaigns, divided by the
+number of children. It includes the cost of smaller claims.
 """
 
 import statistics
@@ -16,11 +16,11 @@ from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
 VENDORS = {"cut": "many children", "whole": "one child"}
-THRESHOLD = 100  # a campaign from that many messages on is cut
+THRESHOLD = 100  # campaigns of at least this many messages are cut
 
 
 def prepare(at: Installation, where: sink.Sink, sizes: dict[str, int]) -> None:
-    """A vendor for each size of a child; all its mailcasters cut children of that size."""
+    """Add a vendor for each size of a child; all its mailcasters cut children of that size."""
     from vendors.models import Mailcaster, Vendor
 
     for slug, size in sizes.items():
@@ -33,7 +33,7 @@ def prepare(at: Installation, where: sink.Sink, sizes: dict[str, int]) -> None:
 
 
 def seconds(at: Installation, lists: Lists, where: sink.Sink, slug: str, messages: int) -> dict[str, float]:
-    """Processor time of each part, for one campaign."""
+    """Return processor time by part for one campaign."""
     receiver = HttpReceiver(where, slug)
     campaign = deliver(at, lists, slug, messages)
     receiver.arrivals(messages)

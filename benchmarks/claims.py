@@ -1,6 +1,6 @@
-"""What the measurements are asked to reach: the table at the head of docs/benchmarks.md.
+"""The targets of the measurements: the table at the top of docs/benchmarks.md.
 
-A claim finds its figures by the beginnings of a table's title and of its rows' names, because both may tell sizes.
+A claim finds its figures by the start of a table's title and of its rows' names, because both may contain sizes.
 """
 
 import statistics
@@ -11,9 +11,10 @@ Rows = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """over: the yardstick's rows, of which the best of each round counts; none: `row` is the figure itself.
+    """One target of the measurements.
 
-    inverse: it is the yardstick's rate over ours, a cost. at_most: less is better; always: the worst round counts.
+    over: the yardstick's rows, of which the best of each round counts; empty: `row` is the figure itself. inverse: the
+    yardstick's rate over ours, as a cost. at_most: lower is better. always: the worst round counts.
     """
 
     what: str
@@ -29,7 +30,7 @@ class Claim:
     always: bool = False
 
     def values(self, rows: Rows) -> list[float]:
-        """One a round; none where the rows are missing."""
+        """Return one value a round, or none if the rows are missing."""
         ours = next((values for name, values in rows.items() if name.startswith(self.row)), [])
         if not self.over:
             return ours

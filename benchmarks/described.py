@@ -1,8 +1,8 @@
-"""What it costs that a vendor is described: letters by the adapter `described`, and the same ones by `http`.
+"""The cost of a description: letters by the adapter `described`, and the same letters by `http`.
 
-`python -m benchmarks.described [letters] [rounds]`. Both send the same letters in turns in one process to the sandbox
-vendor, a process of its own, over 32 kept connections; the description says what `http` does. Its books must agree with
-our count. A form, which the sandbox does not take, is only made, not sent.
+`python -m benchmarks.described [letters] [rounds]`. Both send the same letters in turns, in one process, to the sandbox
+vendor in another, over 32 kept connections; the description does the same as `http`. The vendor's books must agree with
+our count. A form, which the sandbox does not take, is composed but not sent.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def letter(number: int) -> Letter:
 
 
 class AdapterMeter:
-    """Measures one adapter; the rate is what a round gives, the processor time of a letter is kept beside it."""
+    """Measures one adapter: a round's rate, and the processor time of a letter beside it."""
 
     def __init__(self, adapter: str, letters: int) -> None:
         self._adapter = adapter
@@ -87,7 +87,7 @@ class AdapterMeter:
 
 
 def form_microseconds(letters: int) -> float:
-    """Of a form for an SMS by Twilio's description, made and not sent."""
+    """Return microseconds to compose a form for an SMS by Twilio's description, without sending it."""
     made = Described({"description": "twilio", "account": "AC" + "0" * 32, "from": "+15005550001"}, {})
     waiting = [letter(number) for number in range(letters)]
     began = time.process_time()

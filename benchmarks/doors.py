@@ -1,8 +1,8 @@
-"""How long others wait at the two doors while some are slow, greedy or costly on purpose.
+"""Waiting times at the web server and the API while some clients are slow, greedy or costly on purpose.
 
-`python -m benchmarks.doors [rounds]`. The doors run as the Procfile starts them. In each round a person asks for the
-log-in page and another sponsor's program for the vendors, five hundred times each: while nothing else happens, and
-while others do what each row says.
+`python -m benchmarks.doors [rounds]`. Both servers run as the Procfile starts them. In each round a person asks for the
+log-in page, and another sponsor's program for the vendors, five hundred times each: first alone, then beside the load
+of each row.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Row = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def times(questions: dict[str, Callable[[], int]], number: int) -> dict[str, list[float]]:
-    """Milliseconds of each answer to so many of each question."""
+    """Return milliseconds of each answer, for this number of each question."""
     took: dict[str, list[float]] = {name: [] for name in questions}
     for _ in range(number):
         for name, question in questions.items():
@@ -38,7 +38,7 @@ def times(questions: dict[str, Callable[[], int]], number: int) -> dict[str, lis
 
 @contextlib.contextmanager
 def held(port_requests: list[tuple[int, bytes]], number: int = SLOW) -> Iterator[None]:
-    """So many connections that have sent each of the requests, and nothing after it."""
+    """Keep `number` connections open for each request, silent after it."""
     with contextlib.ExitStack() as lines:
         for port, request in port_requests:
             for _ in range(number):
@@ -110,7 +110,7 @@ def main() -> None:
             for _ in range(rounds):
                 for row, begin in rows(running, one, vendor.slug).items():
                     with begin():
-                        times(questions, FIRST)  # what comes at once is over then
+                        times(questions, FIRST)  # until the load has started
                         for name, waits in times(questions, TIMES).items():
                             took.setdefault(name, {}).setdefault(row, []).extend(waits)
         for name, by_row in took.items():

@@ -1,9 +1,9 @@
-"""What an index by which recipients are found costs an import, and how long a look-up takes.
+"""The cost of an index for finding recipients during an import, and the time of a look-up.
 
-`python -m benchmarks.find [messages] [imported] [rounds]`. In a PostgreSQL of its own that is removed again: the table
-is filled with `messages` rows by generate_series, then so many are imported by COPY with each kind of index in turn,
-each from a checkpoint on; the time is that of the database's processor. Then look-ups as the page makes them, with the
-index that the product has.
+`python -m benchmarks.find [messages] [imported] [rounds]`. Uses its own PostgreSQL, removed afterwards. generate_series
+fills the table with `messages` rows. Then COPY imports rows with each kind of index in turn, each time after a
+checkpoint; the time is the database's processor time. Then come look-ups as the page makes them, with the product's
+index.
 """
 
 import os
@@ -18,9 +18,9 @@ from rich.table import Table
 from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
-SPONSORS, EACH = 40, 10_000  # messages of a campaign
+SPONSORS, EACH = 40, 10_000  # sponsors; messages of a campaign
 NAME = "benchmark_recipient"
-# One in four recipients gets mail of several campaigns.
+# One recipient in four gets mail of several campaigns.
 FILL = """
 INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
 SELECT n, (lpad(to_hex(n), 12, '0') || '8' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
@@ -50,7 +50,7 @@ INDEXES = {
 
 
 class Cost(NamedTuple):
-    """Processor seconds to build the index; its MB; microseconds of processor, bytes of WAL of an imported message."""
+    """Processor seconds to build the index, its size in MB, and an imported message's microseconds and bytes of WAL."""
 
     built: float
     size: float
@@ -77,7 +77,7 @@ def fill(messages: int, imported: int) -> None:
 
 
 def imports(messages: int, imported: int) -> Iterator[tuple[str, Cost]]:
-    """What an import costs with each kind of index, in turn."""
+    """Yield the cost of an import with each kind of index, in turn."""
     from django.db import connection
 
     first = messages + 1
@@ -110,13 +110,13 @@ def imports(messages: int, imported: int) -> Iterator[tuple[str, Cost]]:
 
 
 def processor(pid: int) -> float:
-    """Seconds of processor time that the process has taken."""
+    """Return processor seconds of the process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def looks(messages: int) -> dict[str, list[float]]:
-    """Milliseconds of look-ups as the page makes them, by what is looked for."""
+    """Return milliseconds of look-ups as the page makes them, by kind of search."""
     from campaigns import finding
     from campaigns.models import Message, Sponsor
 

@@ -1,10 +1,11 @@
-"""How many single letters a second the HTTP front takes, and how fast it takes a thousand in one call.
+"""Single letters a second that the HTTP front accepts, and the time of one call with a thousand.
 
-`python -m benchmarks.front [seconds] [rounds]`. Yardsticks in the same run: a view that checks the key and does nothing
-else, on the same server with two workers; and the bare COPY of the same thousand rows. The view checks the key as all
-endpoints do; letters have it counted with those that they are stored with, which is part of what is measured. First
-gunicorn (if it is there: requirements-bench.in), which many run, then granian, which the Procfile runs. The client
-writes its requests by hand over kept connections, for its share of the machine is not the front's. The rows are
+`python -m benchmarks.front [seconds] [rounds]`. Yardsticks in the same run: a view that only checks the key, on the
+same server with two workers, and the bare COPY of the same thousand rows. The view checks the key as all endpoints do.
+Requests with letters also count against the key in the statement that stores them, which is part of the measurement.
+
+gunicorn, which is widely used, comes first (if installed: requirements-bench.in), then granian, which the Procfile
+runs. The client writes its requests by hand over kept connections, so as to use little of the machine. The rows are
 measured in turns.
 """
 
@@ -31,7 +32,7 @@ MANY = 1000
 
 
 def servers() -> dict[str, list[str]]:
-    """By name, what starts each; the path of its socket is to be put in."""
+    """Return the command of each server by name, with a placeholder for its socket's path."""
     found = {}
     if importlib.util.find_spec("gunicorn"):
         kept = ["--worker-class", "gthread", "--keep-alive", "60", "--workers", str(WORKERS), "--threads", str(THREADS)]
@@ -45,7 +46,7 @@ def servers() -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def serving(template: list[str]) -> Iterator[str]:
-    """The path of its socket."""
+    """Run the server. Yields the path of its socket."""
     from tests import programs
 
     with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
@@ -74,7 +75,7 @@ def ask(path: str, request: bytes) -> bytes:
 
 
 def call(line: socket.socket, request: bytes) -> bytes:
-    """The head of the answer; its body is read to the end."""
+    """Return the head of the answer, after reading its body to the end."""
     line.sendall(request)
     got = line.recv(65536)
     while b"\r\n\r\n" not in got:
@@ -93,7 +94,7 @@ def post(path: str, token: str, key: str, body: bytes) -> bytes:
 
 
 def rate(path: str, target: str, token: str, vendor: str, seconds: float) -> tuple[float, list[float]]:
-    """Answers a second over all connections, and how long each took (seconds)."""
+    """Return answers a second over all connections, and the time of each in seconds."""
     waits: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -123,7 +124,7 @@ def rate(path: str, target: str, token: str, vendor: str, seconds: float) -> tup
 
 
 def thousand(path: str, token: str, vendor: str, key: str) -> float:
-    """Seconds to take a thousand recipients in one call."""
+    """Return seconds to take a thousand recipients in one call."""
     recipients = [{"to": f"p{number}@sandbox.example", "fields": {"name": f"Ann {number}"}} for number in range(MANY)]
     request = post(
         "/api/v1/messages", token, key, json.dumps({"vendor": vendor, **LETTER, "recipients": recipients}).encode()
@@ -138,7 +139,7 @@ def thousand(path: str, token: str, vendor: str, key: str) -> float:
 
 
 def bare_copy() -> float:
-    """Seconds for COPY of the same rows, with nothing else, committed."""
+    """Return seconds for COPY of the same rows with nothing else, committed."""
     from django.db import connection, transaction
 
     from campaigns.intake import allocate
@@ -157,14 +158,14 @@ def bare_copy() -> float:
 
 
 def letters(name: str, path: str, token: str, vendor: str, seconds: float, rounds: int) -> None:
-    """One letter a request, in turns with the yardstick."""
+    """Measure one letter a request, in turns with the yardstick."""
     targets = {"a view that does nothing": "/api/yardstick/nothing", "POST /messages, one letter": "/api/v1/messages"}
     rates: dict[str, list[float]] = {row: [] for row in targets}
     waits: dict[str, list[float]] = {row: [] for row in targets}
     for turn in range(rounds + 1):
         for row, target in targets.items():
             measured, took = rate(path, target, token, vendor, seconds if turn else 1.0)
-            if turn:  # the first is to warm up
+            if turn:  # the first is a warm-up
                 rates[row].append(measured)
                 waits[row] += took
     show(f"The HTTP front, two workers of {name}", rates, "a view that does nothing", "requests/s")
@@ -176,7 +177,7 @@ def letters(name: str, path: str, token: str, vendor: str, seconds: float, round
 
 
 def thousands(path: str, token: str, vendor: str, rounds: int) -> None:
-    """A thousand letters a request, in turns with COPY."""
+    """Measure a thousand letters a request, in turns with COPY."""
     copies, calls = [], []
     for turn in range(rounds):
         copies.append(bare_copy())

@@ -1,4 +1,4 @@
-"""The API with one more endpoint, the yardstick: it looks at the key and does nothing."""
+"""The API with the yardstick as one more endpoint: it checks the key and does nothing."""
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path

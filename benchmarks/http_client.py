@@ -1,9 +1,9 @@
-"""What a call costs with our HTTP client, and with aiohttp (decision 4).
+"""The cost of a call with our HTTP client, and with aiohttp (decision 4).
 
-`python -m benchmarks.http_client [calls] [rounds]`. Both make the same calls, in turns, in one process: the event loop,
-the vendor (a process of its own), the bodies and headers, 32 kept connections and the bytes read of each answer are the
-same. Both are given all that helps: requests are prepared before the clock starts and answers are not parsed, and
-aiohttp has its parser in C, no cookies, no automatic headers, no decompression and no timeout, which ours always has.
+`python -m benchmarks.http_client [calls] [rounds]`. Both make the same calls in turns in one process: the same event
+loop, vendor (another process), bodies, headers, 32 kept connections, and bytes read of each answer. Both run at their
+best: requests are prepared before the clock starts, and answers are not parsed. aiohttp has its parser in C, and no
+cookies, automatic headers, decompression or timeout; ours always has a timeout.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def headers(body: bytes) -> dict[str, str]:
 
 
 async def timed(caller: Callable[[], Coroutine[Any, Any, None]]) -> Times:
-    """Seconds until so many callers at once have emptied the list that they share; seconds that we computed."""
+    """Return seconds until all callers have emptied their shared list, and the processor seconds of this process."""
     began, used = time.perf_counter(), time.process_time()
     await asyncio.gather(*(caller() for _ in range(CONNECTIONS)))
     return time.perf_counter() - began, time.process_time() - used
@@ -93,7 +93,7 @@ def session_of(library: Any) -> "aiohttp.ClientSession":
 
 
 class Meter:
-    """Measures one client; the rate is what a round gives, the processor time is kept beside it."""
+    """Measures one client: a round's rate, and the processor time beside it."""
 
     def __init__(self, run: Run, calls: int) -> None:
         self._run = run
@@ -101,7 +101,7 @@ class Meter:
         self.microseconds: list[float] = []
 
     def rate(self) -> float:
-        """Calls a second, checked against the vendor's books."""
+        """Return calls a second, checked against the vendor's books."""
         with running() as vendor:
             took, used = uvloop.run(self._run(vendor.url, bodies(self._calls)))
             assert vendor.ledger()["accepted"] == self._calls

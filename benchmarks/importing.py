@@ -1,7 +1,7 @@
-"""How long a file of recipients takes from disk to database, and how much memory.
+"""Time and memory of importing a file of recipients from disk to database.
 
-`python -m benchmarks.importing [rows]`. The same steps as manage.py send_campaign, in a PostgreSQL of its own that is
-removed again. The database keeps its promises: the commit waits for the disk.
+`python -m benchmarks.importing [rows]`. Takes the steps of manage.py send_campaign in its own PostgreSQL, removed
+afterwards. The database is durable: the commit waits for the disk.
 """
 
 import os

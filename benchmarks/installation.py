@@ -1,7 +1,7 @@
-"""The shipped Procfile, run over the servers of `benchmarks.stage`: all of it by `up`, or what carries mail alone.
+"""The shipped Procfile over the servers of `benchmarks.stage`: all of it by `up`, or only the parts that carry mail.
 
-Nothing else starts mailhub's workers for a benchmark. `python -m benchmarks.installation` is a part of it: it runs
-beat, the worker of the hub and the senders until SIGTERM.
+Nothing else starts mailhub's workers for a benchmark. `python -m benchmarks.installation` runs one part: beat, the
+worker of the hub and the senders until SIGTERM.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[1]
 SENDERS = "senders"
-PARTS = {  # by a word in the command line of what the Procfile starts
+PARTS = {  # by a word in the command lines of the Procfile
     SENDERS: "-Q vendors ",
     "worker of the hub": "-Q hub ",
     "worker of webhooks": "-Q webhooks ",
@@ -36,13 +36,13 @@ PARTS = {  # by a word in the command line of what the Procfile starts
     "Flower": " flower ",
 }
 CARRY_MAIL = ("beat", "worker-hub", "worker-vendors")  # lines of the Procfile
-SERVERS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL")  # of the stage: `up` is to find out by itself
+SERVERS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL")  # of the stage; `up` must find them on its own
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 60
 
 
 class Installation:
-    """Of the stage's home. It runs while `up` or `workers` is entered."""
+    """An installation in the stage's home. It runs inside `up` or `workers`."""
 
     def __init__(self) -> None:
         self.home = embedded.Home()
@@ -52,13 +52,13 @@ class Installation:
         self.environment |= {name: str(port) for name, port in ports.items()}
         self.environment["FLOWER_BASIC_AUTH"] = f"bench:{secrets.token_hex(8)}"
         self.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._parent = 0  # of all that the Procfile starts
+        self._parent = 0  # of all processes that the Procfile starts
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "manage.py", *arguments]
 
     def manage(self, *arguments: str) -> str:
-        """What a command says. Raises SystemExit with its complaint if it fails."""
+        """Return a command's output. Raises SystemExit with its errors if it fails."""
         done = subprocess.run(
             self.command(*arguments), cwd=PROJECT, env=self.environment, capture_output=True, text=True
         )
@@ -71,7 +71,7 @@ class Installation:
 
     @contextlib.contextmanager
     def up(self, **variables: str) -> Iterator[Self]:
-        """`manage.py up`, the whole Procfile. The servers run on afterwards."""
+        """Run `manage.py up`, the whole Procfile. The servers keep running afterwards."""
         from django.db import connections
 
         try:
@@ -83,7 +83,7 @@ class Installation:
 
     @contextlib.contextmanager
     def workers(self, senders: int = 1) -> Iterator[Self]:
-        """What carries mail alone, with so many processes that send."""
+        """Run only the parts that carry mail, with this many sending processes."""
         servers = {name: os.environ[name] for name in SERVERS if name in os.environ}
         variables = self.environment | servers | {"VENDOR_PROCESSES": str(senders)}
         with self._running([sys.executable, "-m", "benchmarks.installation"], variables):
@@ -91,7 +91,7 @@ class Installation:
 
     @contextlib.contextmanager
     def _running(self, command: list[str], environment: dict[str, str]) -> Iterator[None]:
-        """Until the block ends, or this process, however that ends."""
+        """Run until the block ends, or this process, for any reason."""
         _forget_workers()
         log = self.home.path / "processes.log"
         with log.open("w") as output:
@@ -117,7 +117,7 @@ class Installation:
             process.wait(STOP_SECONDS)
 
     def _ready(self, process: "subprocess.Popen[bytes]") -> bool:
-        """The workers have registered, which each does as soon as it reads its queues."""
+        """Return True once the workers have registered, which each does as it starts to read its queues."""
         if process.poll() is not None:
             raise SystemExit(f"it ended with {process.returncode}")
         names = [name.partition("@")[0] for name in _worker_names()]
@@ -125,7 +125,7 @@ class Installation:
         return "hub" in names and len(sending) == len(self._leaders()[SENDERS])
 
     def seconds(self) -> dict[str, float]:
-        """Processor time of each part since it started, that of its processes which have ended included."""
+        """Return processor time by part since its start, including processes that have ended."""
         every = processes()
         spent = {part: spent_by(descendants(leaders, every), every) for part, leaders in self._leaders().items()}
         return spent | self.server_seconds()
@@ -139,15 +139,15 @@ class Installation:
         return found
 
     def senders(self) -> list[int]:
-        """The processes of the worker that sends, its first one included."""
+        """Return the processes of the sending worker, including its first."""
         return self.processes_of(SENDERS)
 
     def processes_of(self, part: str) -> list[int]:
-        """Those of one of PARTS, its first one included."""
+        """Return the processes of one of PARTS, including its first."""
         return sorted(descendants(self._leaders()[part], processes()))
 
     def _leaders(self) -> dict[str, list[int]]:
-        """The processes that the Procfile starts for each part."""
+        """Return the processes that the Procfile starts, by part."""
         found: dict[str, list[int]] = {}
         for pid, parent, _ in processes():
             if parent == self._parent:
@@ -164,7 +164,7 @@ def _worker_names() -> list[str]:
 
 
 def _forget_workers() -> None:
-    """Those of an earlier run, if one did not end as it should."""
+    """Unregister workers of an earlier run that did not end properly."""
     from vendors import redis_clients
 
     for name in _worker_names():
@@ -172,7 +172,7 @@ def _forget_workers() -> None:
 
 
 def start_servers(home: embedded.Home) -> None:
-    """Also where the environment names others, as that of a stage does."""
+    """Start the servers of this home, even if the environment names others, as a stage's does."""
     named = {name: os.environ.pop(name) for name in SERVERS if name in os.environ}
     try:
         embedded.ensure(home)
@@ -182,7 +182,7 @@ def start_servers(home: embedded.Home) -> None:
 
 @contextlib.contextmanager
 def servers_of_its_own() -> Iterator[embedded.Home]:
-    """A PostgreSQL for a yardstick, set up as mailhub's; removed at the end."""
+    """Run a PostgreSQL for a yardstick, set up as mailhub's is, and remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
         home = embedded.Home(folder)
         try:
@@ -193,12 +193,12 @@ def servers_of_its_own() -> Iterator[embedded.Home]:
 
 
 def wall_to_monotonic() -> float:
-    """What to add to a time of the wall clock, as the rows have it, to compare it with a sink's."""
+    """Return the offset that turns a wall-clock time from the rows into a sink's."""
     return time.monotonic() - time.time()
 
 
 def end_at_sigterm() -> None:
-    """So that what was started ends with the benchmark, as it does at Ctrl-C."""
+    """End started processes with the benchmark on SIGTERM, as on Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 

@@ -1,10 +1,10 @@
-"""How soon one letter is called at an idle hub, and how soon the command that sends one returns.
+"""Time until an idle hub calls one letter, and until the command that sends one returns.
 
 `python -m benchmarks.latency [letters] [commands]`. `up` runs the shipped Procfile. Letters come over the API, one
-every third of a second, so that each finds an idle hub; timed from the 202 to the vendor's receipt. The command is
-`send_campaign` with a list of one recipient, from its start to its return; beside it, in turns, what the interpreter
-and Django's set-up take of that: `python -c pass`, and `manage.py version`, which needs no database; and when the demo
-says its first word.
+every third of a second, so that each finds an idle hub; timed from the 202 to the arrival at the vendor. The command is
+`send_campaign` with a list of one recipient, from start to return. Beside it, in turns, are the shares of the
+interpreter and of Django's set-up: `python -c pass`, and `manage.py version`, which needs no database. The last figure
+is the time to the demo's first line.
 """
 
 import random
@@ -26,12 +26,12 @@ from benchmarks.stage import console, in_turns, numbers, stage
 from tests.waiting import wait_until
 
 WARM = 10  # letters before the measured ones
-BETWEEN = (0.2, 0.45)  # seconds between two letters, evenly spread, so that no clock of ours is in step with them
+BETWEEN = (0.2, 0.45)  # seconds between two letters, evenly spread so as not to be in step with any clock of ours
 VENDOR = "letters"
 
 
 def milliseconds(at: Installation, where: sink.Sink, letters: int) -> list[float]:
-    """From each 202 to the letter's arrival."""
+    """Return the time from each 202 to the letter's arrival."""
     client, accepted = ApiClient(at), dict[str, float]()
     for number in range(WARM + letters):
         recipient = f"single{number}@example.org"
@@ -50,7 +50,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def first_line_of_demo(at: Installation) -> float:
-    """Seconds until `manage.py demo` says something, in a home that has never been used; it is ended then."""
+    """Return seconds until `manage.py demo` prints a line in a fresh home, then end it."""
     with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
         variables = at.environment | {"MAILHUB_HOME": folder}
         order, began = at.command("demo", "--once"), time.monotonic()

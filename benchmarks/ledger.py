@@ -1,12 +1,12 @@
-"""What the ledger costs: rows a second of claiming, appending and merging, and of an import, against bare statements.
+"""The cost of the ledger: rows a second of claiming, appending, merging and importing, against bare statements.
 
-`python -m benchmarks.ledger [rows] [rounds]`. A job's messages are claimed a hundred at a time, as many as the
-connections of one stream; the answers of a claim are appended at once; a thousand answers are merged at a time. Each is
-a commit that waits for the disk. All that calls would do in between is left out.
+`python -m benchmarks.ledger [rows] [rounds]`. A job's messages are claimed a hundred at a time, the number of a
+stream's connections. The answers of a claim are appended together, and a thousand answers are merged at a time. Each
+step is a commit that waits for the disk. The calls in between are left out.
 
-The bare statements work on plain tables with the same columns and rows, a primary key and the same room on their pages,
-without checks, states or slices, on rows that are ready: COPY of all answers, UPDATE .. FROM of all messages by them,
-COPY of the recipients.
+The bare statements work on plain tables with the same columns, rows, primary key and fill factor, without checks,
+states or slices, on rows that are ready: COPY of all answers, UPDATE .. FROM of all messages by them, COPY of the
+recipients.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ FROM plain_answer a WHERE m.id = a.id
 """
 COPY = "COPY plain_copy (id, uuid, campaign_id, recipient, params) FROM STDIN"
 COPY_ANSWERS = "COPY plain_answer FROM STDIN"
-MERGED = 10  # claims: a thousand answers, as the sender's recorder merges them
+MERGED = 10  # claims: a thousand answers, the number that the sender's recorder merges
 BARE, REAL = "the bare statements", "mailhub"
 CHECKED = f"{REAL}, checked before"
 PARTS = "claim", "append", "merge"
@@ -54,7 +54,7 @@ def execute(statements: str, params: Any = None) -> None:
 
 
 class Round:
-    """Rows of its own, in the ground truth and in plain tables."""
+    """One round with its own rows, in the ground truth and in plain tables."""
 
     def __init__(self, rows: int) -> None:
         from django.utils import timezone
@@ -67,7 +67,7 @@ class Round:
         self.job: Job = made
 
     def seconds(self) -> list[float]:
-        """Of all claims, of all appends and of all merges, as a sender makes them."""
+        """Return the seconds of all claims, all appends and all merges, as a sender makes them."""
         took = asyncio.run(self._seconds())
         self.job.refresh_from_db()
         assert self.job.accepted == self.rows, self.job.accepted
@@ -106,7 +106,7 @@ class Round:
         return took
 
     def bare(self) -> list[float]:
-        """Seconds of the COPY of the answers, and of the UPDATE by them."""
+        """Return the seconds of COPY of the answers, and of the UPDATE by them."""
         at = "2026-03-01 12:00:00+00"
         ids = range(self.job.first_message, self.job.end)
         ready = "".join(f"{n}\t{at}\t{at}\tv{n}\n" for n in ids).encode()
@@ -114,7 +114,7 @@ class Round:
 
 
 def answered(lease: "Lease", claimed: Any) -> Any:
-    """All its messages are accepted."""
+    """Return results that accept all messages of the claim."""
     from campaigns.claiming.claims import PermittedCall
     from campaigns.sending.recording import CallResult, JobResults
     from vendors.outcomes import Accepted
@@ -124,7 +124,7 @@ def answered(lease: "Lease", claimed: Any) -> Any:
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Seconds."""
+    """Return the seconds of the work."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -143,7 +143,7 @@ def copy(statement: str, ready: bytes) -> None:
 
 
 def keep(ready: bytes, rows: int) -> tuple[float, float]:
-    """Importing those recipients as a campaign: with their check, and the storing alone."""
+    """Import these recipients as a campaign. Returns the seconds with their check, and of storing alone."""
     from campaigns import intake
     from campaigns.content import templates
     from tests import factories

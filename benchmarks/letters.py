@@ -1,4 +1,4 @@
-"""A program that hands in single letters over the API of an installation, and tells when each was accepted."""
+"""A client that submits single letters to an installation's API, and records when each was accepted."""
 
 import contextlib
 import http.client
@@ -13,7 +13,7 @@ PATIENCE = 60  # seconds for an answer
 
 
 class ApiClient:
-    """With a key of its own, and a connection for each letter: the server closes those that are idle for long."""
+    """A client with its own key, and a connection for each letter, because the server closes idle ones."""
 
     def __init__(self, at: Installation, sponsor: str = "Velma") -> None:
         order = ["apikey", "create", "--sponsor", sponsor, "--new-sponsor", "--per-minute", "0"]
@@ -21,7 +21,7 @@ class ApiClient:
         self._port = at.api
 
     def send(self, vendor: str, recipient: str) -> float:
-        """When the 202 for this one letter was read, by the monotonic clock. Raises SystemExit at another answer."""
+        """Return the time (monotonic) at which the letter's 202 was read. Raises SystemExit on any other answer."""
         letter: dict[str, Any] = {"vendor": vendor, **LETTER}
         letter["recipients"] = [{"to": recipient, "fields": {"name": "Ann"}}]
         headers = {"Authorization": f"Bearer {self._token}", "Idempotency-Key": recipient}

@@ -1,9 +1,9 @@
 """listmonk, a campaign manager in Go, as a yardstick for mails: its servers, without its pages.
 
-Where the environment's LISTMONK names the folder of its source there is a row of it. It is built there once, by
-`mkdir -p frontend/dist && go build -o listmonk ./cmd`. It has a PostgreSQL of its own, which is set up as mailhub's; as
-many connections to the relay as mailhub's vendor has with its default mailcasters; its recipients are stored before.
-Nothing holds it back: neither a limit, nor tracking, nor a second try. It keeps no row of what became of a mail.
+The row appears if LISTMONK in the environment names the folder of its source. Build it there once with `mkdir -p
+frontend/dist && go build -o listmonk ./cmd`. It has its own PostgreSQL, set up as mailhub's is, and as many connections
+to the relay as mailhub's vendor with its default mailcasters. Its recipients are stored before. It has no limit,
+tracking or retries, and keeps no row about the outcome of a mail.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 LONGEST = 600.0  # seconds that a campaign may take
 USER = "bench"
-# Its first list and everybody on it, as its own import would have stored them.
+# Its first list and everybody on it, in the form of its own import.
 RECIPIENTS = """
 DELETE FROM subscribers;
 WITH person AS (
@@ -45,14 +45,16 @@ SETTING = "UPDATE settings SET value = %(value)s::jsonb WHERE key = %(key)s"
 
 
 class Listmonk:
-    """One that runs, and the numbers of its rounds. since_first: mails a second, from the first to the last arrival."""
+    """A running listmonk and its results. since_first: mails a second from the first arrival to the last."""
 
     def __init__(self, port: int, token: str, to: int, relay: SmtpSink) -> None:
         self._port, self._token, self._to, self._relay = port, token, to, relay
         self.since_first: list[float] = []
 
     def send(self, mails: int) -> float:
-        """Mails a second, from the campaign's start to the last arrival; it looks for campaigns every five seconds."""
+        """Return mails a second from the campaign's start to the last arrival. It looks for campaigns every 5
+        seconds.
+        """
         self._relay.begin()
         made = self._asked("POST", "/api/campaigns", {
             "name": "bench", "subject": SUBJECT, "lists": [self._to], "type": "regular", "messenger": "email",
@@ -83,7 +85,7 @@ class Listmonk:
 
 @contextlib.contextmanager
 def running(relay: SmtpSink, mails: int) -> Iterator[Listmonk | None]:
-    """With so many recipients on its list. None where there is no listmonk."""
+    """Run listmonk with this many recipients on its list. Yields None if there is no listmonk."""
     program = os.environ.get("LISTMONK")
     if not program:
         print("no row of listmonk: LISTMONK names no folder of it")
@@ -118,7 +120,7 @@ def running(relay: SmtpSink, mails: int) -> Iterator[Listmonk | None]:
 
 
 def _set_up(url: str, relay: int, mails: int) -> int:
-    """The list that has the recipients."""
+    """Return the list with the recipients."""
     connections = _connections()
     to_relay = {
         "uuid": "5e8d5c1c-6c1f-4f5e-9d5a-0d0f3b5a7a01", "enabled": True, "host": "127.0.0.1", "port": relay,
@@ -140,7 +142,7 @@ def _set_up(url: str, relay: int, mails: int) -> int:
 
 
 def _connections() -> int:
-    """As many as the streams of a vendor of mailhub's have together, as it is added."""
+    """Return the number of connections that the streams of a new vendor have in mailhub."""
     from vendors.adapters.smtp import Smtp
     from vendors.configuration import DEFAULT
 

@@ -1,8 +1,8 @@
-"""The usual way, as a yardstick: one Celery task per message, a commit before the call and one after it.
+"""The usual way, as a yardstick: one Celery task per message, with a commit before and after the call.
 
-It is given every advantage: the connections to the database and to the vendor are kept open in each process, tasks are
-acknowledged early and fetched in fours, no events are sent, nothing is limited or locked. Celery closes the database's
-connection before and after each task unless CELERY_DB_REUSE_MAX says otherwise; `worker` counts those that were opened.
+It gets every advantage: each process keeps its connections to the database and the vendor, tasks are acknowledged early
+and fetched in fours, no events are sent, and nothing is limited or locked. Celery closes the database's connection
+around each task unless CELERY_DB_REUSE_MAX says otherwise; `worker` counts the connections made.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from mailhub.celery import app
 app.conf.update(
     CELERY_DB_REUSE_MAX=10**9, worker_send_task_events=False, task_acks_late=False, worker_prefetch_multiplier=4
 )
-# What the whole worker needs besides one for each of its pool: its start, and the checks of each process.
+# Connections of the whole worker beyond one for each member of its pool: at its start, and for each process's checks.
 BESIDES = 10
 _open = threading.local()
 
@@ -31,7 +31,7 @@ def deliver(message_id: int, url: str) -> None:
     from campaigns.models import Message
 
     message = Message.objects.get(pk=message_id)
-    Message.objects.filter(pk=message_id).update(call_after=timezone.now())  # a mark that leaves the row without an end
+    Message.objects.filter(pk=message_id).update(call_after=timezone.now())  # a mark that leaves the row open
     payload = {"reference": message.reference, "recipient": message.recipient, "subject": "Hello", "body": "Good day"}
     status, answer = _post(url, json.dumps(payload), message.reference)
     assert status == 200, answer
@@ -57,7 +57,7 @@ def publish(ids: range, url: str) -> None:
 
 @contextlib.contextmanager
 def worker(pool: str, size: int) -> Iterator[Callable[[], bool]]:
-    """A worker with that pool, which must keep its connections to the database. Ask now and then whether it lives."""
+    """Run a worker that must keep its connections to the database. Yields a function that checks whether it lives."""
     from tests import programs
 
     before = sessions()
@@ -71,7 +71,7 @@ def worker(pool: str, size: int) -> Iterator[Callable[[], bool]]:
 
 
 def sessions() -> int:
-    """How many connections to this database have ever been made."""
+    """Return the number of connections ever made to this database."""
     from django.db import connection
 
     with connection.cursor() as cursor:

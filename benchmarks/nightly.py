@@ -1,4 +1,4 @@
-"""The night and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released.
+"""The nightly dispatch and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released.
 
 `python -m benchmarks.nightly [rows] [rounds]`.
 """
@@ -16,7 +16,7 @@ RELEASED, PLAIN = "waiter's release", "plain apply_async"
 
 
 def memory() -> float:
-    """The most this process has used so far, in MB."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -60,7 +60,7 @@ FROM waiter_parkedtask, generate_series(1, %s) n
 
 
 def release(rows: int, rounds: int) -> None:
-    """Parked tasks against as many calls that are not parked: what the broker takes, one after the other."""
+    """Compare parked tasks with as many direct calls, which show what the broker takes one after the other."""
     from waiter.release import release as sweep
 
     rates = in_turns({RELEASED: lambda: parked(rows, sweep), PLAIN: lambda: called(rows)}, rounds)

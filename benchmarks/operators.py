@@ -1,8 +1,8 @@
-"""How long the operators' pages take with a million jobs: every tab and status with every filter that the page offers.
+"""Times of the operators' pages with a million jobs: every tab and status with every filter on offer.
 
-`python -m benchmarks.operators [jobs] [messages]`. Server time of whole pages, log-in included, and their statements;
-in a PostgreSQL of its own that is removed again. A hundred thousand jobs wait in the vendors' queues. A slow page is
-measured again: the median of five counts.
+`python -m benchmarks.operators [jobs] [messages]`. Server time of whole pages, including the log-in, and their number
+of statements, in its own PostgreSQL, removed afterwards. A hundred thousand jobs wait in the vendors' queues. A slow
+page is measured again, and the median of five counts.
 """
 
 import itertools
@@ -25,13 +25,13 @@ Query = dict[str, str]
 
 
 def look(client: Any, address: str, query: Query, polled: bool = False) -> tuple[float, int]:
-    """(milliseconds, statements) of one page, or of its poll."""
+    """Return (milliseconds, statements) of one page, or of its poll."""
     from django.db import connection, reset_queries
     from django.test.utils import CaptureQueriesContext
 
     times: list[float] = []
     while not times or (len(times) < 5 and times[0] > SLOW):
-        reset_queries()  # the log of them is finite
+        reset_queries()  # Django's log of queries is bounded
         with CaptureQueriesContext(connection) as seen:
             began = time.perf_counter()
             answer = client.get(address, query, headers={"HX-Request": "true"} if polled else None)
@@ -41,7 +41,7 @@ def look(client: Any, address: str, query: Query, polled: bool = False) -> tuple
 
 
 def pages() -> Iterator[tuple[str, str, list[Query]]]:
-    """(name, address, the words of all its looks)."""
+    """Yield (name, address, query of each variant)."""
     from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.admin.messages import SHAPES
     from campaigns.lifecycle import GROUPS, Status
@@ -87,7 +87,7 @@ def main(jobs: int, messages: int) -> None:
 
         client = Client(SERVER_NAME="localhost")
         client.force_login(User.objects.create(username="bench", is_staff=True, is_superuser=True))
-        client.get(JOBS)  # templates are compiled once
+        client.get(JOBS)  # compiles the templates
         console.print(table(client, f"{jobs:,} jobs, {messages:,} messages"))
 
 

@@ -1,6 +1,6 @@
-"""The rows that benchmarks.operators looks at: thirty days of an installation with 200 sponsors and eight vendors.
+"""The rows for benchmarks.operators: thirty days of an installation with 200 sponsors and eight vendors.
 
-Made by PostgreSQL itself. Foreign keys are not checked meanwhile, and indexes are made afterwards.
+PostgreSQL makes them. Foreign keys are not checked meanwhile, and indexes are built afterwards.
 """
 
 import time
@@ -10,9 +10,9 @@ from benchmarks.owners_rows import OWNERS
 
 SPONSORS, VENDORS = 200, 8
 
-# A sponsor's share falls with its number: the first has a sixth of all. Each campaign has one job of `each` messages.
-# Most are logged; of the newest eighth ten in thirteen wait for a window, two for the night and one is stopped. At the
-# end stand thirty campaigns of messages / 200, one that is finished in parts, and one that is being sent in parts.
+# A sponsor's share falls with its number: the first has a sixth of all jobs. Each campaign has one job of `each`
+# messages. Most are logged; of the newest eighth ten in thirteen wait for a window, two for the night, and one is
+# stopped. At the end come thirty campaigns of messages / 200, one finished in children, and one being sent in children.
 JOBS = """
 INSERT INTO campaigns_campaign (sponsor_id, credential_id, name, subject, body, html, first_message, size, time_zone,
     created_at)
@@ -105,7 +105,7 @@ FROM generate_series(0, 60) n, campaigns_sponsor s, vendors_credential l WHERE l
 INSERT INTO campaigns_daycount (day, sponsor_id, delivered, bounced, complained, unsubscribed, summed)
 SELECT current_date - n, s.id, 480, 5, 0, 1, n > 0 FROM generate_series(0, 60) n, campaigns_sponsor s;
 """
-# Indexes that no constraint needs: dropped before, made after.
+# Indexes that no constraint needs: dropped before, built after.
 INDEXES = """
 SELECT c.relname, pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE NOT i.indisunique AND c.relname NOT LIKE 'pg\\_%' AND i.indrelid IN (
@@ -134,7 +134,7 @@ def operators() -> None:
 
 
 def seed(jobs: int, messages: int, say: Any = print) -> None:
-    """All rows, in an empty database that has been migrated. Raises ValueError."""
+    """Fill an empty, migrated database. Raises ValueError."""
     from django.db import connection
 
     if messages < 2 * jobs:
@@ -159,4 +159,4 @@ def seed(jobs: int, messages: int, say: Any = print) -> None:
                 if took > 5:
                     say(f"{took:.0f} s: {' '.join(statement.split())[:60]}")
         cursor.execute("RESET ALL; CHECKPOINT")
-    connection.close()  # the next one has the settings of every session again
+    connection.close()  # the next connection gets the usual session settings

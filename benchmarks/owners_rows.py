@@ -1,4 +1,4 @@
-"""What the pages of campaign owners show beside campaigns: suppressions, templates, approvals, drafts, calls."""
+"""Rows for the pages of campaign owners besides campaigns: suppressions, templates, approvals, drafts, calls."""
 
 OWNERS = """
 INSERT INTO campaigns_identity (name, from_name, from_address, reply_to, return_path, "default", enabled, dkim_domain,

@@ -1,6 +1,6 @@
-"""Makes docs/benchmarks.md from what the benchmarks kept (make bench).
+"""Makes docs/benchmarks.md from the stored results of benchmarks (make bench).
 
-`python -m benchmarks.page RESULTS PAGE`. Of a table that was measured several times the last counts.
+`python -m benchmarks.page RESULTS PAGE`. If a table was measured several times, the last one counts.
 """
 
 import json
@@ -37,7 +37,7 @@ Kept = dict[str, Any]
 
 
 def latest(file: Path) -> list[Kept]:
-    """By title, in the order in which they were first measured."""
+    """Return the tables by title, in the order of their first measurement."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return list({line["title"]: line for line in lines}.values())
 
@@ -52,7 +52,7 @@ def spread(values: list[float]) -> str:
 
 
 def claimed(claim: Claim, tables: list[Kept]) -> str:
-    """A row of the first table; empty where nothing of it was measured."""
+    """Return a row of the first table, or "" if nothing was measured for it."""
     found = next((table for table in tables if table["title"].startswith(claim.title)), None)
     values = claim.values(found["rows"]) if found else []
     if not found or not values:

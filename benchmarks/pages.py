@@ -1,10 +1,12 @@
 """Server times of every page and poll with a million jobs and ten million messages.
 
-`python -m benchmarks.pages [jobs] [messages] [requests] [rounds]`. Whole requests through Django's handler with all
-middleware, log-in included, without a socket; PostgreSQL and Redis are real ones of its own. BENCH_KEEP=FOLDER keeps
-the database in that folder, and measures in it again the next time. Each page is asked for once before; then so often
-in a row. Of several rounds the one in which it was fastest counts: what else a machine does makes a page slower, never
-faster, and a machine of a cloud may be half as fast for seconds, which the loop before each page tells.
+`python -m benchmarks.pages [jobs] [messages] [requests] [rounds]`. Whole requests go through Django's handler with all
+middleware, including the log-in, without a socket; PostgreSQL and Redis are real and its own. BENCH_KEEP=FOLDER keeps
+the database in that folder for the next measurement.
+
+Each page is requested once to warm up, then this many times in a row. Of several rounds a page's fastest counts, since
+other load makes a page slower but never faster. A cloud machine may run at half speed for seconds; the loop before each
+page shows that.
 """
 
 import os
@@ -22,18 +24,18 @@ from benchmarks.operators_rows import seed
 from benchmarks.results import keep
 from benchmarks.stage import console, kept_stage, numbers, stage
 
-PAGE, POLL = 100, 30  # milliseconds that are promised
+PAGE, POLL = 100, 30  # milliseconds, the promised limits
 MANY = 60  # sponsors of one owner
-SLOWEST = 20  # pages that are shown
+SLOWEST = 20  # shown on the page
 LOOP = "a loop of 100,000 additions in Python"
 Query = dict[str, str]
 WHO = ("everything", "owner of one", "owner of many")
 
 
 class PageTimes(NamedTuple):
-    """Milliseconds of each request, and of processor of this process and of the database's in the mean.
+    """Milliseconds of each request, and mean processor milliseconds of this process and of the database's.
 
-    Of one request: statements, bytes, the slowest statement.
+    For one request: statements, bytes, the slowest statement.
     """
 
     each: list[float]
@@ -67,7 +69,7 @@ class Statements:
 
 
 def loop() -> float:
-    """Milliseconds of processor time of 100,000 additions: how fast this machine's processor is at the moment."""
+    """Return processor milliseconds of 100,000 additions, a measure of the machine's current speed."""
     began, sum_ = time.process_time(), 0
     for number in range(100_000):
         sum_ += number
@@ -94,7 +96,7 @@ def ask(client: Any, address: str, query: Query, polled: bool, posted: bool, req
             raise LookupError(f"{address} is answered {answer.status_code}")
         if number:
             times.append(took)
-        if number and sum(times) > 5000:  # a page as slow as this needs no more rounds
+        if number and sum(times) > 5000:  # a page this slow needs no more rounds
             break
     own, database = (1000 * (now - then) / len(times) for now, then in
         ((time.process_time(), own), (processor(backend), database)))  # fmt: skip
@@ -102,7 +104,7 @@ def ask(client: Any, address: str, query: Query, polled: bool, posted: bool, req
 
 
 def operators_pages() -> Iterator[tuple[str, str, Query]]:
-    """(name, address, its asked); a poll's name ends with "poll"."""
+    """Yield (name, address, query); a poll's name ends with "poll"."""
     from campaigns.models import Campaign, Job, Sponsor
     from vendors.models import Vendor
 
@@ -154,7 +156,7 @@ def operators_pages() -> Iterator[tuple[str, str, Query]]:
 
 
 def every_table() -> Iterator[tuple[str, str, Query]]:
-    """Of each table in the admin the list, a row and its history."""
+    """Yield for each table in the admin its list, a row, and the row's history."""
     from django.contrib import admin
 
     for model in admin.site._registry:
@@ -249,7 +251,7 @@ def owners_pages(user: Any) -> Iterator[tuple[str, str, Query]]:  # noqa: C901
 
 
 def not_asked(addresses: Iterable[str]) -> list[str]:
-    """The names of all pages that none of these addresses is of: what only takes a POST, files, and whatever else."""
+    """Return the names of pages without an address here: those that only take a POST, files, and the rest."""
     from django.urls import URLPattern, get_resolver, resolve
 
     asked = {resolve(address).view_name for address in addresses}
@@ -265,7 +267,7 @@ def not_asked(addresses: Iterable[str]) -> list[str]:
 
 
 def users() -> dict[str, Any]:
-    """One who sees everything, and campaign owners of one sponsor and of many."""
+    """Return a user who sees everything, and campaign owners of one sponsor and of many."""
     from django.contrib.auth.models import Group, User
 
     from campaigns.models import Sponsor
@@ -281,7 +283,7 @@ def users() -> dict[str, Any]:
 
 
 def looks() -> Iterator[tuple[str, Any, str, str, Query]]:
-    """(who, client, name, address, asked) of everything."""
+    """Yield (who, client, name, address, query) of everything."""
     from django.test import Client
 
     for who, user in users().items():
@@ -296,7 +298,7 @@ def main(jobs: int, messages: int, requests: int, rounds: int) -> None:
     folder = os.environ.get("BENCH_KEEP")
     on: AbstractContextManager[None] = kept_stage(Path(folder)) if folder else stage()
     with on:
-        import_module("mailhub.wsgi")  # as the web server is: its files, and when it collects garbage
+        import_module("mailhub.wsgi")  # like the web server: its files and its garbage collection
         from campaigns.models import Job
 
         if not Job.objects.exists():
@@ -324,7 +326,7 @@ def main(jobs: int, messages: int, requests: int, rounds: int) -> None:
 
 
 def kept(size: str, measured: dict[str, PageTimes], late: list[str], loops: list[float]) -> None:
-    """What goes on the page of benchmarks: every poll, and the pages that took longest."""
+    """Store what goes on the page of benchmarks: every poll, and the slowest pages."""
     slowest = sorted((name for name in measured if not name.endswith("poll")), key=lambda name: -measured[name].middle)
     shown = [name for name in measured if name.endswith("poll") or name in slowest[:SLOWEST]]
     late_polls = [name for name in late if name.endswith("poll")]
@@ -340,7 +342,7 @@ def kept(size: str, measured: dict[str, PageTimes], late: list[str], loops: list
 
 
 def times(requests: int, loops: list[float]) -> Iterator[tuple[str, PageTimes]]:
-    """By page, each told as soon as it is measured. loops: gets the time of a loop before each."""
+    """Yield the times of each page, printed once measured. loops: receives the loop's time before each page."""
     only = os.environ.get("BENCH_ONLY", "")
     console.print("ms, worst, processor: own + database, statements, KB, slowest statement")
     for who, client, name, address, asked in looks():
@@ -350,7 +352,7 @@ def times(requests: int, loops: list[float]) -> Iterator[tuple[str, PageTimes]]:
         loops.append(loop())
         try:
             seen = ask(client, address, asked, polled, posted, requests)
-        except LookupError as why:  # it shows nothing to this user, or nothing by a GET
+        except LookupError as why:  # the page shows this user nothing, or nothing by GET
             console.print(f"{who}: {name}: {why}", highlight=False, soft_wrap=True)
             continue
         yield f"{who}: {name}", seen

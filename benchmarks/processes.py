@@ -1,11 +1,12 @@
-"""What a second sender process brings, and what stands in its way: the processor time of all parts for a message.
+"""The gain of a second sender process and its limits: the processor time of all parts for a message.
 
-`python -m benchmarks.processes [messages] [rounds]`. Everything shares the machine's cores: senders, PostgreSQL, Redis
-and the receiver. Their processor time a message, summed up, gives the ceiling: more messages a second than cores / sum
-cannot be, however many processes there are. Against a receiver that answers at once the machine is the limit: one and
-two processes share the work of the mailcasters that a vendor has by default. Against one with latency, and few
-connections a job, the connections are: one process with one mailcaster, and two of each. Two mailcasters in one process
-stand beside them, for a process carries many jobs.
+`python -m benchmarks.processes [messages] [rounds]`. Senders, PostgreSQL, Redis and the receiver share the machine's
+cores. The sum of their processor time a message sets the ceiling: cores / sum messages a second, for any number of
+processes.
+
+Against a receiver that answers immediately the machine is the limit: one and two processes share the default
+mailcasters of a vendor. Against one with latency and few connections a job, the connections are: one process with one
+mailcaster, and two of each. Two mailcasters in one process stand beside them, because a process carries many jobs.
 """
 
 import os
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 WARM = 2_000  # messages before the measured ones
 LATENCY_MS, FEW = 20.0, 40
-PAIR = 4_000  # two of the smallest children; in a multiple of it two mailcasters have as many each
+PAIR = 4_000  # twice the smallest child; in a multiple of it two mailcasters get the same share
 SUM = "all parts, us of CPU"
 AT_ONCE = {"one process": 1, "two processes": 2}
 FAR = {  # processes, mailcasters
@@ -42,7 +43,7 @@ Costs = dict[str, list[float]]
 def measure(
     senders: int, messages: int, costs: Costs, casters: int | None, latency: float = 0.0, **settings: object
 ) -> float:
-    """Messages a second by the receiver's books; what each part spent on one is added to `costs`."""
+    """Return messages a second by the receiver's books, and add each part's time for one message to `costs`."""
     with sandbox.running(latency_ms=latency) as vendor:
         made = login(vendor.url, casters, cut_from=100, **settings)
         with Installation().workers(senders) as at:

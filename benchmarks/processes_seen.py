@@ -1,6 +1,6 @@
-"""What Linux tells of a process: its time, its memory, and which of a server's unix sockets it is connected to.
+"""Facts that Linux gives about a process: time, memory, and its connections to a server's unix socket.
 
-Over a unix socket PostgreSQL does not know which process a connection is of; the kernel does (sock_diag(7)).
+PostgreSQL does not know the process behind a connection over a unix socket; the kernel does (sock_diag(7)).
 """
 
 import os
@@ -17,7 +17,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """seconds: of a processor, its own and those of its children that have ended."""
+    """A process. seconds: processor time of its own and of its children that have ended."""
 
     pid: int
     parent: int
@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 def processes() -> list[Process]:
-    """All there are."""
+    """Return all processes."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -38,7 +38,7 @@ def processes() -> list[Process]:
 
 
 def descendants(of: Iterable[int], every: Iterable[Process]) -> set[int]:
-    """These processes, and all that they have started."""
+    """Return these processes and all their descendants."""
     found, parents = set(of), {one.pid: one.parent for one in every}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
@@ -54,7 +54,7 @@ def process_seconds(pid: int) -> float:
 
 
 def proportional_mb(processes: Iterable[int]) -> list[float]:
-    """Proportional set size of each: pages that several share are divided among them."""
+    """Return the proportional set size of each: pages shared by several are divided among them."""
     found = []
     for pid in processes:
         try:
@@ -66,13 +66,13 @@ def proportional_mb(processes: Iterable[int]) -> list[float]:
 
 
 def connections(processes: Iterable[int], server: str) -> list[int]:
-    """How many connections each has to the server that listens at this path."""
+    """Return each process's number of connections to the server that listens at this path."""
     peers = {peer for name, peer in _unix_sockets() if name == server and peer}
     return [len(_sockets_of(pid) & peers) for pid in processes]
 
 
 def _sockets_of(pid: int) -> set[int]:
-    """Their inodes."""
+    """Return the inodes of a process's sockets."""
     found = set()
     try:
         for file in Path(f"/proc/{pid}/fd").iterdir():
@@ -85,7 +85,7 @@ def _sockets_of(pid: int) -> set[int]:
 
 
 def _unix_sockets() -> Iterator[tuple[str, int]]:
-    """Name, and inode of the other end, of each."""
+    """Yield the name of each socket and the inode of its other end."""
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, SHOW_NAME_AND_PEER, 0, 0)
     head = struct.pack("=IHHII", HEAD + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:

@@ -1,8 +1,8 @@
-"""How near many small jobs come to their vendor's limit: 60 jobs of one letter at 5 in 10 s, over 1, 4 and 16 casters.
+"""How close many small jobs come to their vendor's limit: 60 jobs of one letter at 5 in 10 s, over 1, 4 and 16 casters.
 
-`python -m benchmarks.reaching [jobs] [rounds]`. Two sender processes, as `up` starts them. Timed by the vendor's own
+`python -m benchmarks.reaching [jobs] [rounds]`. Runs two sender processes, as `up` does. Timed by the vendor's own
 books, from the first arrival to the last. With five in the first moment and five in each ten seconds after it, 60 take
-110 s at the least.
+at least 110 s.
 """
 
 import math
@@ -20,7 +20,7 @@ CASTERS = (1, 4, 16)
 
 
 def ideal(jobs: int) -> float:
-    """Seconds from the first call to the last one."""
+    """Return seconds from the first call to the last."""
     return (math.ceil(jobs / LIMIT.units) - 1) * LIMIT.seconds
 
 

@@ -1,10 +1,10 @@
-"""Receivers that are slow, or that allow little: is mailhub as fast as they let it be, and never faster?
+"""Slow and strict receivers: whether mailhub is as fast as they permit, and never faster.
 
-`python -m benchmarks.receivers [seconds] [rounds] [seconds]`; the last ones are for the slow receiver. The yardsticks
-are what arithmetic allows, with the mean of the receiver's latency: connections / mean where the connections bind,
-limit x W / (W + mean) where the limit does (a place in the window is held until W after its call has ended). Both begin
-with a burst (all connections, the whole limit), which is left out. Exits with 1 if one window at the receiver held more
-than the limit.
+`python -m benchmarks.receivers [seconds] [rounds] [seconds]`; the last argument is for the slow receiver. The
+yardsticks follow from the mean latency of the receiver: connections / mean where connections bind, limit x W / (W +
+mean) where the limit does (a place in the window is taken until W after its call has ended). Both begin with a burst
+(all connections, the whole limit), which is left out. Exits with 1 if a window at the receiver held more than the
+limit.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LIMIT, WINDOW = 150, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """latency, slow: seconds; share: of the answers that are slow."""
+    """latency, slow: seconds; share: of slow answers."""
 
     latency: float
     slow: float

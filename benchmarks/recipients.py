@@ -1,4 +1,4 @@
-"""Campaigns of any size for the measurements, stored by one statement: what is measured starts afterwards."""
+"""Campaigns of any size for the measurements, stored by one statement before the measured part."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,7 +17,7 @@ INSERT INTO campaigns_message (id, campaign_id, recipient, params)
 SELECT n, %s, 'person' || n || '@example.org', '{"name": "Ann"}' FROM generate_series(%s, %s) n
 """
 
-MANY = 1_000_000  # rows, from which on an index is built faster than kept
+MANY = 1_000_000  # rows; from here on building an index is faster than maintaining it
 INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes
 WHERE tablename = 'campaigns_message' AND indexname NOT IN (SELECT conname FROM pg_constraint)
@@ -26,7 +26,7 @@ WHERE tablename = 'campaigns_message' AND indexname NOT IN (SELECT conname FROM 
 
 @contextmanager
 def indexed_afterwards(cursor: Any) -> Iterator[None]:
-    """Around the storing of many rows."""
+    """Drop the indexes while many rows are stored, then build them."""
     cursor.execute(INDEXES)
     indexes = cursor.fetchall()
     for name, _ in indexes:
@@ -37,7 +37,7 @@ def indexed_afterwards(cursor: Any) -> Iterator[None]:
 
 
 def job(size: int, of: "Credential", status: str = "READY") -> "Job":
-    """One job over one campaign of that many recipients; its letters are those of benchmarks.sandbox.call."""
+    """Return a job of a campaign with this many recipients; its letters are those of benchmarks.sandbox.call."""
     from tests import factories
 
     made = factories.campaign_with_job(size, of=of, messages=False, status=status)

@@ -1,7 +1,7 @@
-"""What it costs to store a vendor's receipts, a thousand in a report, against the bare UPDATE of as many rows.
+"""The cost of storing a vendor's receipts, a thousand in a report, against the bare UPDATE of as many rows.
 
-`python -m benchmarks.reports [rows] [rounds]`. Of one large campaign, and of as many campaigns as letters. The bare
-statement works on a plain table with the same columns and rows and a primary key.
+`python -m benchmarks.reports [rows] [rounds]`. Once for one large campaign, once with a campaign for each letter. The
+bare statement works on a plain table with the same columns, rows and primary key.
 """
 
 import time
@@ -34,7 +34,7 @@ FROM unnest(%s::bigint[]) AS a(id) WHERE m.id = a.id
 
 
 def sent(campaigns: int, each: int) -> tuple[int, int]:
-    """Logged jobs whose letters were all accepted; the first message of all, and the one after the last."""
+    """Store logged jobs with all letters accepted. Returns the first message, and one past the last."""
     from django.utils import timezone
 
     from tests import factories

@@ -1,9 +1,9 @@
-"""How many reports a second the API takes from a vendor that posts each event by itself, also while mail goes out.
+"""Reports a second that the API takes from a vendor posting each event separately, also while mail goes out.
 
-`python -m benchmarks.reports_posted [seconds] [rounds] [messages a second]`. The API runs by granian, two workers; each
-request is signed, and reports the delivery of another letter of one large campaign. Beside it one worker sends
-another campaign to a vendor whose limit is that many messages a second. The client posts over kept connections, from
-this process, on the same cores. Then a hundred events a request, as services do that collect them.
+`python -m benchmarks.reports_posted [seconds] [rounds] [messages a second]`. granian runs the API with two workers.
+Each request is signed and reports the delivery of another letter of one large campaign. Beside it one worker sends
+another campaign to a vendor limited to that many messages a second. The client posts over kept connections, from this
+process, on the same cores. The last row has a hundred events a request, as from services that collect them.
 """
 
 import json
@@ -23,12 +23,12 @@ from benchmarks.stage import console, numbers, show, stage
 from tests import sandbox
 
 CONNECTIONS = 48
-MOST = 4_000  # events a second for which letters are made
+MOST = 4_000  # events a second for which letters are prepared
 ALONE, BESIDE, TOGETHER = "one event a request", "the same beside sending", "a hundred events a request beside sending"
 
 
 def reporting(letters: int) -> tuple[Any, str, list[str]]:
-    """A vendor, the secret of its reports, and references of letters that it has accepted."""
+    """Return a vendor, the secret of its reports, and references of letters it has accepted."""
     from django.utils import timezone
 
     from campaigns.models import Message
@@ -46,7 +46,7 @@ def reporting(letters: int) -> tuple[Any, str, list[str]]:
 
 
 def requests(slug: str, secret: str, names: list[str], each: int) -> list[bytes]:
-    """Signed requests, each with so many events."""
+    """Return signed requests, each with this many events."""
     now, made, signer = datetime.now(UTC), [], Signer(secret)
     for low in range(0, len(names), each):
         events = [{"reference": name, "status": "delivered", "at": now.isoformat()} for name in names[low : low + each]]
@@ -61,7 +61,7 @@ def requests(slug: str, secret: str, names: list[str], each: int) -> list[bytes]
 
 
 def rate(path: str, made: list[bytes], each: int, seconds: float) -> float:
-    """Events a second that were answered 202."""
+    """Return events a second answered with 202."""
     waiting, lock, taken = iter(made), threading.Lock(), [0] * CONNECTIONS
     end = time.perf_counter() + seconds
 
@@ -87,7 +87,7 @@ def rate(path: str, made: list[bytes], each: int, seconds: float) -> float:
 
 
 def sending(url: str, a_second: int, seconds: float) -> Iterator[float]:
-    """Begins to send; then gives messages a second since the last time, by the rows."""
+    """Start sending; then yield messages a second since the last time, by the rows."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors

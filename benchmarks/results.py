@@ -1,6 +1,6 @@
-"""What was measured, kept for benchmarks/page.py: one line of JSON a table, added to the file that BENCH_RESULTS names.
+"""Stores results for benchmarks/page.py: one line of JSON a table, appended to the file named by BENCH_RESULTS.
 
-Without BENCH_RESULTS nothing is kept.
+Without BENCH_RESULTS nothing is stored.
 """
 
 import json
@@ -12,7 +12,7 @@ LOAD = os.getloadavg()[0]  # before this benchmark has done anything
 
 
 def keep(title: str, unit: str, rows: dict[str, list[float]]) -> None:
-    """A row is what was measured in each round."""
+    """Append a table; each row has one figure a round."""
     file = os.environ.get("BENCH_RESULTS")
     if not file:
         return
@@ -22,6 +22,6 @@ def keep(title: str, unit: str, rows: dict[str, list[float]]) -> None:
 
 
 def command() -> str:
-    """What a person would type to measure this again."""
+    """Return the command that repeats this measurement."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return " ".join(["python -m", spec.name if spec else sys.argv[0], *sys.argv[1:]])

@@ -1,6 +1,6 @@
 """River, a queue in PostgreSQL for Go, as a yardstick: one job row a message (benchmarks/river/main.go).
 
-It has a PostgreSQL of its own, which is set up as mailhub's. Where Go is not found there is no such row.
+It has its own PostgreSQL, set up as mailhub's is. Without Go there is no such row.
 """
 
 import shutil
@@ -20,7 +20,7 @@ WORKERS = 200
 
 
 def build(folder: Path) -> Path | None:
-    """The program; None, and why, where it cannot be made."""
+    """Build the program. Returns None after printing the reason if that fails."""
     if shutil.which("go") is None:
         print("no row of River: Go is not installed")
         return None
@@ -33,9 +33,9 @@ def build(folder: Path) -> Path | None:
 
 
 def run(program: Path, sink: Sink, messages: int, costs: dict[str, list[float]]) -> float:
-    """Messages a second, from the start of its workers to the last arrival; all jobs are stored before.
+    """Return messages a second from the start of its workers to the last arrival; all jobs are stored before.
 
-    Its processor time by part, us a message, is added to `costs`.
+    Adds its processor time by part, in microseconds a message, to `costs`.
     """
     with servers_of_its_own() as home:
         command = [str(program), Postgres(home).url(), sink.url("river"), str(messages), str(WORKERS)]

@@ -1,10 +1,10 @@
-"""A vendor dies in the middle of a large campaign: how soon is the rest with the next one of its route?
+"""A vendor dies in the middle of a large campaign: the time until the rest is with the next one of its route.
 
-`python -m benchmarks.routes [messages] [rounds]`. `up` runs the shipped Procfile. The first vendor is reached through a
-forwarder, which is killed (SIGKILL) after a tenth of the messages: open connections break, new ones are refused. It is
-measured from that moment on: until the first call at the second vendor, until nothing but what was called is left with
-the first one, and until the last message has arrived. Nobody may have anything twice, by the receiver's
-own books of both; nothing may be lost: who got nothing must be in doubt, called before the end of the first vendor.
+`python -m benchmarks.routes [messages] [rounds]`. `up` runs the shipped Procfile. A forwarder in front of the first
+vendor is killed (SIGKILL) after a tenth of the messages: open connections break, new ones are refused. From then on it
+measures three times: to the first call at the second vendor, to the moment when only called messages are left with the
+first one, and to the last arrival. No recipient may have two messages, by the receiver's own books of both vendors.
+None may be lost: a message that did not arrive must be in doubt and called before the first vendor's end.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ CHUNK = 65_536
 
 
 async def forward(to: int) -> None:
-    """Prints its port, and forwards what comes there."""
+    """Print a port, and forward everything that arrives there."""
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def forwarder(to: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
 
 
 def route(number: int, where: sink.Sink, port: int) -> tuple[str, str]:
-    """Two vendors, as by command, and a route of both; returns their names."""
+    """Add two vendors and a route of both by command. Returns their names."""
     urls = {f"first{number}": f"http://127.0.0.1:{port}/first{number}", f"second{number}": where.url(f"second{number}")}
     for slug, url in urls.items():
         command("vendor", "add", slug, "--adapter", "http", "--set", f"url={url}")
@@ -80,7 +80,7 @@ WHERE v.slug = %s AND m.dequeued_at IS NULL
 
 
 def uncalled(slug: str) -> int:
-    """How many messages wait for this vendor, in a call or not."""
+    """Return the number of messages waiting for this vendor, including those in a call."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -89,7 +89,7 @@ def uncalled(slug: str) -> int:
 
 
 def once(at: Installation, lists: Lists, where: sink.Sink, number: int, messages: int) -> dict[str, float]:
-    """Seconds since the first vendor's death."""
+    """Return times in seconds since the first vendor's death."""
     from campaigns.models import Job, Message
 
     with forwarder(where.port) as (process, port):
@@ -120,7 +120,7 @@ def once(at: Installation, lists: Lists, where: sink.Sink, number: int, messages
 
 
 def judge() -> None:
-    """By the rows; but this receiver gives all its letters one id."""
+    """Run the audit on the rows, but for one question: this receiver gives all its letters one id."""
     from campaigns import audit
 
     broken = [

@@ -1,9 +1,9 @@
-"""How many calls a second the sandbox vendor itself takes: is it ever what another benchmark measures?
+"""Calls a second that the sandbox vendor itself takes, to show that other benchmarks do not measure the vendor.
 
-`python -m benchmarks.sandbox [calls]`. One process calls over 100 keep-alive connections, one call at a time on each,
-with a loop of its own that does nothing else. Caller and vendor share the machine, so two figures are shown: calls a
-second as seen by the caller, and calls for each second of processor time that the vendor used, which is what one core
-of it can take. At the end the vendor's books must agree with the caller's count.
+`python -m benchmarks.sandbox [calls]`. One process makes one call at a time on each of 100 kept connections, in a loop
+of its own that does nothing else. Caller and vendor share the machine, so there are two figures: calls a second as the
+caller sees them, and calls for each second of the vendor's processor time, the capacity of one core. At the end the
+vendor's books must agree with the caller's count.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ ROUNDS = 3
 
 
 class Caller(asyncio.Protocol):
-    """One connection: the next call leaves when the answer to the one before it is complete."""
+    """One connection: the next call leaves once the previous answer is complete."""
 
     def __init__(self, calls: list[bytes], ended: asyncio.Future[int]) -> None:
         self._calls = calls
@@ -69,7 +69,7 @@ def call(number: int) -> bytes:
 
 
 async def send_all(url: str, calls: list[bytes]) -> int:
-    """The number of calls that were answered 200."""
+    """Return the number of calls answered with 200."""
     loop = asyncio.get_running_loop()
     address = urlsplit(url)
     ends = [loop.create_future() for _ in range(CONNECTIONS)]
@@ -79,7 +79,7 @@ async def send_all(url: str, calls: list[bytes]) -> int:
 
 
 def measure(vendor: Sandbox, calls: int) -> tuple[float, float]:
-    """Calls a second, and calls for each second of the vendor's processor time (its start included)."""
+    """Return calls a second, and calls for each second of the vendor's processor time, including its start."""
     ready = [call(number) for number in range(calls)]
     began = time.perf_counter()
     good = uvloop.run(send_all(vendor.url, ready))

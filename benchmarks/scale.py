@@ -1,8 +1,8 @@
-"""Does a message cost more in a job of ten million, or among two hundred campaigns? How soon is the first one out?
+"""The cost of a message in a job of ten million, or among two hundred campaigns, and the time to the first one.
 
-`python -m benchmarks.scale [messages] [campaigns] [rounds]`. A job of so many messages is compared with one of 10,000
-by the seconds of sending between a tenth and nine tenths of what the vendor's books hold. Of the large job only the
-first 30,000 are sent in a round; then its vendor is paused, which puts it back, and the next round goes on from there.
+`python -m benchmarks.scale [messages] [campaigns] [rounds]`. A job of this size is compared with one of 10,000 by the
+seconds of sending between a tenth and nine tenths of the vendor's books. A round sends only the next 30,000 messages of
+the large job. Then its vendor is paused, which puts the job back, and the next round goes on from there.
 """
 
 import statistics
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 SMALL, PART = 10_000, 30_000
 EACH, VENDORS, PROCESSES = 500, 4, 2
-BEFORE = "RENDERED"  # of jobs whose turn has not come: what is READY the sweep dispatches by itself
+BEFORE = "RENDERED"  # of jobs whose turn has not come: the sweep would dispatch READY ones
 LARGE_ROW, SMALL_ROW = "a large job, of {:,}: its next {:,}", "a small job, of {:,}"
 
 
 def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
-    """Messages a second between a tenth and nine tenths of the first so many arrivals."""
+    """Return messages a second between a tenth and nine tenths of the first `messages` arrivals."""
     times = vendor.books().arrivals()[:messages]
     if len(times) < messages or vendor.books().duplicates():
         raise SystemExit(f"{messages} messages, in the books: {vendor.ledger()}")
@@ -36,7 +36,7 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 
 
 def begin(job: "Job", url: str) -> float:
-    """Points its vendor there, opens it and notifies its queue; Unix seconds of the notification."""
+    """Point the job's vendor at this address, open it and notify its queue. Returns the Unix time of that."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
@@ -52,7 +52,7 @@ def begin(job: "Job", url: str) -> float:
 
 
 def hold(job: "Job") -> None:
-    """No more calls of this vendor; its leaf jobs are put back."""
+    """Stop calls to this vendor; its leaf jobs are put back."""
     from campaigns.models import Job
 
     type(job.vendor).objects.filter(pk=job.vendor_id).update(paused=True)
@@ -61,7 +61,7 @@ def hold(job: "Job") -> None:
 
 
 def first(job: "Job") -> float:
-    """Seconds from the notification to the first message at the vendor."""
+    """Return seconds from the notification to the first message at the vendor."""
     with sandbox.running() as vendor:
         began = begin(job, vendor.url)
         wait_until(lambda: vendor.ledger()["calls"], "the first message", 600)
@@ -112,7 +112,7 @@ def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
 
 
 def send(jobs: "list[Job]") -> None:
-    """Until all are logged."""
+    """Send until all jobs are logged."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors

@@ -1,8 +1,8 @@
-"""Messages a second over HTTP with everything switched on, against the usual way and against the bare loop.
+"""Messages a second over HTTP with everything switched on, against the usual way and the bare loop.
 
 `python -m benchmarks.sending [messages] [rounds]`. All rows send to the same kind of sandbox vendor and are timed by
-its books, from the first arrival to the last. mailhub has one sender process, and sends one job over a hundred
-connections. The rows are measured in turns, for the machine's speed drifts.
+its books, from the first arrival to the last. mailhub has one sender process and sends one job over a hundred
+connections. The rows are measured in turns, because the machine's speed drifts.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 SHARE = 10  # the usual way gets a tenth of the messages, or the run would take an hour
 POOLS = {"prefork 2": ("prefork", 2), "prefork 8": ("prefork", 8), "threads 50": ("threads", 50)}
 CONNECTIONS = 100
-WHOLE = 10**9  # no job is as large as that: none is cut
-LOOK = 0.05  # seconds between two looks whether all is sent, which cost the database time that mail could have
-LIMIT = (10**6, 1.0)  # never binds, but is asked for every call
+WHOLE = 10**9  # larger than any job, so none is cut
+LOOK = 0.05  # seconds between two checks for the end; each takes database time from the sending
+LIMIT = (10**6, 1.0)  # never binds, but is checked for every call
 ONE, BARE = "mailhub, one process", "bare aiohttp loop"
 
 
 def rate(vendor: sandbox.Sandbox, messages: int) -> float:
-    """By the vendor's books, which must hold every message once."""
+    """Return messages a second by the vendor's books, which must hold every message once."""
     books = vendor.books()
     if len(books.accepted) != messages or books.duplicates():
         raise SystemExit(f"{messages} messages, in the books: {vendor.ledger()}")
@@ -36,7 +36,7 @@ def rate(vendor: sandbox.Sandbox, messages: int) -> float:
 
 
 def login(url: str, casters: int | None = 1, cut_from: int = WHOLE, **settings: object) -> "Credential":
-    """A vendor with that many casters (None: the default ones), whose jobs are cut into children from that size on."""
+    """Return a credential of a vendor with this many casters (None: the default). Jobs of `cut_from` on are cut."""
     from tests import factories
 
     known = {"url": url, "concurrency": CONNECTIONS, **settings}
@@ -46,7 +46,7 @@ def login(url: str, casters: int | None = 1, cut_from: int = WHOLE, **settings: 
 
 
 def deliver_all(of: "Credential", messages: int) -> None:
-    """One campaign, from the notification until the last message is in the ground truth."""
+    """Send one campaign, from the notification until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
@@ -60,14 +60,14 @@ def deliver_all(of: "Credential", messages: int) -> None:
 
 
 def one_process(messages: int) -> float:
-    """Claims, ledger, throttle, rendering and results on."""
+    """Measure with claims, ledger, throttle, rendering and results."""
     with sandbox.running() as vendor:
         deliver_all(login(vendor.url), messages)
         return rate(vendor, messages)
 
 
 def usual(pool: str, size: int, messages: int) -> float:
-    """One Celery task per message; the queue is full before the worker starts."""
+    """Measure one Celery task per message; the queue is full before the worker starts."""
     from benchmarks import naive
     from campaigns.models import Message
 

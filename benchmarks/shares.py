@@ -1,7 +1,7 @@
-"""How long a sponsor waits for a cheap answer while another one has forty dry runs of a million steps each.
+"""How long a sponsor waits for a cheap answer while another one runs forty dry runs of a million steps each.
 
-`python -m benchmarks.shares [rounds]`. In turns: nothing else, and the forty clients, who ask again as soon as they are
-answered; the sponsor's minute of steps is without an end. The other sponsor asks for the vendors.
+`python -m benchmarks.shares [rounds]`. In turns: without load, and with the forty clients, who ask again after each
+answer; their sponsor's minute of steps is unlimited. The other sponsor asks for the vendors.
 """
 
 import statistics
@@ -34,7 +34,7 @@ def main() -> None:
                 for row, begin in rows(running, one, vendor.slug, costly=40).items():
                     if row == "nothing else" or COSTLY in row:
                         with begin():
-                            times(asked, FIRST)  # what comes at once is over then
+                            times(asked, FIRST)  # until the load has started
                             waits = times(asked, TIMES)["GET /services"]
                         took.setdefault(row, []).extend(waits)
                         medians.setdefault(row, []).append(statistics.median(waits))

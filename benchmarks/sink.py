@@ -1,8 +1,8 @@
-"""A receiver outside of mailhub, as small as it can be: it takes letters over HTTP, and counts.
+"""The smallest receiver outside mailhub: it takes letters over HTTP, and counts.
 
 `python -m benchmarks.sink` prints its port and runs until its standard input ends. POST /NAME takes a letter for the
-vendor of that name, POST /NAME/after/SECONDS answers it that much later, GET /NAME tells what arrived, DELETE /NAME
-forgets it. Times are of the monotonic clock, which all processes of a machine share.
+vendor of that name, POST /NAME/after/SECONDS answers after a delay, GET /NAME reports the arrivals, DELETE /NAME
+forgets them. Times are on the monotonic clock, which all processes of a machine share.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ ACCEPTED = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length
 
 @dataclass(slots=True)
 class Arrivals:
-    """What came for one vendor. times: of each call, in order; recipients: whom it was for."""
+    """The arrivals for one vendor. times: of each call, in order. recipients: of each call."""
 
     times: list[float] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Arrivals:
 
 
 def fullest(times: list[float], seconds: float = 1.0) -> int:
-    """The most calls in any so many seconds."""
+    """Return the most calls within any interval of this length."""
     return max((bisect.bisect_left(times, at + seconds) - n for n, at in enumerate(times)), default=0)
 
 
@@ -126,11 +126,11 @@ class Sink:
         return cast(int, self._ask("GET", f"{name}?count"))
 
     def each(self, name: str) -> list[tuple[str, float]]:
-        """Recipient and time of each call, in order."""
+        """Return recipient and time of each call, in order."""
         return cast("list[tuple[str, float]]", self._ask("GET", f"{name}?each"))
 
     def facts(self, name: str, messages: int) -> dict[str, Any]:
-        """What arrived, and when the first, 99 % and the last; so many recipients, each exactly once, or it raises."""
+        """Return the arrivals with the times of the first, 99 %, and last. Raises unless each recipient came once."""
         facts = cast("dict[str, Any]", self._ask("GET", name))
         if not facts["calls"] == facts["recipients"] == messages:
             raise SystemExit(f"{messages:,} messages for {name}, but what arrived is {facts}")

@@ -1,14 +1,16 @@
-"""Does one slow vendor hold up nobody? Fifty vendors, most of them slow, late, down or paused, with long lists.
+"""Slow vendors must delay nobody else: fifty vendors, most of them slow, late, down or paused, with long lists.
 
-`python -m benchmarks.slow_vendors [minutes] [slow ones]`. `up` runs the shipped Procfile. Twenty vendors (or as many as
-said) allow one call a second, ten answer after ten seconds, five are down, five are paused; each has a list of 20,000.
-Meanwhile single letters go to idle vendors, most over the API, some by command: timed from the 202, or from the time in
-the campaign's row, to the vendor's receipt. Now and then four fast vendors get their lists, all at once, in turns while
-the others send and while those are paused: it counts what the four reach together. The letters go on in both turns, for
-the command of one starts a Python, which takes a second of a processor; timed are those beside the slow vendors.
+`python -m benchmarks.slow_vendors [minutes] [slow ones]`. `up` runs the shipped Procfile. Twenty vendors (or the given
+number) allow one call a second, ten answer after ten seconds, five are down, five are paused; each has a list of
+20,000.
 
-Every few seconds it is noted how many streams there are (jobs that are being sent), and of each process of the worker
-that sends its connections to PostgreSQL and its memory (proportional set size).
+Meanwhile single letters go to idle vendors, most over the API, some by command. They are timed from the 202, or from
+the time in the campaign's row, to the arrival at the vendor. Now and then four fast vendors get their lists together,
+in turns beside the others and with those paused; their joint rate counts. The letters go on in both turns, because the
+command for one starts a Python, which takes a second of processor time. Only those beside the slow vendors are timed.
+
+Every few seconds it records the streams (jobs being sent), and each sending process's connections to PostgreSQL and
+memory (proportional set size).
 """
 
 import contextlib
@@ -35,14 +37,14 @@ from benchmarks.stage import console, numbers, show, stage
 from tests.waiting import wait_until
 
 LATE, DOWN, PAUSED, FAST, IDLE = 10, 5, 5, 4, 6  # vendors of each kind
-LONG, SHORT = 20_000, 20_000  # recipients of a list of the slow ones, and of one of the fast ones
+LONG, SHORT = 20_000, 20_000  # recipients of a slow vendor's list, and of a fast one's
 ANSWERS_AFTER = 10.0  # seconds
 EVERY = (1.0, 3.0)  # seconds between two letters
-BY_COMMAND = 10  # one letter of so many goes by command
-ALONE = 45.0  # seconds for letters alone, before the fast ones get their lists
+BY_COMMAND = 10  # one letter in this many goes by command
+ALONE = 45.0  # seconds for letters alone, before the fast vendors get their lists
 LOOK = 5.0  # seconds between two looks at the processes
-BURST = 60.0  # seconds that the fast ones have for their lists; what has not come by then was held up
-PATIENCE = 300.0  # seconds until it must come
+BURST = 60.0  # seconds for the fast vendors' lists; later messages count as delayed
+PATIENCE = 300.0  # seconds until they must have arrived
 WITH, WITHOUT = "beside slow vendors", "alone"
 
 
@@ -51,7 +53,7 @@ def slugs(kind: str, count: int) -> list[str]:
 
 
 class Vendors:
-    """The fifty, added and paused as by command; each with its list on its way, except the fast and the idle ones."""
+    """The fifty vendors, added and paused by command; each but the fast and idle ones has its list under way."""
 
     def __init__(self, where: sink.Sink, slow: int, closed: int) -> None:
         self.fast, self.idle = slugs("fast", FAST), slugs("idle", IDLE)
@@ -87,12 +89,12 @@ class Vendors:
 
 
 def far_from_now() -> str:
-    """A time of day for the night's dispatch at which no measurement runs."""
+    """Return a time of day for the nightly dispatch at which no measurement runs."""
     return (datetime.now(UTC) + timedelta(hours=12)).strftime("%H:%M")
 
 
 def command(*arguments: str) -> None:
-    """In this process, for a second of Python's start each would make it long."""
+    """Run a command in this process, to save a second of Python's start each time."""
     from django.core.management import call_command
 
     with open("/dev/null", "w") as nowhere:
@@ -101,7 +103,7 @@ def command(*arguments: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Of all processes the most connections, and the most memory in MB."""
+    """The most connections and the most memory (MB) of any sending process."""
 
     streams: int
     connections: int
@@ -109,7 +111,7 @@ class Look:
 
 
 class Looks:
-    """At the worker that sends, again and again."""
+    """Repeated looks at the sending worker."""
 
     def __init__(self, at: Installation) -> None:
         self._at = at
@@ -140,7 +142,7 @@ class Looks:
 
 @dataclass(slots=True)
 class Letters:
-    """Single letters for idle vendors. accepted: when (monotonic clock), of those sent while `counts` is set."""
+    """Single letters for idle vendors. accepted: times (monotonic) of those sent while `counts` is set."""
 
     at: Installation
     lists: Lists
@@ -180,7 +182,7 @@ class Letters:
 
 @contextlib.contextmanager
 def meanwhile(*programs: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Each in a thread until the block ends, which raises what one of them has raised."""
+    """Run each program in a thread until the block ends; then raise any error of theirs."""
     from django.db import connections as databases
 
     over = threading.Event()
@@ -202,7 +204,7 @@ def meanwhile(*programs: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def burst(lists: Lists, vendors: Vendors, where: sink.Sink) -> float:
-    """Messages a second of the fast vendors together, whose lists are dispatched at once."""
+    """Return the joint rate of the fast vendors, in messages a second, after dispatching their lists together."""
     for slug in vendors.fast:
         where.forget(slug)
         command(*lists.order(slug, lists.of(SHORT), "nightly"))
@@ -217,7 +219,7 @@ def burst(lists: Lists, vendors: Vendors, where: sink.Sink) -> float:
 
 
 def settled(vendors: Vendors, where: sink.Sink) -> None:
-    """Waits until nothing is sent: what came too late for the burst has arrived, the paused ones have let go."""
+    """Wait until nothing is sent: late messages of the burst have arrived, and paused vendors have let go."""
     from campaigns.models import Job
 
     wanted = SHORT * len(vendors.fast)
@@ -246,7 +248,7 @@ def main() -> None:
     minutes, slow = numbers(15, 20)
     end_at_sigterm()
     with stage(), sink.running() as where, tempfile.TemporaryDirectory() as folder, socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        closed.bind(("127.0.0.1", 0))  # reserved, and nobody listens there
         at, lists = Installation(), Lists(Path(folder))
         with at.up():
             looks = Looks(at)

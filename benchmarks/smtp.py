@@ -1,7 +1,7 @@
 """Mails a second over 20 kept SMTP connections, against smtp-source -d of Postfix to the same smtp-sink.
 
-`python -m benchmarks.smtp [mails] [rounds]`. On Debian and Ubuntu the two programs are part of the package postfix. The
-whole worker is timed by its own ledger, from the first mail allowed to start to the last answer; mails of equal size.
+`python -m benchmarks.smtp [mails] [rounds]`. On Debian and Ubuntu both programs are in the package postfix. The whole
+worker is timed by its own ledger, from the first mail allowed to start to the last answer, with mails of equal size.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vendors.adapters.base import Letter
     from vendors.models import Credential
 
-ROUND = 20  # mails that a connection is given at a time, in the row that says so
+ROUND = 20  # mails given to a connection at a time, in the row that says so
 BARE = "smtp-source -d"
 
 
@@ -38,7 +38,7 @@ def letters(mails: int) -> "list[Letter]":
 
 
 def size() -> int:
-    """Bytes of one of our mails."""
+    """Return the bytes of one of our mails."""
     from vendors.adapters import mime
 
     letter = letters(1)[0]
@@ -46,7 +46,7 @@ def size() -> int:
 
 
 def adapter(port: int, mails: int) -> float:
-    """The adapter alone: no database, no throttle, no worker."""
+    """Measure the adapter alone: no database, throttle or worker."""
     ready = letters(mails)
     began = time.perf_counter()
     uvloop.run(call_all(port, ready))

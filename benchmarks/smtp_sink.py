@@ -1,7 +1,7 @@
-"""Postfix's smtp-sink as a relay outside, which takes every mail and counts; and smtp-source, which sends to it.
+"""Postfix's smtp-sink as an external relay that takes every mail and counts; and smtp-source, which sends to it.
 
-smtp-sink knows no recipients. But a message that mailhub's rows call accepted arrived at least once: where as many
-mails arrived as rows were accepted, each arrived exactly once.
+smtp-sink knows no recipients. But each message accepted by mailhub's rows arrived at least once. If the number of mails
+equals that of accepted rows, each arrived exactly once.
 """
 
 import os
@@ -21,17 +21,17 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 SINK, SOURCE = shutil.which("smtp-sink", path=PATH), shutil.which("smtp-source", path=PATH)
 ORIGIN = "us@example.org"
 MAILS = re.compile(rb"mesg=(\d+)")
-CONNECTIONS = 20  # of smtp-source, which has the most mails a second with about as many
+CONNECTIONS = 20  # of smtp-source, which is fastest with about this number
 
 
 class SmtpSink:
-    """What has arrived since `begin`. Times are of the monotonic clock: when its count was read, at once."""
+    """The arrivals since `begin`. Times are on the monotonic clock, taken as each count is printed."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
         self.process = process
         self.port = port
         self._count = self._from = 0
-        self.times: list[tuple[int, float]] = []  # mails until then
+        self.times: list[tuple[int, float]] = []  # (mails so far, time)
         threading.Thread(target=self._read, daemon=True).start()
 
     def begin(self) -> None:
@@ -51,14 +51,14 @@ class SmtpSink:
         assert self.process.stdout is not None
         while said := os.read(self.process.stdout.fileno(), 65536):
             found = MAILS.findall(said)
-            if found and int(found[-1]) > self._count:  # it tells of ended sessions, too
+            if found and int(found[-1]) > self._count:  # ended sessions print a count, too
                 self._count = int(found[-1])
                 self.times.append((self.count, time.monotonic()))
 
 
 @contextmanager
 def running() -> Iterator[SmtpSink | None]:
-    """None where Postfix is not installed."""
+    """Run smtp-sink. Yields None if Postfix is not installed."""
     if not SINK or not SOURCE:
         print("no rows of SMTP: Postfix's smtp-sink and smtp-source are not installed")
         yield None
@@ -83,7 +83,7 @@ def answers(port: int) -> bool:
 
 
 def source(relay: SmtpSink, mails: int, size: int) -> float:
-    """Mails a second of smtp-source -d, which waits for each answer before its next mail."""
+    """Return mails a second of smtp-source -d, which waits for each answer before its next mail."""
     assert SOURCE is not None
     relay.begin()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where the measurements run: a PostgreSQL that waits for the disk and a Redis of their own, removed at the end."""
+"""The stage of the measurements: its own durable PostgreSQL and Redis, removed at the end."""
 
 import contextlib
 import gc
@@ -21,7 +21,7 @@ console = Console()
 
 @contextlib.contextmanager
 def stage() -> Iterator[None]:
-    """Django, set up over services of its own; worker processes inherit the addresses."""
+    """Set up Django over its own services; worker processes inherit the addresses."""
     with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as folder:
         try:
             _set_up(Path(folder))
@@ -32,7 +32,7 @@ def stage() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_stage(folder: Path) -> Iterator[None]:
-    """The same in a folder that is kept, so that rows which took minutes are made once."""
+    """Set up the stage in a folder that is kept, so that rows which take minutes are made once."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _set_up(folder)
@@ -55,13 +55,16 @@ def _set_up(folder: Path) -> None:
 
 
 def numbers(*defaults: int) -> list[int]:
-    """The command's arguments, which are whole numbers, and what they are where they are left out."""
+    """Return the command's arguments as whole numbers, with defaults for missing ones."""
     given = [int(word) for word in sys.argv[1:]]
     return [*given, *defaults[len(given) :]]
 
 
 def in_turns(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Each row once a round, for the machine's speed drifts. Rows of this process do not pay for what it has loaded."""
+    """Measure each row once a round, because the machine's speed drifts.
+
+    Freezes the objects loaded so far, so that garbage collection does not slow the rows of this process.
+    """
     gc.collect()
     gc.freeze()
     rates: dict[str, list[float]] = {name: [] for name in rows}
@@ -72,12 +75,12 @@ def in_turns(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, lis
 
 
 def ratio(measured: list[float], yardstick: list[float]) -> float:
-    """The middle one of the ratios within a round."""
+    """Return the median of the ratios within a round."""
     return statistics.median(a / b for a, b in zip(measured, yardstick, strict=True))
 
 
 def show(title: str, rates: dict[str, list[float]], yardstick: str, unit: str = "messages/s") -> None:
-    """Medians, spread, and each row's ratio to the yardstick's in the same round."""
+    """Store and print medians, spread, and each row's ratio to the yardstick's in the same round."""
     keep(title, unit, rates)
     table = Table("what", unit, "lowest", "highest", f"x {yardstick}", title=title)
     for name, measured in rates.items():

@@ -1,9 +1,9 @@
 """Messages a second with five million suppressed addresses, beside the same run without.
 
-`python -m benchmarks.suppression [messages] [rounds] [suppressed]`. One sender process, a sandbox vendor, timed by its
-books as in `benchmarks.sending`. With suppressions, the seconds in which the import compares its recipients with them
-are added to those of the sending, and a thousand addresses are suppressed after the import, so that every claim has to
-be compared with them. None of the recipients is suppressed: both rows make the same calls.
+`python -m benchmarks.suppression [messages] [rounds] [suppressed]`. One sender process and a sandbox vendor, timed by
+its books as in `benchmarks.sending`. With suppressions, the time of comparing recipients in the import is added to that
+of sending. A thousand addresses are suppressed after the import, so that every claim has to be compared with them. No
+recipient is suppressed: both rows make the same calls.
 """
 
 import time
@@ -27,7 +27,7 @@ FROM generate_series(1, %s) n
 
 
 def fill(many: int) -> None:
-    """So many suppressions, whose digests are random."""
+    """Store this many suppressions with random digests."""
     from campaigns.suppression.digests import made_key
 
     made_key()
@@ -40,7 +40,7 @@ def fill(many: int) -> None:
 
 
 def rate(messages: int, compared: bool) -> float:
-    """Messages a second, from the first arrival to the last, with what the import spent on comparing."""
+    """Return messages a second, from the first arrival to the last, plus the import's time for comparing."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.suppression import comparing, lists

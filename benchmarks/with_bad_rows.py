@@ -1,8 +1,8 @@
-"""Send so many with three bad rows, as an owner does it in a browser: clicks, pages and seconds (docs/comparison.md).
+"""A list with three bad rows, sent by an owner in a browser: clicks, pages and seconds (docs/comparison.md).
 
-`python -m benchmarks.with_bad_rows [rows] [rounds]`. `up` runs the shipped Procfile; chromium logs in as a campaign
-owner, makes the campaign, and follows its page; mails go by SMTP to Postfix's smtp-sink. Seconds are from the click on
-"New campaign". What is typed takes no time here; a person needs longer for it.
+`python -m benchmarks.with_bad_rows [rows] [rounds]`. `up` runs the shipped Procfile. Chromium logs in as a campaign
+owner, makes the campaign, and follows its page; mails go by SMTP to Postfix's smtp-sink. Seconds count from the click
+on "New campaign". Typing takes no time here; a person needs longer.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ SENT, ENDED = "the last mail", "its page says the end"
 
 
 class Measured:
-    """What one campaign took."""
+    """The clicks, pages and seconds of one campaign."""
 
     def __init__(self, page: "Page") -> None:
         self.page = page
@@ -51,7 +51,7 @@ class Measured:
         self.seconds[what] = time.monotonic() - self.began
 
     def between(self) -> None:
-        """Notes a page that is neither the first one nor that of the campaign."""
+        """Record a page other than the first one and the campaign's."""
         path = urlsplit(self.page.url).path
         if path not in self.paths:
             self.paths.append(path)
@@ -93,7 +93,7 @@ def campaign(page: "Page", relay: SmtpSink, file: Path, good: int, home: str) ->
 
 @contextlib.contextmanager
 def owner(home: str) -> Iterator["Page"]:
-    """A page of the browser of a campaign owner who has logged in."""
+    """Yield a browser page of a campaign owner who has logged in."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import CHROMIUM, FLAGS

@@ -1,8 +1,9 @@
-"""A campaign by the wizard, as people run it: over HTTP to the shipped processes, by plain forms, to a sandbox vendor.
+"""A campaign by the wizard, as people run it: by plain HTTP forms to the shipped processes, for a sandbox vendor.
 
-`python -m benchmarks.wizard [messages] [rows]`. So many messages from the upload to the end of their campaign; then a
-list of so many rows, from the upload to its check page, and what the web server and the worker of the hub take of
-memory meanwhile, beside what they had before. The check page is asked for several times, for it must not read the list.
+`python -m benchmarks.wizard [messages] [rows]`. First a list of this many messages, from the upload to the campaign's
+end. Then a list of this many rows, from the upload to its check page, with the memory that the web server and the
+worker of the hub use meanwhile and used before. The check page is requested several times, because it must not read the
+list.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from tests.waiting import wait_until
 
 PASSWORD = "benchmark"
 LONGEST = 900.0  # seconds that a step may take
-LOOKS = 5  # at the check page
+LOOKS = 5  # requests for the check page
 PARTS = ("web", "worker of the hub")
 TEXT = "Good day {{ first_name }} in {{ city }}, your number is {{ number }}"
 
@@ -33,7 +34,7 @@ def a_list(rows: int) -> bytes:
 
 @contextlib.contextmanager
 def most_memory(at: Installation) -> Iterator[dict[str, float]]:
-    """MB of all processes of each part, at most, until the block ends."""
+    """Yield the peak MB of all processes of each part, up to date when the block ends."""
     found, over = dict.fromkeys(PARTS, 0.0), threading.Event()
 
     def look() -> None:
@@ -52,7 +53,7 @@ def most_memory(at: Installation) -> Iterator[dict[str, float]]:
 
 
 class Times:
-    """What was measured, in seconds, by step."""
+    """Seconds by step."""
 
     def __init__(self) -> None:
         self.of: dict[str, list[float]] = {}
@@ -75,7 +76,7 @@ def checked(browser: PlainBrowser) -> bool:
 
 
 def upload(browser: PlainBrowser, rows: int, times: Times) -> None:
-    """Until the page says what was found."""
+    """Upload a list, wait for its check, and time the check page."""
     file = {"list": ("list.csv", a_list(rows))}
     times("upload", lambda: browser.submit("Upload and check", files=file))
     times("check", lambda: wait_until(lambda: checked(browser), "the list is checked", LONGEST, 0.1))

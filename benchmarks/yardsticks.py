@@ -1,7 +1,8 @@
-"""Bare loops to hold the sender against: the same calls to the same vendor, with no database, limit or record.
+"""Bare loops to compare the sender with: the same calls to the same vendor, without database, limit or record.
 
-`python -m benchmarks.yardsticks [calls]`. What is sent is made before the clock starts. The rows are measured in turns,
-for the machine's speed drifts; the middle of the rounds is shown. The row of aiohttp needs requirements-bench.in.
+`python -m benchmarks.yardsticks [calls]`. The calls are prepared before the clock starts. The rows are measured in
+turns, because the machine's speed drifts, and the median of the rounds is shown. The row of aiohttp needs
+requirements-bench.in.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ Run = Callable[[str], Coroutine[Any, Any, int]]
 
 
 def bare_httptools(calls: int) -> Run:
-    """What sends so many letters to an address; it returns how many were answered well."""
+    """Return a function that sends this many letters to an address and returns the number answered well."""
     requests = [call(number) for number in range(calls)]
     return lambda url: send_all(url, requests)
 
 
 def bare_aiohttp(calls: int) -> Run:
-    """The same."""
+    """Return the same function with aiohttp."""
     import aiohttp
 
     bodies = [call(number).partition(b"\r\n\r\n")[2] for number in range(calls)]
@@ -53,7 +54,7 @@ def bare_aiohttp(calls: int) -> Run:
 
 
 def measure(loop: Callable[[int], Run], calls: int) -> float:
-    """Calls a second, checked against the vendor's books."""
+    """Return calls a second, checked against the vendor's books."""
     with running() as vendor:
         send = loop(calls)
         began = time.perf_counter()
