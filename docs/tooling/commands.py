@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand
 
 PAGE = Path(__file__).parents[1] / "reference" / "commands.md"
 APPS = ("mailhub", "campaigns", "vendors", "sandbox")
-# Those that Django gives to every command.
+# The options that Django gives to every command.
 OF_ALL = {
     *("help", "version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"),
 }
@@ -68,7 +68,7 @@ def _cell(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A help as Markdown: templates are code there, and indented lines a list."""
+    """Return a help text as Markdown; one of several lines becomes code blocks."""
     if "\n" not in text:
         return text
     blocks = [block.splitlines() for block in text.strip().split("\n\n")]

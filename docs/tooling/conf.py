@@ -1,7 +1,7 @@
-"""Sphinx: the site of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ (make docs).
+"""Sphinx configuration: the site of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ (make docs).
 
 The pages are plain Markdown, so that they read as well on a code host. The tables of contents come from the lists of
-links in README.md and in the README.md of each folder: a page that no list names is a warning, and every warning fails.
+links in README.md and in each folder's README.md. A page that no list names is a warning, and every warning fails.
 """
 
 import re
@@ -29,14 +29,14 @@ LISTED = re.compile(r"^- \[[^\]]+\]\((?!https?:)([^)#]+)\.md\)", re.MULTILINE)
 
 
 def contents(app: Sphinx, page: str, source: list[str]) -> None:
-    """An index gets a table of contents of the pages that it lists."""
+    """Give an index a table of contents of the pages it lists."""
     if page.endswith("README"):
         pages = LISTED.findall(source[0])
         source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *pages, "```", ""])
 
 
 def home(app: Sphinx, failure: Exception | None) -> None:
-    """A web server looks for index.html."""
+    """Copy README.html to index.html, for web servers."""
     built = Path(app.outdir, "README.html")
     if failure is None and built.exists():
         shutil.copy(built, built.with_name("index.html"))

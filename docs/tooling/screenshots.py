@@ -1,8 +1,8 @@
-"""Takes docs/pictures/ anew: the real pages with the demo's data, by a headless Chromium (make docs-pictures).
+"""Takes the pictures in docs/pictures/: the real pages with the demo's data, by headless Chromium (make docs-pictures).
 
-It plays `manage.py demo`, adds some work that does not end at once (a job under a tight limit, one for the night, one
-that is stopped, one with answers lost for good), makes campaigns as the demo's owner, one of which waits for its
-approver, and looks at each page. The demo has a home of its own and ends with this program.
+It plays `manage.py demo`, adds some work that lasts (a job under a tight limit, one for the night, a stopped one, one
+with answers lost for good), and makes campaigns as the demo's owner, one of which waits for its approver. Then it takes
+each page. The demo has a home of its own and ends with this program.
 """
 
 import json
@@ -29,7 +29,7 @@ LISTS = ROOT / "sandbox" / "demo"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
 WIDTH, HEIGHT = 1280, 800
-COLOURS_LEFT = 128  # of a picture
+COLOURS_LEFT = 128  # in a picture
 OWNERS = {"drafts": "drafts/", "templates": "templates/", "suppressions": "suppressions/", "senders": "senders/"}
 OWNERS |= {"suppression-import": "suppressions/import/", "topics": "senders/topics/"}
 OPERATORS = {
@@ -38,7 +38,7 @@ OPERATORS = {
     "vendors": "vendors/vendor/",
     "costs": "campaigns/costentry/",
 }
-PATIENCE = 600.0  # seconds for anything; a loaded machine takes its time
+PATIENCE = 600.0  # seconds for anything, since a loaded machine takes its time
 NEXT_STEPS = re.compile(
     r"Try it in a browser: (?P<pages>http://\S+/)\s.*?password (?P<password>\S+)\s.*?(?P<admin>http://\S+/)admin/\s.*?"
     r"(?P<api>http://\S+/docs)\s.*?(?P<flower>http://\S+/)\s",
@@ -48,7 +48,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Demo:
-    """The demo when its story is over: where its pages are, and its command line."""
+    """The demo after its story: the addresses of its pages, and its command line."""
 
     def __init__(self, home: Path, said: re.Match[str]) -> None:
         self.home = home
@@ -71,7 +71,7 @@ class Demo:
         return done.stdout
 
     def send(self, file: str, vendor: str, name: str, *more: str) -> str:
-        """The new job's number."""
+        """Return the new job's number."""
         words = ["--vendor", vendor, "--name", name, "--subject", name, "--body", str(LISTS / "news.txt"), "--json"]
         return str(
             json.loads(self.manage("send_campaign", str(LISTS / file), "--sponsor", "Velma", *words, *more))["job"]
@@ -84,7 +84,7 @@ class Demo:
 
 @contextmanager
 def demo() -> Iterator[Demo]:
-    """Play it on a terminal of its own, where it stays up; Ctrl-C at the end."""
+    """Play the demo on its own terminal, where it stays up; press Ctrl-C at the end."""
     with tempfile.TemporaryDirectory(prefix="mailhub-pictures-") as folder:
         pid, terminal = pty.fork()
         if pid == 0:
@@ -96,13 +96,13 @@ def demo() -> Iterator[Demo]:
         finally:
             with suppress(OSError):
                 os.kill(pid, signal.SIGINT)
-                while os.read(terminal, 65536):  # it says how it ends; a full terminal would hold it up
+                while os.read(terminal, 65536):  # it prints how it ends, and a full terminal would block it
                     pass
             os.waitpid(pid, 0)
 
 
 def _heard(terminal: int) -> re.Match[str]:
-    """What the demo says when it stays."""
+    """Return the demo's closing message."""
     text = ""
     while True:
         try:
@@ -123,7 +123,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 
 def work(running: Demo) -> dict[str, str]:
-    """Jobs in all kinds of states, by what they are for."""
+    """Make jobs in all kinds of states. Returns them by purpose."""
     post = json.loads(running.manage("vendor", "show", "post-office", "--json"))
     url = f"url={post['settings']['url']}"
     terms = ["--limit", "100/1", "--threshold", "1000"]
@@ -183,7 +183,7 @@ def look(browser: Browser, running: Demo, jobs: dict[str, str]) -> None:
 
 
 def look_as_owner(browser: Browser, running: Demo) -> None:
-    """A campaign from its message to its report, and one that another person has to approve."""
+    """Take a campaign from its message to its report, and one that another person has to approve."""
     page = _logged_in(browser, running, "owner")
     _message(page, running, "Spring news")
     keep(page, "wizard-message", 1100)
@@ -251,7 +251,7 @@ def look_as_owner(browser: Browser, running: Demo) -> None:
 
 
 def look_at_programs(browser: Browser, running: Demo) -> None:
-    """Webhooks and API keys, which are for integrators: here the operator is one, too."""
+    """Take webhooks and API keys, which are for integrators; here the operator is one, too."""
     page = _logged_in(browser, running, "demo")
     page.goto(f"{running.home_page}webhooks/add/")
     page.locator("#id_url").fill("https://crm.example.org/mailhub")
@@ -293,7 +293,7 @@ def _window(browser: Browser, width: int = WIDTH, color_scheme: str = "light", *
 
 
 def keep(page: Page, name: str, height: int = HEIGHT) -> None:
-    """The page's first so many pixels, in as few colours as look the same: a picture is to be small."""
+    """Save the top of the page at this height, with as few colours as look the same, to keep the picture small."""
     page.wait_for_load_state("networkidle") if name == "login" else page.wait_for_timeout(1000)
     width = page.viewport_size["width"] if page.viewport_size else WIDTH
     page.set_viewport_size({"width": width, "height": height})
