@@ -1,8 +1,8 @@
 """Statements for the recovery after a failover or a restore: put messages in doubt, adopt the store.
 
-A message put in doubt gets the earliest time its call can have been made as sent_at. That is not later than a stop of
-its job, because no call starts after one. For a campaign with a route, the rows may have lost which vendor was called:
-only a person settles such a doubt.
+For a message put in doubt, sent_at is the earliest time its call can have been made. It is not later than a stop of its
+job, because no call starts after one. For a campaign with a route, the rows may have lost which vendor was called: only
+a person settles such a doubt.
 """
 
 from datetime import datetime

@@ -84,7 +84,7 @@ def of_queue(queue: VendorQueue) -> Obstacle | None:
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
-    """Return texts about messages that wait outside the queue, each with its reason, but for the reason of of_queue."""
+    """Return texts about messages that wait outside the queue, with reasons. Leaves out the reason `of_queue` gives."""
     whole = of_queue(queue)
     stopped = [
         login

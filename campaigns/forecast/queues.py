@@ -56,7 +56,7 @@ class LoginQueue:
 
     @property
     def stopped(self) -> str:
-        """`shut`, as users read it."""
+        """Return `shut` as a text for users."""
         return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
 
 
@@ -100,7 +100,7 @@ class VendorQueue:
 
     @property
     def stopped(self) -> str:
-        """`shut`, as users read it."""
+        """Return `shut` as a text for users."""
         return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
 
     @property

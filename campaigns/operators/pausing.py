@@ -125,7 +125,7 @@ def _percent(limit: float | None) -> str:
 
 
 def _waits(jobs: "QuerySet[Job]") -> str:
-    """Return the clause about a job among these that waits after its first messages, or ""."""
+    """Return ", and waits after its first N" if one of these jobs does, else ""."""
     return "".join(f", and waits after its first {job.wait_after:,}" for job in jobs[:1])
 
 

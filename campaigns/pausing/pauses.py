@@ -97,7 +97,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
 
 def are_first_sent(job: Job) -> bool:
     """Return True if all messages before the job's wait for a person are called."""
-    cut = job.remaining > 0 and job.is_kept_back  # nothing remains before its dispatch, either
+    cut = job.remaining > 0 and job.is_kept_back  # before its dispatch `remaining` is 0, too
     return cut and not job.children.exclude(status=Status.LOGGED).exists()
 
 

@@ -1,4 +1,4 @@
-"""Which entries of a route take work now and can carry a campaign, with the reason where one cannot.
+"""Tells which entries of a route take work now and can carry a campaign, and why the others do not.
 
 A vendor takes no work in any of these cases:
 

@@ -274,7 +274,7 @@ class _Moving:
 
 
 def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
-    """Abridge the reasons for storage with the sponsor's job, but for vendors that the sponsor owns."""
+    """Abridge reasons before they are stored with the sponsor's job, except for vendors the sponsor owns."""
     if ownership.are_alone():
         return closed
     own = set(Credential.objects.filter(vendor__owner=sponsor_id, pk__in=closed).values_list("pk", flat=True))
