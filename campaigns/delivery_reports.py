@@ -37,7 +37,7 @@ class ReportsStored:
     """The result of storing the reports of one request.
 
     changed: number of messages. unknown: references that name no letter of this vendor. calls: ids of webhook calls.
-    events: new bounces and complaints. early: refusals of letters whose calls have no answer yet; these had no effect.
+    events: new bounces and complaints. early: refusals, without effect, of letters whose calls are not answered yet.
     """
 
     changed: int

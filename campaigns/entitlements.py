@@ -1,4 +1,4 @@
-"""Decides which sponsor may use which vendor, credential and sender identity. Whatever is not granted is forbidden.
+"""Decides which sponsor may use which vendor, credential and sender identity. Nothing is allowed unless granted.
 
 The check runs when work is accepted, and again when it is dispatched, retried or resumed; jobs that fail it then are
 held. Dispatched work goes on, including a parent's uncut rest; `stop_job` stops it.

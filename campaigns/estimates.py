@@ -134,7 +134,7 @@ def of_recipients(
 
 
 def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content, recipients: Recipients) -> ByLogin:
-    """Estimate a list that is not stored, for each credential that may send it."""
+    """Estimate an unsaved list for each credential that may send it."""
     total, found = len(recipients), {}
     for login in logins:
         links = links_of(campaign, login.vendor.channel, _carries(login), None)
@@ -265,7 +265,7 @@ def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate
 
 
 async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
-    """Return the cost of as many letters as there is time for, at least one."""
+    """Return the cost of the first letters, until time runs out; at least one."""
     await adapter.open()
     try:
         costs: list[int] = []

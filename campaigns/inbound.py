@@ -178,7 +178,7 @@ def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
 
 
 def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
-    """Accept the answer to HELP as a campaign of one recipient. Returns its job, or None if there is no answer."""
+    """Accept the answer to HELP as a campaign of one recipient. Returns its job, or None without an answer."""
     identity = row.identity
     if identity is None or not (identity.help_answer and identity.enabled):
         return None

@@ -48,7 +48,7 @@ class ReportedEvent:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event that is not stored yet, of an existing message. sandbox: its vendor delivers to nobody.
+    """An event not stored yet, of an existing message. sandbox: its vendor delivers to nobody.
 
     topic_id: of its campaign. digest: of the recipient, for a soft bounce.
     """
@@ -95,7 +95,7 @@ ON CONFLICT DO NOTHING RETURNING campaign_id, kind, at
 
 
 def new(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
-    """Return the events that are not stored yet and name a message of this account, in one of its sendings."""
+    """Return the events not stored yet that name a message of this account, in one of its sendings."""
     if not reported:
         return []
     params: dict[str, Any] = {

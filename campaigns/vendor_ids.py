@@ -7,7 +7,7 @@ hour, so that reports of other people's letters cost little.
 An id belongs to the account that reported it: some or all of the vendor's credentials. If it names several letters of
 these, it names none. It also names only letters called at the destination the account had when it was reported
 (vendors/destinations.py), because another server may give the same ids to other letters. Ids stored by an earlier
-version have no destination and always count.
+version lack a destination and always count.
 """
 
 import json

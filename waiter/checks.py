@@ -34,7 +34,7 @@ def waiter_times(app_configs: Any = None, **_: Any) -> Iterator[CheckMessage]:
 def waiter_classes(app_configs: Any = None, **_: Any) -> Iterator[CheckMessage]:
     """The Celery application must use the waiter's classes.
 
-    Otherwise tasks are not parked, may run twice, or cannot be revoked, and there is no error.
+    Otherwise tasks are not parked, may run twice, or cannot be revoked, without any error.
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     missing = [

@@ -1,4 +1,4 @@
-"""On RabbitMQ, has the broker instead of a worker keep messages that are due later.
+"""On RabbitMQ, has the broker instead of a worker keep messages due later.
 
 A worker gets only as many messages of a quorum queue as its processes can run, so a few delayed ones would block the
 queue. kombu's delay exchanges keep them instead: 28 queues, one for each bit of the seconds. Celery would choose these

@@ -16,7 +16,7 @@ class WaitingTasks(models.Manager["ParkedTask"]):
 
 
 class ParkedTask(models.Model):
-    """A Celery message that is due later than the horizon, unchanged, and the state of its release.
+    """A Celery message due later than the horizon, unchanged, and the state of its release.
 
     A row is normally deleted when its message is published. It is kept, with done_at, if the message may have been
     published more than once (a sweep was killed): the publication received first is stored in `received`, and the

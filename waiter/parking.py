@@ -143,7 +143,7 @@ def stamped() -> Iterator[tuple[int, str]]:
 
 
 def forget(at: datetime) -> int:
-    """Delete revokes, and rows that were kept against duplicates, after KEEP; returns the number of those rows."""
+    """Delete revokes, and rows kept against duplicates, after KEEP; returns the number of those rows."""
     Revocation.objects.filter(revoked_at__lt=at - KEEP).delete()
     return ParkedTask.objects.filter(done_at__lt=at - KEEP).delete()[0]
 

@@ -105,7 +105,7 @@ class WaiterTask(DjangoTask):
 
 
 class WaiterAMQP(AMQP):
-    """Celery's publisher, which parks messages that are due late."""
+    """Celery's publisher, which also parks messages."""
 
     def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Publish the message now, with the broker's delay if it is due later."""

@@ -1,4 +1,4 @@
-"""The sweep that publishes parked tasks when they are due within the horizon (document 004)."""
+"""The sweep that publishes parked tasks due within the horizon (document 004)."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -14,8 +14,8 @@ from waiter import parking
 from waiter.models import ParkedTask
 from waiter.publisher import MARK, horizon, moment
 
-BATCH = 500  # messages that are claimed, published and deleted together
-COMMANDS = 100 * BATCH  # more of the broker's commands than a batch needs, so that it is sent in one piece
+BATCH = 500  # messages claimed, published and deleted together
+COMMANDS = 100 * BATCH  # more of the broker's commands than a batch needs, to send it in one piece
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def release_parked() -> int:
 
 
 def release(at: datetime | None = None, ids: Collection[int] | None = None) -> int:
-    """Publish messages that are due within the horizon, oldest first, over one connection; returns their number.
+    """Publish messages due within the horizon, oldest first, over one connection; returns their number.
 
     Concurrent sweeps share the rows. Late messages are published without an eta. A message that cannot be published is
     logged and tried again by the next sweep. Raises kombu.exceptions.OperationalError if the broker does not answer;

@@ -40,7 +40,7 @@ class Cause:
     """What some messages in doubt have in common.
 
     job_id: the whole job, or a child if it was asked for alone. vendor: its slug. minute: of the calls. seen: the
-    vendor's text; None: any. asked_again: the next look-up; None: there is none. elsewhere: messages that were called
+    vendor's text; None: any. asked_again: the next look-up; None: there is none. elsewhere: messages called
     at another destination than their vendor calls now; only a person can settle them. The other fields are for display.
     """
 
@@ -134,6 +134,6 @@ def messages_of(cause: Cause) -> "QuerySet[Message]":
 
 
 def version(rows: "QuerySet[Any]") -> tuple[list[int], str]:
-    """Return the messages' ids and a text that changes with them, so that a decision applies only to what was shown."""
+    """Return the messages' ids and a text that changes with them, so that a decision applies only to the messages shown."""
     found = list(rows.values_list("pk", "resend_no"))
     return [pk for pk, _ in found], f"{len(found)}-{hashlib.blake2b(repr(found).encode(), digest_size=9).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Statements about messages in doubt: lease those that are due, allow a call, put off the next attempt.
+"""Statements about messages in doubt: lease due ones, allow a call, put off the next attempt.
 
 campaigns.ground_truth writes the outcome that settles a doubt.
 """
@@ -164,7 +164,7 @@ SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", may="true", counted="")
 
 # Why each condition stands here: The key may have expired while we waited for a permit. A call in the future, left by a
-# wrong clock, has no known age. Once a look-up has proved that the vendor has nothing, the repeat is the first call.
+# wrong clock, has an unknown age. Once a look-up has proved that the vendor has nothing, the repeat is the first call.
 # The proof covers one call only, so of two processes with a proof one repeats. Each repeat changes
 # sent_at, if only by a microsecond, so that a late refusal of the first call cannot settle the repeat. No call is made
 # for a stopped or paused job (promise P5), behind its first N while the rest waits (after a recovery those are in
@@ -224,7 +224,7 @@ async def repeat(
 ) -> bool | None:
     """Allow a repeat and write it to the ledger. False: it may not be repeated. None: the vendor may not be called.
 
-    closes: when the campaign may no longer be called. young: the first call must be younger than this many seconds;
+    closes: the end of the time in which the campaign may be called. young: the first call must be younger than this many seconds;
     None: that call was disproved. grant: as in `look_up`.
     """
     params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}

@@ -1,7 +1,7 @@
 """Step 8, reconcile: settles doubts by a safe repeat with the same key, by a look-up, or else by an operator.
 
 It never guesses. A delivery report may settle a doubt earlier (campaigns.ground_truth.accept). Each adapter declares
-its abilities. A message that was called at another destination than its credential calls now waits for a person.
+its abilities. A message called at another destination than its credential calls now waits for a person.
 """
 
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 MOST = 50  # doubts settled for a credential in one run
 LEASE = 300.0  # seconds of the lease, on top of the time until a call has ended and can be looked up
-MARGIN = 60.0  # seconds before a key expires from which it is not trusted
+MARGIN = 60.0  # seconds before its expiry in which a key is not trusted
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     - sent: the vendor has the messages.
     - failed: it does not.
     - resend: call again, under a new reference; the job must be LOGGED.
-    - same: the credential still reaches the account of the first call, whatever its settings say.
+    - same: the credential still reaches the account of the first call, despite changed settings.
 
     After `same`, the vendor may settle the doubts. Resending does not start a job stopped half-way: its messages wait
     for a retry.
@@ -116,7 +116,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
 def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
     """Settle all doubts of a job that has ended, including those of its children.
 
-    seen: the version that was shown (`versions`); if it is no longer current, the verdict is STALE. Doubts settled in
+    seen: the version shown (`versions`); the verdict is STALE if another one is current. Doubts settled in
     the meantime do no harm, and new ones cannot appear until somebody sends again.
     """
     job = decisions.hold(job_id)
@@ -148,7 +148,7 @@ def versions(job_ids: Iterable[int]) -> Counter[int]:
 def ask_again(message_ids: Iterable[int]) -> int:
     """Make these doubts due for the next reconciliation. Returns how many of them are in doubt.
 
-    Asking twice does no harm: if two look-ups prove the same, only one repeats the call. Messages that were called at
+    Asking twice does no harm: if two look-ups prove the same, only one repeats the call. Messages called at
     another destination are left out.
     """
     ids = set(message_ids)
@@ -179,7 +179,7 @@ WHERE m.id = ANY(%(ids)s)
 
 
 def _lock_doubts(ids: Sequence[int]) -> set[int]:
-    """Lock those messages that are in doubt, and return their ids."""
+    """Lock those of the messages in doubt, and return their ids."""
     with connection.cursor() as cursor:
         cursor.execute(DOUBTS, {"ids": list(ids)})
         return {message_id for (message_id,) in cursor.fetchall()}
@@ -239,7 +239,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
 
 
 def _count(jobs: dict[int, int], decision: str) -> Resolved:
-    """Update the jobs' counters, and reopen those that have no other open messages."""
+    """Update the jobs' counters, and reopen those without other open messages."""
     numbers = Counter(jobs.values())
     settled: dict[str, Any] = {
         "jobs": list(numbers),

@@ -66,7 +66,7 @@ def _since(adopted: datetime) -> datetime:
 def _unknown(throttle: Throttle, vendor: Vendor, since: datetime) -> list[Granted]:
     """Return grants missing from the ledger, of any generation, because the rows may have lost the newest one.
 
-    Returns none if Redis has forgotten its grants: then there is no witness.
+    Returns none if Redis has forgotten its grants: then a witness is missing.
     """
     trail = throttle.granted(vendor.pk, None, since.timestamp())
     recent = [one for one in trail.grants if one.note] if trail else []

@@ -45,7 +45,7 @@ FROM pg_class c WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND c.relname <
     AND c.relnamespace = (SELECT s.relnamespace FROM pg_class s WHERE s.oid = to_regclass('campaigns_store'))
 ORDER BY 1, 2
 """
-# Whether commits wait for no standby, and whether a physical standby is connected.
+# Two columns: commits wait for no standby; a physical standby is connected.
 ASYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') = '', EXISTS (
     SELECT FROM pg_stat_replication r

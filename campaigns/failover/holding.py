@@ -59,14 +59,14 @@ class NotHeld(Exception):
 
 
 def find_waiting(everything: bool = True, nights: list[int] | None = None) -> WaitingMail:
-    """Count waiting mail. everything=False: only mail under way or due now, and the nights of these vendors."""
+    """Count waiting mail. everything=False: only mail under way or due now, and these vendors' nightly jobs."""
     with connection.cursor() as cursor:
         cursor.execute(WAITING, {"everything": everything, "nights": nights or []})
         return WaitingMail(*map(int, cursor.fetchone()))
 
 
 def read() -> tuple[Mark | None, bool]:
-    """Return the mark under which the rows were last written, and whether the store allows calls."""
+    """Return the mark under which the rows were last written, and True if the store allows calls."""
     with connection.cursor() as cursor:
         cursor.execute(READ)
         row = cursor.fetchone()

@@ -62,7 +62,7 @@ GRANTED = DOUBT.format(
         SELECT count(*) FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s AND m.dequeued_at IS NULL
             AND m.put_off_at IS NOT NULL)""",
 )
-# Of a parent, its uncut rest. A stopped child has lost no call since it was stopped.
+# Of a parent, its uncut rest. A stopped child has lost no call since its stop.
 WHOLE = DOUBT.format(
     destination=f"""(SELECT {destinations.NUMBER} FROM campaigns_campaign c JOIN vendors_credential l
             ON l.id = c.credential_id JOIN vendors_vendor v ON v.id = l.vendor_id WHERE c.id = m.campaign_id)""",
@@ -134,7 +134,7 @@ def adopt() -> None:
 
 
 def notice() -> str | None:
-    """Return the reason no call may start, or None. Stores when a takeover was first seen."""
+    """Return the reason no call may start, or None. Stores the time a takeover was first seen."""
     why = guard.halted()
     if why in guard.FOR_A_PERSON:
         with connection.cursor() as cursor:
@@ -143,5 +143,5 @@ def notice() -> str | None:
 
 
 def noticed() -> datetime | None:
-    """Return when the takeover was first seen."""
+    """Return the time the takeover was first seen."""
     return Store.objects.values_list("noticed_at", flat=True).first()

@@ -1,4 +1,4 @@
-"""Recovery after a failover or a restore: shows what the store may have lost, and continues on an operator's decision.
+"""Recovery after a failover or a restore: shows possible losses of the store, and continues on an operator's decision.
 
 The throttle's Redis keeps an independent record: each grant, with its messages. The ledger says which grants became
 claims. The difference may have been called and goes in doubt; the rest is sent. If the record is incomplete, every
@@ -31,7 +31,7 @@ HOLD = timedelta(minutes=5)  # a call starts within this time after its grant, a
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the rows of one vendor may have lost.
+    """The possible losses in the rows of one vendor.
 
     witnessed: Redis's record is complete (the name is part of the command's JSON). calls: if so, those it let through
     and the ledger lacks. messages: those that go in doubt. The other calls were for messages lost from the store
@@ -45,7 +45,7 @@ class Loss:
 
     @property
     def lost(self) -> int:
-        """Calls for messages that are missing from the rows, or do not wait."""
+        """Calls for messages missing from the rows, or not waiting."""
         return max(0, self.calls - self.messages)
 
 
@@ -53,8 +53,8 @@ class Loss:
 class Halt:
     """The reason nothing is called.
 
-    taken_over: an operator has to decide, after a takeover or because a crash has lost commits. since: when that was
-    first seen. held: why a person has to say first whether this is the only installation with these rows.
+    taken_over: an operator has to decide, after a takeover or because a crash has lost commits. since: the time of
+    its discovery. held: the reason to ask a person if no other installation has these rows.
     """
 
     why: str
@@ -109,7 +109,7 @@ def recover(
 
 
 def version(found: list[Loss]) -> str:
-    """Return a text for this takeover and its numbers, by which a stale page is recognised."""
+    """Return a text for this takeover and its numbers, to recognise a stale page."""
     adoptions = Store.objects.values_list("adoptions", flat=True).first()
     return f"{adoptions}: {describe(found)}"
 

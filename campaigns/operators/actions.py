@@ -36,7 +36,7 @@ def stop(
 ) -> list[JobDecision]:
     """Stop jobs: once this has committed, no new call is allowed. A parent is stopped with all its children.
 
-    by: its name is stored with the job; only an Actor's decision is recorded. revision: the one that was shown; if it
+    by: its name is stored with the job; only an Actor's decision is recorded. revision: the one shown; if it
     is not current, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to
     the ground truth afterwards.
     """
@@ -245,7 +245,7 @@ def ask_again(message_ids: Iterable[int]) -> int:
 def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reason: str, by: Actor) -> resolve.Resolved:
     """Settle all messages of these causes as `settle` does, all or none.
 
-    asked: each cause with the version that was shown (causes.version); None: in its current state. Raises CannotResolve
+    asked: each cause with the version shown (causes.version); None: in its current state. Raises CannotResolve
     if one has changed since, if there is nothing to settle, or if there are too many messages.
     """
     ids: set[int] = set()

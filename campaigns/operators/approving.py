@@ -64,7 +64,7 @@ def waiting() -> tuple[Q, ...]:
 def decide(
     campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "", seen: str = ""
 ) -> ApprovalDecision:
-    """Approve a campaign, so that it goes on, or refuse it, so that it is stopped for good.
+    """Approve a campaign, which resumes it, or refuse it, which stops it for good.
 
     A decision is final: a second one changes nothing and reports the first. The campaign is approved as it was frozen.
     If its sender, route or topic has changed since, `seen` (frozen_parts.token) must name those changes. shell: the
@@ -110,7 +110,7 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
 
 
 def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
-    """Return what has changed since the request, after checking it against `seen`. Raises CannotDecide."""
+    """Return the changes since the request, after checking them against `seen`. Raises CannotDecide."""
     changed = frozen_parts.changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
         parts = ", ".join(one.part for one in changed)

@@ -33,7 +33,7 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
 
     Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped. A paused
     job may be resumed, and must be before a retry. One that waits for its approval may be paused beyond that, and
-    nobody may resume it. The job of a paused campaign should come with its approval; otherwise that is read.
+    nobody may resume it. The job of a paused campaign should come with its approval, which is otherwise read.
     """
     if job.paused_at and verb == "retry":
         return False
@@ -59,7 +59,7 @@ def offered(job: Job, sums: Progress) -> list[str]:
 
 
 def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
-    """Return a version of each job, by which a stale page is recognised."""
+    """Return a version of each job, to recognise a stale page."""
     return versions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
 
 

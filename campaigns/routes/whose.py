@@ -1,6 +1,6 @@
 """The credential that sends a message, and the record of a campaign's moves to other credentials.
 
-That is the campaign's credential or, for a routed campaign, the credential of the message's job.
+A message goes by its campaign's credential or, in a routed campaign, by its job's.
 """
 
 from collections.abc import Iterable

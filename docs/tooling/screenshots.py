@@ -1,7 +1,7 @@
 """Takes the pictures in docs/pictures/: the real pages with the demo's data, by headless Chromium (make docs-pictures).
 
 It plays `manage.py demo`, adds some work that lasts (a job under a tight limit, one for the night, a stopped one, one
-with answers lost for good), and makes campaigns as the demo's owner, one of which waits for its approver. Then it takes
+with answers lost for good), and makes campaigns as the demo's owner, with one waiting for its approver. Then it takes
 each page. The demo has a home of its own and ends with this program.
 """
 
