@@ -189,7 +189,7 @@ FROM changed c LEFT JOIN campaigns_job top ON top.campaign_id = c.campaign_id AN
 LEFT JOIN campaigns_session s ON s.job_id = top.id
 WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 """
-# The counts in a stored result show that it is stale, but not if two reports swapped, so it is no longer used.
+# Counts reveal a stale stored result unless two reports swapped, so the result is not used again.
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 

@@ -123,7 +123,7 @@ def of_recipients(
     cover a single letter; if it ends later, the letters rendered so far count.
     """
     if links:
-        links = replace(links, sample="x" * SIZE)  # as long as real ones
+        links = replace(links, sample="x" * SIZE)  # the length of a real one
     chosen = islice(recipients, 0, None, _step(total))
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:

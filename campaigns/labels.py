@@ -1,7 +1,8 @@
 """Labels that users see for the state of a message, job or campaign, in the admin, API, commands and campaign reports.
 
-The columns set in its row make the state of a message (document 001), and a label names it in plain English. "Sent" needs
-evidence (promise P3): a job or campaign is Sent only when every recipient was accepted, apart from suppressed ones.
+The columns set in its row make the state of a message (document 001), and a label names it in plain English. "Sent"
+needs evidence (promise P3): a job or campaign is Sent only when every recipient was accepted, apart from suppressed
+ones.
 """
 
 from typing import Any

@@ -25,7 +25,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
 
 Kind = MessageEvent.Kind
-FIRST_DAY = date(1970, 1, 1)  # for counts by day that were folded into one
+FIRST_DAY = date(1970, 1, 1)  # for folded daily counts
 REASONS = {
     Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
     Kind.COMPLAINT: Suppression.Reason.COMPLAINED,

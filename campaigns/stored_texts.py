@@ -214,7 +214,7 @@ FIXED = (
 )
 
 
-SENTENCES = {"why", "advice", "decision", "status", "state"}  # names of values that are texts of their own
+SENTENCES = {"why", "advice", "decision", "status", "state"}  # names of values to translate as texts
 GROUPED = re.compile(r"\d{1,3}(,\d{3})+")
 
 

@@ -134,6 +134,6 @@ def messages_of(cause: Cause) -> "QuerySet[Message]":
 
 
 def version(rows: "QuerySet[Any]") -> tuple[list[int], str]:
-    """Return the messages' ids and a text that changes with them, so that a decision applies only to the messages shown."""
+    """Return the messages' ids, and a text that changes with them and so identifies what a page has shown."""
     found = list(rows.values_list("pk", "resend_no"))
     return [pk for pk, _ in found], f"{len(found)}-{hashlib.blake2b(repr(found).encode(), digest_size=9).hexdigest()}"

@@ -27,8 +27,7 @@ class Doubt:
 
     age: seconds since its first call was allowed. disproved: a look-up has proved that the vendor does not have that
     call. repeatable: its job is not stopped or paused, the message is not behind its job's first N, and its deadline
-    has not passed. digest: of its recipient; None: nobody is suppressed. suppressed: why
-    its recipient is suppressed.
+    has not passed. digest: of its recipient; None: nobody is suppressed. suppressed: why its recipient is suppressed.
     """
 
     id: int
@@ -165,12 +164,12 @@ LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", m
 
 # Why each condition stands here: The key may have expired while we waited for a permit. A call in the future, left by a
 # wrong clock, has an unknown age. Once a look-up has proved that the vendor has nothing, the repeat is the first call.
-# The proof covers one call only, so of two processes with a proof one repeats. Each repeat changes
-# sent_at, if only by a microsecond, so that a late refusal of the first call cannot settle the repeat. No call is made
-# for a stopped or paused job (promise P5), behind its first N while the rest waits (after a recovery those are in
-# doubt, too), after the deadline, or outside the sending hours. The jobs around the message are locked. No suppressed
-# recipient is called. A suppression added while the statement waited for the vendor's row is not visible yet, so the
-# statement then allows no call.
+# The proof covers one call only, so of two processes with a proof one repeats. Each repeat changes sent_at, if only by
+# a microsecond, so that a late refusal of the first call cannot settle the repeat. No call is made for a stopped or
+# paused job (promise P5), behind its first N while the rest waits (after a recovery those are in doubt, too), after the
+# deadline, or outside the sending hours. The jobs around the message are locked. No suppressed recipient is called. A
+# suppression added while the statement waited for the vendor's row is not visible yet, so the statement then allows no
+# call.
 REPEAT = CALL.format(
     known=guard.KNOWN,
     turns=locks.SHARED,
@@ -224,8 +223,8 @@ async def repeat(
 ) -> bool | None:
     """Allow a repeat and write it to the ledger. False: it may not be repeated. None: the vendor may not be called.
 
-    closes: the end of the time in which the campaign may be called. young: the first call must be younger than this many seconds;
-    None: that call was disproved. grant: as in `look_up`.
+    closes: the end of the time in which the campaign may be called. young: the first call must be younger than this
+    many seconds; None: that call was disproved. grant: as in `look_up`.
     """
     params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)

@@ -5,8 +5,8 @@ promotion starts a new timeline immediately, even for open sessions. Another clu
 database another oid, and restoring a dump creates the table anew. A copy of the disk shows none of this: after such a
 restore run `recover_store --since` (docs/how-to/back-up-and-restore.md).
 
-Values that cannot change within a session are stored in it at its start, because reading them is ten times as
-expensive as the rest. A session without them starts no call. Every session that may start a call therefore also has the settings
+Values that cannot change within a session are stored in it at its start, because reading them is ten times as expensive
+as the rest. A session without them starts no call. Every session that may start a call therefore also has the settings
 that make its commits durable, so a crash takes back nothing. Each crash is followed by a check of that (crash.py).
 """
 
@@ -27,8 +27,9 @@ OURS = ("campaigns", "mailhub", "vendors", "waiter")
 SYSTEM = """(SELECT system_identifier FROM pg_control_system())
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TIMELINE = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-# A commit is on disk before a call starts, whatever the settings of server, database or role. Otherwise a crash of PostgreSQL
-# would take back claims whose calls were made. Other values, which wait for a standby, are the operator's choice.
+# A commit is on disk before a call starts, whatever the settings of server, database or role. Otherwise a crash of
+# PostgreSQL would take back claims whose calls were made. Other values, which wait for a standby, are the operator's
+# choice.
 DURABLE = """set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
     THEN 'on' ELSE current_setting('synchronous_commit') END, false)"""
 NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false), {DURABLE}"

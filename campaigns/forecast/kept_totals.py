@@ -1,8 +1,8 @@
 """Totals of the messages waiting for vendors, cached in Redis for a short time if counting them is slow.
 
 The operations page and the vendors' pages ask every two seconds, for many viewers at once. With very many waiting jobs
-the sums are slow, so they are kept for SHARE times the duration of the count. They come with the time of the count. With
-fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
+the sums are slow, so they are kept for SHARE times the duration of the count. They come with the time of the count.
+With fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
 """
 
 import hashlib

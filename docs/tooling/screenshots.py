@@ -96,7 +96,7 @@ def demo() -> Iterator[Demo]:
         finally:
             with suppress(OSError):
                 os.kill(pid, signal.SIGINT)
-                while os.read(terminal, 65536):  # it prints how it ends, and a full terminal would block it
+                while os.read(terminal, 65536):  # it prints its shutdown, and a full terminal would block it
                     pass
             os.waitpid(pid, 0)
 
