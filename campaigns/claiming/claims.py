@@ -1,9 +1,9 @@
-"""Steps 4 and 5: start a job, claim its messages, begin a new pass. One function a verb.
+"""Steps 4 and 5: start a job, claim its messages, begin a new pass. One function for each verb.
 
-A claim is one row with the ids of the messages whose calls may start, committed before the first of them. It checks the
-fence, so only the holder of the job claims, and a sender that was thought dead claims nothing. The holder claims
-forward, one claim after the other; before another pass, and before another sender takes the job, each claimed message
-has an end or is known to wait. So no message is called for two claims.
+A claim is one row with the ids of the messages whose calls may start. It commits before the first of those calls. The
+statement checks the fence, so only the sender that has the lease can claim; one that was given up for dead gets
+nothing. A sender claims forward, one claim after another. Before another pass, or before another sender takes the job,
+every claimed message has an end or is known to wait. So no message is called under two claims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from vendors.outcomes import Refused
 
 @dataclass(slots=True)
 class OpenClaim:
-    """A claim of which `left` messages are not answered yet. at: from when on its calls were allowed."""
+    """A claim with `left` unanswered messages. at: when its calls became allowed."""
 
     id: int
     at: datetime
@@ -37,9 +37,9 @@ class OpenClaim:
 
 
 class PermittedCall(NamedTuple):
-    """A claimed message with its permits; no call may start after `latest` (seconds of time.monotonic).
+    """A claimed message with its permits. No call may start after `latest` (seconds of time.monotonic).
 
-    letter: if it is made already; Refused: it is not called.
+    letter: set if it has been made already; a Refused means that the message is not called.
     """
 
     message: ClaimedMessage
@@ -56,16 +56,19 @@ RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, f
 
 
 class Started(NamedTuple):
-    """waits: a message waits where the sender begins or after that; others are found when the job is drained."""
+    """The lease of a job that has been started. waits: a message waits at the starting position or after it.
+
+    If none does, earlier messages may still wait; draining the job finds them.
+    """
 
     lease: Lease
     waits: bool
 
 
 def start(job_id: int, fence: int) -> Started | None:
-    """ENQUEUED -> SENDING, if a mailcaster claimed the job under this fence.
+    """Move the job ENQUEUED -> SENDING, if a mailcaster claimed it under this fence.
 
-    None: a doubled or late notification, or it was stopped meanwhile.
+    Returns None for a duplicate or late notification, or if the job was stopped meanwhile.
     """
     failpoints.here("before_start")
     with django_connection.cursor() as cursor:
@@ -76,11 +79,11 @@ def start(job_id: int, fence: int) -> Started | None:
 
 
 class ToClaim(NamedTuple):
-    """What the sender of one job asks for: at most `most` of the messages that wait from `cursor` on, before `end`.
+    """The request of one job's sender: claim at most `most` waiting messages from `cursor` on, before `end`.
 
-    closes: from when on nothing is claimed. units: where letters cost different numbers of units, the messages that may
-    be claimed, and the cost of each; 0: it will be refused without a call. destination: where and as whom its adapter
-    calls (vendors/destinations.py): nothing is claimed if its vendor or credential calls elsewhere by now.
+    closes: nothing is claimed from this time on. units: set where letters differ in cost: the messages that may be
+    claimed, each with its cost; 0 means it will be refused without a call. destination: where and as whom its adapter
+    calls (vendors/destinations.py); nothing is claimed if the vendor or credential calls elsewhere by now.
     """
 
     lease: Lease
@@ -92,31 +95,30 @@ class ToClaim(NamedTuple):
     destination: int | None = None
 
     def cost(self, messages: Sequence[ClaimedMessage]) -> int:
-        """The units that these messages cost together."""
+        """Return the total units of these messages."""
         return len(messages) if self.units is None else sum(self.units[one.id] for one in messages)
 
 
-# One statement claims for several jobs of a credential, each by a row of its own; a job that may not claim gets none.
+# One statement claims for several jobs of a credential, with a row for each. A job that may not claim gets no row.
 #
-# Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
-# before the last adoption. The jobs' rows are locked first, in the order of their ids as everywhere: once a stop or a
-# pause has committed nothing is claimed any more. Then the vendor's, then the credential's: a pause of either, a wait
-# that the vendor asked for, a rebuild of the window under a new generation, an edit of the limits, or a new
-# suppression, waits for the claims before it and is seen by all after it (count(*) reads the whole of `holder`, so that
-# all jobs are locked by then). Whatever else the statement asks for is as it was when the statement began: whoever
-# changes the store raises limits_version (a trigger). The time is read after these locks, and no call is allowed once
-# the campaign has closed. If somebody else keeps one of them locked, the statement fails soon
-# (lifecycle.LOCKED_BRIEFLY), and LOCKED says who has to wait.
+# Nothing is claimed from a store that another server took over or with another version's tables, nor by a sender that
+# began before the last adoption. Locks are taken in the usual order. First the jobs' rows, by id: once a stop or a
+# pause has committed, nothing more is claimed. Then the vendor's row, then the credential's. A writer of either row
+# waits for earlier claims and is seen by later ones: a pause, a Retry-After, a rebuild of the window, an edit of the
+# limits, a new suppression. count(*) reads all of `holder`, so every job is locked by then. Everything else is read as
+# of the start of the statement; any change of the store raises limits_version (a trigger). The time is read after the
+# locks, and no call is allowed once the campaign has closed. If one of the rows stays locked, the statement fails soon
+# (lifecycle.LOCKED_BRIEFLY), and LOCKED says which jobs have to wait.
 #
-# After the jobs and before those two rows the claim takes its turn behind writers that wait (vendors/locks.py). Before
-# the jobs a pause would wait for a claim that waits for its job.
+# Between the jobs and those two rows, the claim takes its turn behind waiting writers (vendors/locks.py). If it took
+# the turn before the jobs, a pause would wait for a claim that itself waits for a job.
 #
-# Nobody is called by an adapter of before the vendor's settings or the secret changed. The claim keeps where it calls,
-# for a doubt is settled there alone.
+# An adapter made before the vendor's settings or secret changed calls nobody. The claim stores its destination, because
+# a doubt is settled only there.
 #
-# The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
-# or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
-# answers of its earlier sender are to be merged.
+# Messages are read as of the start of the statement, so one of them may have been accepted since by a delivery report
+# or a late answer. Nothing is therefore claimed for a job that learned anything during the wait for the locks, nor
+# while answers of its previous sender are unmerged.
 CLAIM = f"""
 WITH holder AS (
     SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
@@ -162,7 +164,7 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
-# What CLAIM locks for these jobs, in its order: the turns ask for a row of `j`, which is locked by then.
+# Locks what CLAIM locks for these jobs, in the same order. The turns refer to a row of `j`, which is locked by then.
 UNLOCKED = """
 WITH j AS (
     SELECT id, vendor_id, credential_id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR SHARE{skip}
@@ -171,14 +173,14 @@ SELECT j.id FROM j JOIN vendors_vendor v ON v.id = j.vendor_id JOIN vendors_cred
 WHERE {turns} FOR SHARE OF v, c{skip}
 """
 _NOW_UNLOCKED = UNLOCKED.format(turns=locks.FREE_OF_ROW, skip=" SKIP LOCKED")
-# Jobs for which CLAIM would have to wait now. Nobody waits here.
+# The jobs for which CLAIM would have to wait now. This statement itself never waits.
 LOCKED = f"SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) AND id <> ALL(ARRAY({_NOW_UNLOCKED}))"
 
 
 class Claimed(NamedTuple):
-    """What a claim came to for one job. claim: None if it was not allowed, or nothing waits.
+    """The result of a claim for one job. claim: None if it was not allowed, or if nothing waits.
 
-    nothing_waits: from the cursor on. suppressions: the position of the last one that was stored before this claim.
+    nothing_waits: from the cursor on. suppressions: the position of the last suppression stored before this claim.
     """
 
     messages: list[ClaimedMessage]
@@ -190,9 +192,9 @@ class Claimed(NamedTuple):
 async def claim(
     connection: AsyncConnection[TupleRow], params: Mapping[str, Any], asked: Sequence[ToClaim]
 ) -> list[Claimed]:
-    """Claims for these jobs of a credential; an item for each. Where it was not allowed, contexts.read may say why.
+    """Claim for these jobs of one credential and return an item for each, in order.
 
-    params: as CLAIM names them, but for `asked`.
+    Where a claim was not allowed, contexts.read may say why. params: those that CLAIM names, except `asked`.
     """
     found = [Claimed([])] * len(asked)
     rows = await connection.execute(CLAIM, {"grant": None, **params, "asked": _json(asked)})
@@ -207,13 +209,13 @@ async def claim(
 
 
 async def locked(connection: Any, jobs: Iterable[int]) -> set[int]:
-    """Those of the jobs for which nothing can be claimed now: somebody has locked them, their vendor or credential."""
+    """Return the jobs that cannot claim now, because they, their vendor or their credential are locked."""
     rows = await connection.execute(LOCKED, {"jobs": list(jobs)})
     return {job_id for (job_id,) in await rows.fetchall()}
 
 
 async def unlocked(connection: Any, job_id: int) -> None:
-    """Waits in the line for the job's locks; raises LockNotAvailable if that takes longer than LOCKED_BRIEFLY."""
+    """Queue for the job's locks. Raises LockNotAvailable if that takes longer than LOCKED_BRIEFLY."""
     await connection.execute(UNLOCKED.format(turns=locks.SHARED_OF_ROW, skip=""), {"jobs": [job_id]})
 
 
@@ -237,23 +239,23 @@ def _json(asked: Sequence[ToClaim]) -> str:
 
 
 class Claimer(Protocol):
-    """What one stream claims next, and the calls that it may start then."""
+    """Decides what one stream claims next, and builds the calls permitted by that claim."""
 
     async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
-        """Makes ready to claim at most `most` messages from the cursor on."""
+        """Prepare to claim at most `most` messages from the cursor on."""
 
     def need(self, most: int) -> Need:
-        """The permits for at most `most` of these messages."""
+        """Return the permits needed for at most `most` of these messages."""
 
     def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
-        """(How many of them so many permits are enough for, and which they are, as in ToClaim.units)."""
+        """Return (how many of them these permits cover, which ones: see ToClaim.units)."""
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
-        """The calls of what was claimed, in the order of its ids. latest: as in PermittedCall."""
+        """Return the calls for the claimed messages, in order of id. latest: see PermittedCall."""
 
 
 class ByCount:
-    """Each message costs one unit, so letters are made after the claim."""
+    """A claimer for letters of one unit each. They are made after the claim."""
 
     async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         pass
@@ -281,13 +283,13 @@ ORDER BY m.id LIMIT %(most)s
 
 
 async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: int) -> list[ClaimedMessage]:
-    """Reads the next waiting messages; claims nothing."""
+    """Read the next waiting messages without claiming them."""
     params = {"after": after, "end": end, "most": most}
     return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, params)).fetchall()))
 
 
-# All calls that the sender started are answered. What else it has claimed it does not know of: the database's answer to
-# that claim was lost. So the ledger is told that no call of these claims is open.
+# Every call that the sender started is answered. Any other claim under its fence is one whose commit it never heard of,
+# so it started no call. The ledger is told that no call of these claims is open.
 _GONE = """WITH gone AS (
     DELETE FROM campaigns_claim WHERE {which} RETURNING ledger
 )"""
@@ -310,12 +312,12 @@ RETURNING next_message
 
 
 async def new_pass(connection: AsyncConnection[Any], lease: Lease, first: int, end: int) -> int:
-    """All calls are answered: returns the first message that waits nevertheless; `end` if none does."""
+    """Begin a new pass once all calls are answered. Returns the first message that still waits, or `end`."""
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
     row = await (await holding(connection, NEW_PASS, params, jobs=[lease.job_id])).fetchone()
     return int(row[0]) if row else end
 
 
 async def release(connection: AsyncConnection[Any], lease: Lease, claim: OpenClaim) -> None:
-    """Deletes a claim of which no call was started: its stream has ended before it heard of it."""
+    """Delete a claim without a started call: its stream ended before it heard of the claim."""
     await holding(connection, RELEASE, {"claim": claim.id}, jobs=[lease.job_id])

@@ -1,4 +1,4 @@
-"""The comparison after a crash of PostgreSQL, for streams of a process that come together: one answer."""
+"""The comparison after a crash of PostgreSQL. Streams of a process that ask at about the same time share one answer."""
 
 import asyncio
 import threading
@@ -10,14 +10,14 @@ from campaigns.failover import crash
 from campaigns.lifecycle import LOCKED_BRIEFLY
 from campaigns.threads import locked_most
 
-FRESH = 0.5  # seconds for which an answer serves others
+FRESH = 0.5  # seconds for which an answer is shared
 
 _one_at_a_time = threading.Lock()
 _last: tuple[float, str | None] = (-FRESH, None)
 
 
 async def compare_once() -> str | None:
-    """`crash.compare` in a thread, by a connection of its own."""
+    """Run `crash.compare` in a thread, on a connection of its own."""
     return await asyncio.to_thread(_compare_once)
 
 
@@ -30,6 +30,6 @@ def _compare_once() -> str | None:
             try:
                 why = crash.compare()
             finally:
-                connection.close()  # this thread's own
+                connection.close()  # the connection of this thread
             _last = time.monotonic(), why
         return why

@@ -1,7 +1,7 @@
-"""What a stream must know of the rows to claim: is the job still its own, may it be called, under which limits.
+"""The rows that a stream needs in order to claim: is the job still its own, may it be called, under which limits.
 
-A stream has its context read every second, with those of all other streams of its process, and by itself after each
-refusal. Between two reads it may be out of date: the claim's statement checks again whatever a promise stands on.
+The contexts of all streams of a process are read together once a second. After a refusal a stream reads its own. A
+context may be out of date between two reads, so the claim's statement checks again everything that a promise rests on.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from vendors.limits.values import Limit, Scope
 log = logging.getLogger(__name__)
 
 FIND_OUT = 1.0  # seconds between two reads
-STALE = 3 * FIND_OUT  # seconds after which a stream reads by itself
+STALE = 3 * FIND_OUT  # seconds after which a stream reads its own context
 
 READ = f"""
 SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version, {destinations.NUMBER},
@@ -51,13 +51,13 @@ WHERE j.id = ANY(%(jobs)s)
 
 @dataclass(frozen=True, slots=True)
 class SendContext:
-    """What was read at one moment: whether the job is still ours, may be called, and under which limits.
+    """The state of a job at one moment: is the lease still ours, may it be called, under which limits.
 
-    asked, read: when it was asked and answered, in seconds of time.monotonic; now: by the database's clock, in between.
-    halted: why no call at all may start; adoptions: of the store. paused: why none of the job may. left: messages of
-    the job without a result, those in a call included. next_message: where a sender begins. unreached_since: no call
-    has reached the vendor since then; given_up: for longer than the patience of the campaign's route. waited: the
-    vendor has asked to wait, and no good answer of later is known.
+    asked, read: before and after the query (seconds of time.monotonic); now: the database's clock in between. halted:
+    why no call at all may start; adoptions: of the store. paused: why no call of the job may start. left: messages of
+    the job without a result, including those in a call. next_message: where a sender begins. unreached_since: no call
+    has reached the vendor since then; given_up: that has lasted longer than the patience of the campaign's route.
+    waited: the vendor asked to wait, and no good answer since is known.
     """
 
     asked: float
@@ -79,30 +79,30 @@ class SendContext:
 
     @property
     def closed_for(self) -> float:
-        """Seconds until the vendor may be called again, never too few; 0 when it may be called now."""
+        """Seconds until the vendor may be called again, never an underestimate; 0 if it may be called now."""
         if self.retry_after_until is None:
             return 0.0
         return max(0.0, (self.retry_after_until - self.now).total_seconds() - (time.monotonic() - self.read))
 
     def monotonic(self, at: datetime) -> float:
-        """A time of the database's clock in seconds of time.monotonic; never later than it is."""
+        """Convert a time of the database's clock to seconds of time.monotonic, never later than the true moment."""
         return self.asked + (at - self.now).total_seconds()
 
     def reached_at(self, answered: float) -> bool:
-        """Whether an answer that came then (time.monotonic) shows that the vendor is reached, as the rows do not."""
+        """Tell whether an answer at that time (time.monotonic) shows that `unreached_since` is over."""
         return self.unreached_since is not None and answered > self.monotonic(self.unreached_since)
 
     def served_at(self, answered: float) -> bool:
-        """Whether a good answer that came then (time.monotonic) ends the growth of waits, as the rows do not know."""
+        """Tell whether a good answer at that time (time.monotonic) shows that `waited` is over."""
         return self.waited and (self.retry_after_until is None or answered > self.monotonic(self.retry_after_until))
 
     def halted_since(self, adoptions: int) -> str | None:
-        """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
+        """Return the reason why no sender from that adoption may call or expire anything, or None."""
         return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
 
 
 async def read(connection: Any, streams: Sequence["Read"]) -> list[SendContext]:
-    """Reads the rows of these streams as they are now, by one statement."""
+    """Read the current rows of these streams with one statement."""
     asked = time.monotonic()
     rows = await (await connection.execute(READ, {"jobs": [stream.lease.job_id for stream in streams]})).fetchall()
     answered, of_job = time.monotonic(), {row[0]: row[1:] for row in rows}  # jobs are never deleted
@@ -110,7 +110,7 @@ async def read(connection: Any, streams: Sequence["Read"]) -> list[SendContext]:
 
 
 class Read(NamedTuple):
-    """Whose context is read."""
+    """Identifies the stream whose context is read."""
 
     lease: Lease
     vendor_id: int
@@ -149,20 +149,20 @@ def _context(
 
 
 class Followed:
-    """The context of one stream, which is read again and again while the stream lives."""
+    """The context of one stream, refreshed until the stream ends."""
 
     def __init__(self, rows: Any, of: Read) -> None:
         self.of, self._rows = of, rows
         self._newest: SendContext | None = None
 
     async def read(self) -> SendContext:
-        """The rows as they are now."""
+        """Read the rows now."""
         [context] = await read(self._rows, [self.of])
         self.note(context)
         return context
 
     async def newest(self) -> SendContext:
-        """As it was read last, about a second ago at the most; if that failed, as it is now."""
+        """Return the last context read, usually at most a second old; read a new one if it is stale."""
         if self._newest is None or time.monotonic() - self._newest.asked > STALE:
             return await self.read()
         return self._newest
@@ -173,7 +173,7 @@ class Followed:
 
 
 class Contexts:
-    """Reads the contexts of all streams of an event loop, together and every second."""
+    """Reads the contexts of all streams of an event loop together, every second."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -182,7 +182,7 @@ class Contexts:
 
     @contextmanager
     def follow(self, job: LeasedJob) -> Iterator[Followed]:
-        """The context of the job's stream, read for as long as the block lasts."""
+        """Yield the context of the job's stream, and refresh it until the block ends."""
         one = Followed(self._rows, Read(job.lease, job.vendor_id, job.credential_id))
         self._followed.add(one)
         if self._reading is None:
@@ -205,7 +205,7 @@ class Contexts:
             try:
                 for one, context in zip(streams, await read(self._rows, [one.of for one in streams]), strict=True):
                     one.note(context)
-            except Exception as error:  # each stream reads by itself then, and tells of its own error
+            except Exception as error:  # each stream then reads its own, and reports its own error
                 log.warning("the contexts of %s streams could not be read: %s", len(streams), error)
 
 
@@ -220,7 +220,7 @@ WHERE v.id = %(vendor)s AND l.id = %(credential)s
 
 
 async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
-    """The limits under which the vendor may be called now, without a job; None: it may not."""
+    """Return the limits under which the vendor may be called now, without a job; None if it may not."""
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"

@@ -1,14 +1,15 @@
-"""Group commit for claims: streams that become ready while two claims are on their way are claimed for together next.
+"""Group commit for claims: streams that become ready while two claims are under way share the next one.
 
-Together are streams of one process for whose calls the same must hold when the claim commits: the credential, the
-limits, the generation, the adoption of the store. There is one question for permits and one statement for all of them.
-Nobody waits for company here: a stream that comes alone is served at once. Where the throttle says that nothing can be
-granted before a certain time, all wait in their queue until then, and are asked for together by one question.
+Streams of one process share a claim if they have the same credential, limits, generation and adoption of the store.
+They share one request for permits and one statement. No stream waits for company: one that comes alone is served
+immediately. If the throttle grants nothing before a certain time, all wait in their queue until then, and one request
+covers them.
 
-Permits are shared out equally, and who was last given some longest ago comes first. So neither a stream with many free
-connections nor one that asks more often keeps permits from another one.
-A round has a task of its own: a stream that is cut off harms no other, and what was claimed for it is released. Who has
-a job that somebody has locked asks for nothing until that is over: no other stream waits for the same lock.
+Permits are shared out equally. The stream that has gone longest without any comes first, so neither many free
+connections nor frequent requests keep permits from another stream.
+
+Each round runs in its own task: cutting off one stream harms no other, and its claim is released. A stream whose job is
+locked asks for nothing until the lock is gone, so no other stream waits for that lock.
 """
 
 import asyncio
@@ -34,39 +35,39 @@ from campaigns.connections import Connections
 from campaigns.threads import LOCKED_SECONDS
 from vendors.limits.values import Grant, Scope, Wait, share_out
 
-ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk
-MOST = 64  # streams in a round: as long is the note that Redis keeps of a grant
-# Nothing was claimed then: the statement, which is a transaction of its own, was aborted.
+ROUNDS = 2  # per group at the same time: one is prepared while the other waits for the disk
+MOST = 64  # streams in a round; bounds the note that Redis keeps of a grant
+# After these errors nothing is claimed: the statement is a transaction of its own, and it was aborted.
 REFUSED = (
     DataError, IntegrityError, NotSupportedError, ProgrammingError, DeadlockDetected, QueryCanceled, LockNotAvailable,
 )  # fmt: skip
 
 
 def _may_have_committed(error: Exception) -> bool:
-    """Tells whether the claim may be in the rows: PostgreSQL was asked, and did not say that it was aborted."""
+    """Tell if the claim may have committed: PostgreSQL was asked and did not report an abort."""
     if not isinstance(error, RowsError):
         return True
-    asked = error.pgconn is None  # else there was no connection
+    asked = error.pgconn is None  # otherwise there was not even a connection
     return asked and error.diag.severity_nonlocalized != "ERROR"
 
 
 class JointClaims:
-    """Claims for all streams of an event loop."""
+    """Makes the claims of all streams of an event loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections, self._rows = connections, connections.claims
-        self._groups: dict[tuple[Any, ...], Group] = {}  # with a round on its way
+        self._groups: dict[tuple[Any, ...], Group] = {}  # with a round under way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._locked: dict[int, asyncio.Event] = {}  # jobs for which nothing can be claimed until that happens
-        self._looking = False  # whether that is over
+        self._locked: dict[int, asyncio.Event] = {}  # jobs that cannot claim until their event is set
+        self._looking = False  # True while a task watches those locks
         self._closing = False
 
     async def claim(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
-        """Asks for permits and claims messages for a stream, together with others.
+        """Ask for permits and claim messages for a stream, together with others.
 
-        seen: by the stream; adoptions: of the store when it began; hold: seconds within which a call under the grant
-        has surely ended. If the stream is cut off, what is claimed for it is released. Raises ThrottleUnreachable, and
-        the database's errors.
+        seen: the stream's context; adoptions: the store's count of them as the stream began; hold: seconds within which
+        a call under the grant is certain to have ended. If the stream is cut off, its claim is released. Raises
+        ThrottleUnreachable, and the database's errors.
         """
         if unlocked := self._locked.get(ask.lease.job_id):
             try:
@@ -74,7 +75,7 @@ class JointClaims:
                     await unlocked.wait()
             except TimeoutError:
                 return NotGranted(Wait(0.0))
-        # Where letters cost different numbers of units only the job's own stream knows which of them fit.
+        # Where letters differ in cost, only the job's own stream knows which of them fit.
         alone = "" if isinstance(ask.claimer, ByCount) else str(ask.lease.job_id)
         scope = seen.scope
         key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone
@@ -95,7 +96,7 @@ class JointClaims:
         try:
             return await waiting.answer
         except asyncio.CancelledError:
-            if not waiting.answer.cancelled():  # it had come, or an error
+            if not waiting.answer.cancelled():  # already answered, or failed
                 if waiting.answer.exception() is None:
                     self._let_go(scope, waiting.answer.result())
             elif waiting in group.waiting:
@@ -105,13 +106,13 @@ class JointClaims:
             letting_go.cancel()
 
     def leave(self, lease: Lease) -> None:
-        """The stream has something else to do: it is told so, unless a round is on its way for it."""
+        """Take the stream out of its queue with NotGranted, unless a round is under way for it."""
         for group in self._groups.values():
             for one in [one for one in group.waiting if one.ask.lease == lease]:
                 group.let_go(one)
 
     async def close(self) -> None:
-        """Waits for what is on its way, but for no lock; no stream may be left."""
+        """Wait for the rounds under way, but for no lock. Every stream must have left."""
         self._closing = True
         self._unlocked(list(self._locked))
         for group in self._groups.values():
@@ -125,12 +126,12 @@ class JointClaims:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, key: tuple[Any, ...], group: Group) -> None:
-        """Serves those of a group that wait, a round after the other, until nobody does."""
+        """Serve the waiting streams of a group, round after round, until none waits."""
         gathers = True
         try:
             permits = Permits(self._connections.to_redis()[0], self._rows)
             while True:
-                await asyncio.sleep(0)  # who is ready in this turn of the event loop comes along
+                await asyncio.sleep(0)  # streams ready in this turn of the event loop join
                 await group.opening()
                 group.gathering = gathers = False
                 group.waiting.sort(key=lambda one: one.ask.served)
@@ -139,10 +140,10 @@ class JointClaims:
                 if not together:
                     break
                 await self._round(permits, group, together)
-                if group.gathering:  # another round takes those that wait
+                if group.gathering:  # another round takes the waiting streams
                     break
                 group.gathering = gathers = True
-        except Exception as error:  # nobody waits for a round that does not come
+        except Exception as error:  # no stream may wait for a round that never comes
             for one in group.waiting:
                 one.tell(error)
             group.waiting.clear()
@@ -155,9 +156,10 @@ class JointClaims:
                     one.answer.cancel()
 
     async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:  # noqa: C901
-        """Answers them all, or lets them wait on. If the database refuses their statement, each has one of its own.
+        """Answer each of these streams, or requeue it.
 
-        So one harms no other. If somebody has locked one of their jobs, the others are in the next round.
+        If the database refuses their statement, each gets one of its own, so one bad request harms no other. If a job
+        is locked, the other streams join the next round.
         """
         served, needs = list[Waiting](), list[Need]()
         for one in together:
@@ -189,14 +191,14 @@ class JointClaims:
             else:
                 one.tell(came)
         if unused:
-            with suppress(RowsError):  # casters learn later that there are permits again
+            with suppress(RowsError):  # mailcasters learn later of the free permits
                 await permits.cancel(group.scope, unused)
             for other in self._groups.values():
                 if other.scope.vendor_id == group.scope.vendor_id:
                     other.open()
 
     async def _set_aside(self, group: Group, served: Sequence[Waiting]) -> None:
-        """Sends those away whose jobs are locked, and lets the others wait on."""
+        """Send away the streams whose jobs are locked, and requeue the others."""
         try:
             locked = await claims.locked(self._rows, [one.ask.lease.job_id for one in served])
         except RowsError as error:
@@ -214,20 +216,21 @@ class JointClaims:
             self._start(self._look())
 
     async def _look(self) -> None:
-        """Finds out which jobs are not locked any more; half of the time it stands in the line for one of them.
+        """Watch the locked jobs and release each one whose lock is gone.
 
-        Else a job that is locked again and again would never be found free.
+        It polls, but also queues for the lock of one job at a time. Polling alone could miss every gap between two
+        locks.
         """
         try:
             while self._locked:
                 await asyncio.sleep(LOCKED_SECONDS)
                 with suppress(RowsError):
                     for first in islice(list(self._locked), 1):
-                        self._locked[first] = self._locked.pop(first)  # another one next time
+                        self._locked[first] = self._locked.pop(first)  # rotate: another job next time
                         with suppress(LockNotAvailable):
                             async with self._rows.one() as connection:
                                 await claims.unlocked(connection, first)
-                            self._unlocked([first])  # others may stand in the line, too
+                            self._unlocked([first])  # others may queue for it too
                     asked = set(self._locked)
                     self._unlocked(asked - await claims.locked(self._rows, asked))
         finally:
@@ -241,10 +244,10 @@ class JointClaims:
     async def _answers(
         self, permits: Permits, group: Group, asks: Sequence[WantedClaim], needs: Sequence[Need]
     ) -> tuple[list[Answer | Exception | None], list[str]]:
-        """(an answer for each, or its own error, None: nothing was granted now; the permits that are not used)."""
+        """Return (each stream's answer, its error, or None if it was granted nothing now; the unused permits)."""
         failpoints.here("before_grant")
         wants = [need.want for need in needs]
-        # By this note a takeover of the store finds out what it may have lost (failover/recovery.py).
+        # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
         jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
         of_all = Need(sum(wants), min(need.least for need in needs))
@@ -267,7 +270,7 @@ class JointClaims:
                 failed[n] = error
         try:
             claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
-        except Exception as error:  # nobody makes a call under it, also where only its answer was lost
+        except Exception as error:  # no call is made under it, even if only the answer was lost
             with suppress(RowsError):
                 await permits.cancel(group.scope, grant.places(), counted=_may_have_committed(error))
             group.open()
@@ -278,7 +281,7 @@ class JointClaims:
             names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
             used = asked[n].cost(came.messages) if came.messages else 0
             unused += names[used:]
-            # Who has got too little is the first one in the next round.
+            # A stream that got too little comes first in the next round.
             got = Permitted(ask.lease, came, names[:used], grant.deadline)
             found.append(failed.get(n) or (got if enough[n] else None))
         return found, unused
@@ -290,12 +293,12 @@ class JointClaims:
             return await claims.claim(connection, group.terms | {"grant": grant.id}, asked)
 
     def _let_go(self, scope: Scope, came: Answer) -> None:
-        """The stream was cut off: nobody makes its calls."""
+        """Release a claim after its stream was cut off: nobody will make its calls."""
         if isinstance(came, Permitted):
             self._start(self._release(scope, came))
 
     async def _release(self, scope: Scope, got: Permitted) -> None:
-        with suppress(RowsError):  # else its messages are in doubt, like the stream's open calls
+        with suppress(RowsError):  # otherwise its messages are in doubt, like the stream's open calls
             if (claim := got.claimed.claim) is not None:
                 await self._rows.run(
                     lambda connection: claims.release(connection, got.lease, claim), over=lambda: self._closing

@@ -1,7 +1,7 @@
 """Leases of jobs, renewed for all streams of an event loop together.
 
-Only that of a stream is renewed that has said since the last time that it lives: one that hangs loses its job, as it
-would with its process.
+A lease is renewed only if its stream has reported itself alive since the last renewal. A stream that hangs loses its
+job, as it would if its process hung.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from campaigns.threads import LOCKED_SECONDS, cut_off
 
 log = logging.getLogger(__name__)
 
-# What is locked is not waited for, so that one job keeps no other from being renewed, nor two who lock many of them
-# wait for each other in a circle.
+# Locked jobs are skipped, so that one job keeps no other from being renewed, and this statement cannot deadlock with
+# another one that locks many jobs.
 HELD = """
     SELECT j.id FROM unnest(%(jobs)s::bigint[], %(fences)s::int[]) AS l(job, fence)
     JOIN campaigns_job j ON j.id = l.job AND j.fence = l.fence AND j.status IN ('SENDING', 'STOPPED')
@@ -33,9 +33,9 @@ SELECT id FROM held WHERE id <> ALL(ARRAY(SELECT id FROM renewed))
 
 
 async def renew(connection: Any, leases: Sequence[Lease]) -> set[int]:
-    """Renews the leases, also after a stop, until what is in flight is recorded; not what another sender has taken.
+    """Renew the leases that are still valid. A stopped job keeps its lease until its calls in flight are recorded.
 
-    Returns the jobs that somebody has locked: they are not renewed.
+    Returns the locked jobs, whose leases were not renewed.
     """
     params = {"jobs": [lease.job_id for lease in leases], "fences": [lease.fence for lease in leases]}
     rows = await connection.execute(RENEW, params)
@@ -43,7 +43,7 @@ async def renew(connection: Any, leases: Sequence[Lease]) -> set[int]:
 
 
 class Leases:
-    """Renews those of all streams of an event loop, every HEARTBEAT_SECONDS.
+    """Renews the leases of all streams of an event loop, every HEARTBEAT_SECONDS.
 
     rows: connections on which nobody waits for the lock of a job.
     """
@@ -52,12 +52,12 @@ class Leases:
         self._rows = rows
         self._kept: set[Lease] = set()
         self._alive: set[Lease] = set()
-        self._locked: set[Lease] = set()  # tried until that is over: their streams may be waiting for the same lock
+        self._locked: set[Lease] = set()  # retried until unlocked: their streams may wait for the same lock
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def kept(self, lease: Lease) -> Iterator[Callable[[], None]]:
-        """In the block the lease is renewed for as long as the stream calls this often enough: it lives."""
+        """Renew the lease inside the block, provided that the stream keeps calling the yielded function."""
         if not self._tasks:
             self._start(self._beat())
         self._kept.add(lease)
@@ -79,7 +79,7 @@ class Leases:
         while True:
             await asyncio.sleep(settings.HEARTBEAT_SECONDS)
             alive, self._alive = self._alive - self._locked, set()
-            if alive:  # not waited for: while one connection hangs they are renewed by another one
+            if alive:  # not awaited: while one connection hangs, another one renews the leases
                 self._start(self._renew(alive))
 
     async def _renew(self, leases: set[Lease]) -> None:
@@ -92,6 +92,6 @@ class Leases:
                 self._locked |= leases
                 if leases:
                     await asyncio.sleep(LOCKED_SECONDS)
-        except Exception as error:  # the streams find out by themselves, and end if it lasts
+        except Exception as error:  # the streams notice it, and end if it lasts
             log.warning("%s leases are not renewed: %r", len(leases), error)
             self._locked -= leases

@@ -1,4 +1,4 @@
-"""The letters of a leaf that one sender holds: what is needed to make them, read once, and how one is made."""
+"""The letters of a leased job: everything needed to make them, read once, and how one is made."""
 
 import asyncio
 import time
@@ -28,26 +28,26 @@ from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.models import Credential, Vendor
 from vendors.outcomes import Outcome, Refused
 
-LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
-CALL_SIZE = 10_000_000  # characters in the letters of one call: each connection has its call in memory
+LONG = 0.001  # seconds; after a template that takes longer, other tasks get their turn
+CALL_SIZE = 10_000_000  # characters in the letters of one call, because each connection keeps its call in memory
 
 _Call = TypeVar("_Call")
 
 
 class NoLinks(LookupError):
-    """The letters show the link to unsubscribe, and there is none to give them."""
+    """The letters show an unsubscribe link, but no link can be made for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A sender's hold on a job. Statements under an older fence change nothing but late acceptances."""
+    """A sender's right to a job. Statements under an older fence change nothing but late acceptances."""
 
     job_id: int
     fence: int
 
 
 class ClaimedMessage(NamedTuple):
-    """A message whose call may start: its claim is committed. reference: as Message.reference."""
+    """A message whose claim has committed, so its call may start. reference: as Message.reference."""
 
     id: int
     reference: str
@@ -57,7 +57,7 @@ class ClaimedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A leaf that one sender holds: all that it needs of the job, read once.
+    """A leaf with the lease of one sender, and everything that the sender needs to know of it, read once.
 
     end: one past the last message; begin: where its sender begins.
     """
@@ -71,20 +71,20 @@ class LeasedJob:
     campaign: Campaign
     content: templates.Content
     adapter: Adapter
-    destination: int  # where and as whom the adapter calls (vendors/destinations.py)
-    connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
+    destination: int  # of the adapter's calls (vendors/destinations.py)
+    connection_key: bytes  # the adapter's settings and secret; adapters with equal keys share connections
     asker: Asker
     links: LetterLinks | None = None
     return_paths: ReturnPaths | None = None
     origin: Origin | None = None
-    senders: NumberPool | None = None  # of SMS, instead of the origin
+    senders: NumberPool | None = None  # of SMS, in place of the origin
 
     @property
     def deadline(self) -> datetime | None:
         return self.campaign.deadline
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
-        """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
+        """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
         origin = self.senders.of(message.recipient) if self.senders else self.origin
         return letter_of(self.campaign, self.content, message, None, origin, self.links, self.return_paths)
 
@@ -98,7 +98,7 @@ def letter_of(
     links: LetterLinks | None = None,
     return_paths: ReturnPaths | None = None,
 ) -> Letter | Refused:
-    """The message as the vendor gets it; Refused if its template cannot be rendered with its fields.
+    """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields.
 
     links: None if nobody can unsubscribe from the campaign. return_paths: None if bounces do not come back to mailhub.
     """
@@ -121,8 +121,9 @@ def letter_of(
     return Letter(*parts, headers=headers, origin=origin, return_path=return_path)
 
 
-# A campaign's or identity's version is the transaction that wrote its row and where that lies; another store may have
-# had the same. Rows of vendors and credentials change while mail is sent: of those what is used.
+# The version of a campaign or identity is the transaction that wrote its row, and the row's position. Another store may
+# have used the same pair, so the number of adoptions is part of it. Rows of vendors and credentials change while mail
+# is sent, so their version is made of the columns in use.
 USED = """concat_ws(' ', {v}.adapter, {v}.slug, {v}.channel, md5({v}.settings::text), md5({l}.secret), {v}.destination,
         {l}.destination)"""
 OF_JOB = f"""
@@ -139,7 +140,7 @@ WHERE j.id = %(job)s
 CAMPAIGN = f"SELECT {columns_of(Campaign, 'c')} FROM campaigns_campaign c WHERE id = %(campaign)s"
 
 
-# These are read once for each version of their rows, for all streams of the process.
+# Read once for each version of their rows, for all streams of the process.
 @lru_cache(maxsize=64)
 def _identity(identity_id: int, version: str) -> Identity:
     return Identity.objects.get(pk=identity_id)
@@ -149,7 +150,10 @@ def _identity(identity_id: int, version: str) -> Identity:
 def _campaign(
     campaign_id: int, version: str, identity: int | None, of_identity: str, public_url: str
 ) -> tuple[Campaign, templates.Content]:
-    """of_identity: the version of that; public_url: templates are compiled for the length of its links."""
+    """Return the campaign and its compiled content.
+
+    of_identity: the identity's version; public_url: templates are compiled for the length of its links.
+    """
     (campaign,) = Campaign.objects.raw(CAMPAIGN, {"campaign": campaign_id})
     campaign.identity = _identity(identity, of_identity) if identity else None
     return campaign, content_of(campaign)
@@ -161,7 +165,10 @@ class Outdated(Exception):
 
 @lru_cache(maxsize=64)
 def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, int, bytes]:
-    """The vendor, LeasedJob.destination and LeasedJob.connection_key. Raises Outdated: nothing is kept then."""
+    """Return the vendor, LeasedJob.destination and LeasedJob.connection_key.
+
+    Raises Outdated if the rows have changed; the cache then keeps nothing.
+    """
     used = RawSQL(USED.format(v="vendors_vendor", l="vendors_credential"), ())
     rows: Any = Credential.objects.select_related("vendor").annotate(used=used)
     login = rows.get(pk=credential_id, vendor=vendor_id)
@@ -172,7 +179,7 @@ def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, in
 
 
 def _read(lease: Lease) -> tuple[tuple[Any, ...], tuple[Vendor, int, bytes]]:
-    """The row of OF_JOB, and what `_login` has of that version."""
+    """Return the row of OF_JOB and the matching result of `_login`."""
     while True:
         with connection.cursor() as cursor:
             cursor.execute(OF_JOB, {"job": lease.job_id})
@@ -182,11 +189,14 @@ def _read(lease: Lease) -> tuple[tuple[Any, ...], tuple[Vendor, int, bytes]]:
 
 
 def load(lease: Lease) -> LeasedJob:
-    """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
+    """Return the job with its content and adapter.
+
+    Raises NoLinks, and the errors of the content or adapter if one of them cannot be made ready.
+    """
     row, (vendor, destination, key) = _read(lease)
     first, end, begin, suppressions, *written, vendor_id, credential_id, _ = row
     campaign, content = _campaign(*written, settings.PUBLIC_URL)
-    name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
+    name, its_settings, secret = orjson.loads(key)  # its own copy: no adapter can change another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
     if parted and (missing := campaign.needs - carried(type(adapter), vendor.settings)):
@@ -205,7 +215,7 @@ def load(lease: Lease) -> LeasedJob:
 
 
 async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
-    """Makes the letters one by one; after one that took long the event loop runs other tasks, like the heartbeat."""
+    """Make the letters one by one. After a slow one the event loop runs other tasks, such as the heartbeat."""
     letters = []
     for message in messages:
         began = time.monotonic()
@@ -216,7 +226,7 @@ async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) ->
 
 
 def by_size(made: list[tuple[_Call, Letter | Outcome]]) -> list[list[tuple[_Call, Letter | Outcome]]]:
-    """Those that go out in one call, the calls one after the other: a letter that alone is too large has its own."""
+    """Split letters into calls of limited size, in order. A letter that is too large alone gets its own call."""
     if len(made) == 1:
         return [made]
     calls, size = [made[:1]], _size(made[0][1])

@@ -1,4 +1,4 @@
-"""What keeps senders from a credential for a while: its vendor asked to wait, its limit is used up, or it is paused."""
+"""Reasons to leave a credential alone for a while: its vendor asked to wait, its limit is used up, or it is paused."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,27 +9,27 @@ from psycopg import AsyncConnection
 from vendors.locks import CREDENTIAL_ALONE, VENDOR_ALONE
 from vendors.outcomes import RETRY_MAX
 
-PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
-LEAD = 1.0  # seconds before a permit is free at which the job is taken again, so that its sender is ready
+PATIENCE = 5.0  # seconds that a sender waits at most; rather than wait longer, it puts the job back
+LEAD = 1.0  # seconds before a permit is free; a mailcaster takes the job that early, so that its sender is ready
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Permits for the next claim, in units: as many as `want`; with fewer than `least` nothing can be called."""
+    """Permits for the next claim, in units: up to `want`; with fewer than `least`, nothing can be called."""
 
     want: int
     least: int
 
 
-BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed whose vendor cannot be reached
-RECOVERED = 120.0  # seconds without such a failure after which the next one is a first one again
+BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed after its vendor could not be reached
+RECOVERED = 120.0  # seconds without such a failure that reset the backoff
 
-ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds that one waits for a vendor that states less, again and again
+ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds to wait if the vendor keeps asking for less
 
-# Each statement takes its turn before the row (vendors/locks.py): earlier claims end, later ones wait. A CASE asks for
-# one only where there is something to change, as most answers and unused permits change nothing.
+# Each statement takes its turn before the row (vendors/locks.py): earlier claims end, later ones wait. Most answers and
+# unused permits change nothing, so a CASE takes the turn only if there is something to change.
 #
-# Many calls are answered so together: only the first of them closes it, the others can make that longer.
+# A vendor gives this answer to many calls together. The first one closes the credential; the others can only extend it.
 _OPEN = "coalesce(retry_after_until <= clock_timestamp(), true)"
 _ASKED = f"""CASE WHEN {_OPEN}
     THEN greatest(%(wait)s, {ASKED_LEAST}, least({ASKED_MOST}, 2 * coalesce(asked_wait, 0))) ELSE %(wait)s END"""
@@ -46,7 +46,7 @@ UPDATE vendors_credential SET asked_wait = NULL WHERE id = %(credential)s
 _FIRST = f"unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'"
 _LONGER = f"""greatest(%(least)s, CASE WHEN {_FIRST}
     THEN {BACKOFF_FIRST} ELSE greatest({BACKOFF_FIRST}, least({BACKOFF_MOST}, 2 * backoff)) END)"""
-# Many calls fail together: only the first of them closes it.
+# Many calls fail together: only the first one closes the credential.
 BACK_OFF = f"""
 UPDATE vendors_credential SET backoff = {_LONGER},
     unreached_since = CASE WHEN {_FIRST} THEN clock_timestamp() ELSE unreached_since END,
@@ -72,40 +72,40 @@ WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """Close the credential for so many seconds, as its vendor asked (Retry-After), up to a day.
+    """Close the credential for this many seconds, as its vendor asked (Retry-After), up to a day.
 
-    Where that is asked for again at once, the next wait is at least twice as long as the last, up to ASKED_MOST: a
-    vendor that states 0 or nothing is not called at full speed without end. A good answer begins it anew (`served`).
-    The length is in the row: all streams and processes follow it.
+    If the vendor asks again right after the wait, the next one is at least twice as long, up to ASKED_MOST. A vendor
+    that asks for 0 seconds, or states none, is therefore not called at full speed forever. A good answer resets this
+    (`served`). The length is stored in the row, so all streams and processes follow it.
     """
-    wait = min(max(0.0, seconds), RETRY_MAX)  # 0 of what is no number
+    wait = min(max(0.0, seconds), RETRY_MAX)  # NaN becomes 0
     await connection.execute(CLOSE, {"credential": credential_id, "wait": wait})
 
 
 async def served(connection: AsyncConnection[Any], credential_id: int) -> None:
-    """Note that the vendor has answered a call well that began after the last wait that it asked for."""
+    """Record a good answer to a call that began after the last wait that the vendor asked for."""
     await connection.execute(SERVED, {"credential": credential_id})
 
 
 async def back_off(connection: AsyncConnection[Any], credential_id: int, least: float = 0.0) -> None:
-    """Closes a credential whose vendor cannot be reached: twice as long as the last time, up to BACKOFF_MOST.
+    """Close a credential whose vendor cannot be reached. Each time doubles the span, up to BACKOFF_MOST.
 
-    It begins anew with BACKOFF_FIRST when the vendor has been `reached` since. least: not for less, in seconds. The
-    length is in the row: all streams and processes follow it, also those that begin later. One that is closed already
-    stays closed for as long as it was.
+    The backoff starts again at BACKOFF_FIRST once the vendor has been `reached`. least: minimum length in seconds. The
+    length is stored in the row, so all streams and processes follow it, including later ones. A closed credential keeps
+    its time.
     """
     await connection.execute(BACK_OFF, {"credential": credential_id, "least": least})
 
 
 async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime | None = None) -> None:
-    """The vendor has answered a call at that time, by the database's clock; None: now."""
+    """Record that the vendor answered a call at that time, by the database's clock; None means now."""
     await connection.execute(REACHED, {"credential": credential_id, "at": at})
 
 
 async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
-    """Marks the rate limit as used up for so many seconds: until then mailcasters take no job. Returns the time.
+    """Mark the rate limit as used up for this many seconds and return when that ends.
 
-    `undo_full` and an edit of the limits undo it.
+    Until then mailcasters take no job. `undo_full` and an edit of the limits undo it.
     """
     cursor = await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
     row = await cursor.fetchone()
@@ -115,10 +115,10 @@ async def full(connection: AsyncConnection[Any], credential_id: int, seconds: fl
 
 
 async def undo_full(connection: AsyncConnection[Any], vendor_id: int) -> None:
-    """Undoes `full` for a vendor: permits were returned."""
+    """Undo `full` for a vendor after permits were returned."""
     await connection.execute(REOPEN, {"vendor": vendor_id})
 
 
 async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
-    """Pauses the credential until somebody resumes it: the vendor refuses the login or the address."""
+    """Pause the credential until somebody resumes it, because it was refused or its address is wrong."""
     await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})

@@ -1,4 +1,4 @@
-"""Permits of vendors: asked for, and returned."""
+"""Requesting and returning the permits of vendors."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Permits:
-    """Asks for the permits of vendors, and returns them. rows: executes as a connection to the database does."""
+    """Requests permits from the throttle and returns them. rows: executes statements like a database connection."""
 
     def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
         self._throttle, self._rows = throttle, rows
@@ -24,16 +24,16 @@ class Permits:
     async def acquire(
         self, scope: Scope, need: Need, hold: float, note: str, waiter: str = ""
     ) -> tuple[AcquireResult, datetime | None]:
-        """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
+        """Return (the throttle's answer, until when mailcasters need not try).
 
-        hold: seconds within which a call has surely ended; note: Redis remembers it; waiter: as of Throttle.acquire.
-        Raises ThrottleUnreachable.
+        The second item is None unless the wait is longer than PATIENCE. hold: seconds within which a call is certain to
+        have ended; note: kept by Redis beside the grant; waiter: see Throttle.acquire. Raises ThrottleUnreachable.
         """
         answer = await self._ask(scope, need, hold, note, waiter)
         if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
             return answer, None
         opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
-        # A sender that cancels permits clears that row, but may have done so just before it was written.
+        # A sender that cancels permits clears this row, but may have done so just before it was written.
         answer = await self._ask(scope, need, hold, note, waiter)
         if isinstance(answer, Grant):
             await limits.undo_full(self._rows, scope.vendor_id)
@@ -45,18 +45,18 @@ class Permits:
         return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter)
 
     async def done(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns the permits of calls that are over."""
+        """Return the permits of calls that have ended."""
         failpoints.here("before_done")
         try:
             await self._throttle.done(scope, permits)
-        except ThrottleUnreachable:  # they expire by themselves
+        except ThrottleUnreachable:  # they expire anyway
             log.warning("vendor %s: places could not be handed back", scope.vendor_id)
         failpoints.here("after_done")
 
     async def cancel(self, scope: Scope, permits: Sequence[str], counted: bool = False) -> None:
-        """Returns permits for which no call was started: they can be granted again at once.
+        """Return permits whose calls never started. They can be granted again immediately.
 
-        counted: the ledger may hold them, so the windows do, too.
+        counted: the ledger may contain them, so the windows keep them too.
         """
         try:
             await self._throttle.cancel(scope, permits, counted)

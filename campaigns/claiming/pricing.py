@@ -1,4 +1,4 @@
-"""Claims where letters cost different numbers of units: they are made and priced before permits are asked for."""
+"""Claims for letters that differ in cost: they are made and priced before permits are asked for."""
 
 import time
 from collections import deque
@@ -16,12 +16,12 @@ from vendors.adapters.base import Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
-SECONDS = 5.0  # that pricing may take before what is priced is called
+SECONDS = 5.0  # that pricing may take before the letters priced so far go out
 TOO_DEAR = "too_dear"
 
 
 class Priced(NamedTuple):
-    """A message and the cost of its letter in units; 0: it is not called, and `letter` says why."""
+    """A message and the cost of its letter in units. 0: it is not called, and `letter` says why."""
 
     message: ClaimedMessage
     letter: Letter | Refused
@@ -29,7 +29,7 @@ class Priced(NamedTuple):
 
 
 class ByCost:
-    """Makes and prices letters before it asks for permits.
+    """A claimer that makes and prices letters before it asks for permits.
 
     They are called in order: cheap letters do not overtake a dear one that has to wait.
     """
@@ -42,7 +42,7 @@ class ByCost:
 
     async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
         self._smallest = min((limit.units for limit in scope.limits if limit.units), default=None)
-        if cursor < self._cursor:  # the stream begins again from the start
+        if cursor < self._cursor:  # the stream starts over
             self._ahead.clear()
         self._cursor = cursor
         while self._ahead and self._ahead[0].message.id < cursor:
@@ -55,7 +55,7 @@ class ByCost:
                 whole = letter if self._files is None else await self._whole(letter)
                 self._ahead.append(await self._price(message, letter, whole))
                 if time.monotonic() > latest:
-                    break  # those that are priced go first
+                    break  # the priced ones go first
 
     def need(self, most: int) -> Need:
         self._next = [_within(priced, self._smallest) for priced in list(self._ahead)[:most]]
@@ -67,7 +67,7 @@ class ByCost:
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         if claimed.claim is None:
-            self._ahead.clear()  # an end of one of them may have been learned otherwise: they are read anew
+            self._ahead.clear()  # one of them may have an end from elsewhere, so they are read again
             return []
         names, calls = iter(permits), []
         for message in claimed.messages:
@@ -77,7 +77,7 @@ class ByCost:
         return calls
 
     async def _whole(self, letter: Letter | Refused) -> Letter | Refused:
-        """The letter with its files, as it is priced; it waits without them, because they may be large.
+        """Return the letter with its files, for pricing only. It waits without them, because they may be large.
 
         Raises OperationalError if they cannot be read now.
         """
@@ -101,7 +101,7 @@ def _within(priced: Priced, smallest: int | None) -> Priced:
 
 
 def _prefix(priced: list[Priced], units: int) -> list[Priced]:
-    """The first letters that together cost at most so many units."""
+    """Return the first letters that together cost at most this many units."""
     fitting = []
     for one in priced:
         units -= one.units

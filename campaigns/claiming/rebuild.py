@@ -1,4 +1,4 @@
-"""The throttle's window, rebuilt from the ledger of claims when Redis has lost it (promise P4)."""
+"""Rebuilding the throttle's window from the ledger of claims after Redis lost it (promise P4)."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ from vendors.models import Minute, RateLimit, Usage, Vendor
 
 log = logging.getLogger(__name__)
 
-# Calls that were allowed, by the latest moment at which they can have ended; what it was is negative if that is over.
+# Allowed calls, with the latest moment at which each can have ended: seconds from now, negative if past.
 #
-# A call is open until its deadline, unless something proves that it has ended: the claim is gone and its ledger row was
-# told when (ended_at), or it is in a claim that there is and its answer is stored, merged into its message or not. A
-# message in a claim of an earlier sender proves nothing: it may be in doubt because that sender was lost in the call.
+# A call counts as open until its deadline unless something proves otherwise. Either its claim is gone and its ledger
+# row says when (ended_at), or its claim exists and its answer is stored, merged into the message or not. A message in a
+# claim of an earlier sender proves nothing: it may be in doubt because that sender was lost during the call.
 LEDGER = """
 WITH recent AS (
     SELECT id, credential_id, until, units, ended_at FROM vendors_usage
@@ -57,18 +57,18 @@ SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, uni
 WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 """
 
-PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
+PLOTTED = timedelta(days=8)  # the longest span that plots of the operations page show
 
 
 def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
-    """Writes the window anew under the next generation; False if another process just did.
+    """Rewrite the window under the next generation. Returns False if another process just did.
 
-    The vendor's row is locked: claims under the old generation are committed and in the ledger, or claim nothing. If
-    the transaction fails after Redis was written, the generations differ and the next call rebuilds. Raises
-    ThrottleUnreachable if Redis is away or its clock is off, or if the store was taken over.
+    The vendor's row is locked: claims under the old generation are either committed and in the ledger, or claim
+    nothing. If the transaction fails after Redis was written, the generations differ and the next call rebuilds again.
+    Raises ThrottleUnreachable if Redis is away, if its clock is off, or if the store was taken over.
     """
     with transaction.atomic():
-        if why := guard.halted():  # its ledger may lack the last calls
+        if why := guard.halted():  # the ledger of this store may lack the last calls
             raise ThrottleUnreachable(why)
         locks.take_turn(vendor_id)
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
@@ -83,25 +83,25 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         failpoints.here("mid_rebuild")
         if answer is not None and not isinstance(answer, Lost):
             raise ThrottleUnreachable(f"its clock differs by {answer.seconds:.1f} s")
-        if isinstance(answer, Lost):  # Redis has this generation already: the database was behind
+        if isinstance(answer, Lost):  # Redis already has this generation: the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")
     return True
 
 
 def read_ledger(vendor_id: int, longest: float) -> list[LedgerEntry]:
-    """The calls that a window of up to `longest` seconds may hold, as Throttle.rebuild wants them."""
+    """Return the calls that a window of up to `longest` seconds may contain, as Throttle.rebuild takes them."""
     with connection.cursor() as cursor:
         cursor.execute(LEDGER, {"vendor": vendor_id, "reach": longest + 1})
         return [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
 
 
 async def rebuild_lost(scope: Scope) -> None:
-    """`rebuild` in a thread, for a coroutine that read this scope and found its window lost."""
+    """Run `rebuild` in a thread, for a coroutine that found the window of this scope lost."""
     await asyncio.to_thread(_rebuild_lost, scope)
 
 
-_one_at_a_time = threading.Lock()  # each has a connection, and a Redis that was restarted lost all windows
+_one_at_a_time = threading.Lock()  # each needs a connection, and a restarted Redis has lost all windows
 
 
 def _rebuild_lost(scope: Scope) -> None:
@@ -111,18 +111,18 @@ def _rebuild_lost(scope: Scope) -> None:
 
 def _rebuild_now(scope: Scope) -> None:
     redis = redis_clients.connect(settings.REDIS_URL)
-    locked_most.set(LOCKED_BRIEFLY)  # in the context of this call: else all wait for a vendor that somebody has locked
+    locked_most.set(LOCKED_BRIEFLY)  # in this call's context: otherwise all would wait for one locked vendor
     try:
         if rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
             log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
     finally:
         redis.close()
-        connection.close()  # this thread's own
+        connection.close()  # the connection of this thread
 
 
 def forget(older_than: timedelta) -> int:
-    """Deletes rows of the ledger that no window needs any more, and minutes that no plot does; returns how many."""
+    """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows."""
     Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
     longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
     reach = timedelta(seconds=longest) + older_than

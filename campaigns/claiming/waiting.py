@@ -1,4 +1,4 @@
-"""Streams that wait for permits and a claim in one queue, until when nothing can be granted, and who waits for whom."""
+"""The queue of streams that wait for permits and a claim, and streams that wait for each other's commit."""
 
 import asyncio
 import random
@@ -14,18 +14,18 @@ from campaigns.claiming.letters import Lease
 from campaigns.threads import happens
 from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
 
-# Other processes wait for the same opening: none of them shall always be the first one, nor all of them ask just before
-# a call in flight has ended, which is when it may open at the earliest.
-SPREAD = 0.01  # of the time until then
-BLIND = 2 * FIND_OUT  # seconds after which all are asked for anyway: another process may have given permits back
+# Other processes wait for the same opening. A random delay keeps any one of them from always being first. It also keeps
+# them from asking just before a call in flight has ended, the earliest moment at which the window can open.
+SPREAD = 0.01  # share of the remaining time
+BLIND = 2 * FIND_OUT  # seconds after which a group asks anyway, as another process may have returned permits
 
 
 @dataclass(frozen=True, slots=True)
 class WantedClaim:
-    """What a stream asks for. served: when it was last given permits, in seconds of time.monotonic.
+    """The request of a stream. served: the time of its last permits (seconds of time.monotonic).
 
-    most: how many messages it can call; it is called when its round begins. allowed: called just before the claim;
-    False: nothing is claimed for it. The others are those of claims.ToClaim.
+    most: returns how many messages it can call; called at the start of its round. allowed: called just before the
+    claim; if it returns False, nothing is claimed for the stream. The other fields are those of claims.ToClaim.
     """
 
     lease: Lease
@@ -44,7 +44,7 @@ class WantedClaim:
 
 
 class Permitted(NamedTuple):
-    """What was claimed, and a permit for each unit of it. deadline: of the grant."""
+    """The claimed messages, with a permit for each of their units. deadline: of the grant."""
 
     lease: Lease
     claimed: Claimed
@@ -53,7 +53,7 @@ class Permitted(NamedTuple):
 
 
 class NotGranted(NamedTuple):
-    """Why there are no permits. until: a stream that does not want to wait may be taken again then."""
+    """The reason for not granting permits. until: when to take up again a stream that does not want to wait."""
 
     why: Wait | Paused | Never | Lost | Skewed
     until: datetime | None = None
@@ -64,7 +64,7 @@ Answer = Permitted | NotGranted
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A stream in the queue. until: in seconds of time.monotonic; then it looks again whether it is to go on."""
+    """A stream in the queue. until: the moment to leave and check its own state (seconds of time.monotonic)."""
 
     ask: WantedClaim
     answer: "asyncio.Future[Answer]"
@@ -81,11 +81,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class Group:
-    """Streams for which the same must hold when the claim commits: `terms`, as claims.CLAIM names them.
+    """Streams that need the same `terms` to hold when their claim commits. The keys are parameters of claims.CLAIM.
 
-    turns: by which name the throttle knows who waits for several permits at once; empty: nobody here does.
-    rounds: how many are on their way; gathering: one of them is about to take those that wait. opens: before that
-    nothing is granted, in seconds of time.monotonic; sooner: it has changed.
+    turns: the name under which the throttle knows who waits for several permits together; empty if nobody here does.
+    rounds: the number under way; gathering: one of them is about to take the waiting streams. opens: nothing is granted
+    before then (seconds of time.monotonic); sooner: set when that changes.
     """
 
     scope: Scope
@@ -99,11 +99,11 @@ class Group:
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
 
     def closed_for(self, seconds: float) -> None:
-        """The throttle grants nothing for so long."""
+        """Record that the throttle grants nothing for this long."""
         self.opens = time.monotonic() + min(seconds, BLIND) * random.uniform(1, 1 + SPREAD)
 
     def open(self) -> None:
-        """Something may be granted now."""
+        """Record that permits may be granted now."""
         self.opens = 0.0
         self.sooner.set()
 
@@ -113,7 +113,7 @@ class Group:
             await happens(self.sooner, max(left, 0.001))
 
     def queue_again(self, waiting: Waiting) -> None:
-        """It was given nothing: it stays in the queue unless it is to look after itself."""
+        """Requeue a stream that received nothing, unless its time is over or it no longer may claim."""
         try:
             stays = time.monotonic() < waiting.until and waiting.ask.allowed()
         except Exception as error:
@@ -125,17 +125,18 @@ class Group:
                 self.waiting.append(waiting)
 
     def let_go(self, waiting: Waiting) -> None:
-        """Ends its waiting, unless a round is on its way for it."""
+        """End the stream's wait, unless a round is under way for it."""
         if waiting in self.waiting:
             self.waiting.remove(waiting)
             waiting.tell(NotGranted(Wait(0.0)))
 
 
 class GroupCommit:
-    """Streams of a process that wait a moment for each other: one commit stores the answers of all, one claims for all.
+    """Lets streams of a process wait briefly for each other in order to share commits.
 
-    A stream takes part that calls over more than half of its connections, quickly. If the others have waited for it
-    in vain, it takes no part until nothing of it is in flight: a call that hangs holds them up once.
+    One commit stores the answers of all, and the next one claims for all. A stream takes part if it makes quick calls
+    over more than half of its connections. If the others wait for it in vain, it is left out until nothing of it is in
+    flight. A hanging call thus delays them only once.
     """
 
     def __init__(self) -> None:
@@ -144,32 +145,32 @@ class GroupCommit:
         self._tell()
 
     def begin(self, stream: object) -> None:
-        """Its calls start; nothing of it was in flight."""
+        """Note that the stream starts calls, with nothing in flight before."""
         self._calling.add(stream)
         self._answered.clear()
         self._stored.clear()
 
     def answered(self, stream: object) -> None:
-        """All its calls are answered."""
+        """Note that all calls of the stream are answered."""
         if stream in self._calling:
             self._calling.remove(stream)
             self._storing.add(stream)
             self._tell()
 
     def end(self, stream: object) -> None:
-        """Nothing of it is in flight any more, or the stream has ended."""
+        """Note that the stream has nothing in flight any more, or has ended."""
         self._calling.discard(stream)
         self._storing.discard(stream)
         self._tell()
 
     async def all_answered(self, seconds: float) -> None:
-        """Waits until no call is on its way, at most so long."""
+        """Wait until no call is under way, for this many seconds at most."""
         if not self._answered.is_set() and not await happens(self._answered, seconds):
             self._calling.clear()
             self._tell()
 
     async def all_stored(self, seconds: float) -> None:
-        """Waits until nothing is in flight, at most so long."""
+        """Wait until nothing is in flight, for this many seconds at most."""
         if not self._stored.is_set() and not await happens(self._stored, seconds):
             self._calling.clear()
             self._storing.clear()
