@@ -1,7 +1,7 @@
 """The calls in flight of one job: makes them, and records their results in batches.
 
-A message counts as in flight from its claim until its result is stored, so that a kill leaves at most `size` in doubt.
-A slow answer blocks its own connection only.
+A message counts as in flight from its claim until its result is stored. A kill therefore leaves at most `size` messages
+in doubt. A slow answer blocks only its own connection.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 
 Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
-PATIENCE = 0.02  # of the time that a call takes: so long its answer may wait for those of other streams
+PATIENCE = 0.02  # share of a call's duration for which its answer may wait for those of other streams
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
-MOMENT_MOST = 0.02  # seconds for which answers, and freed connections, wait for others however long storing takes
-QUICK = 2  # times as long as storing its answers: a call that takes less is quick
+MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
+QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
 Said = NotSent | InDoubt
-SERVED = (Accepted, Refused)  # what a vendor answers who serves us
+SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
 
 
 def heavier(one: Said | None, other: Said) -> Said:
-    """Of two refusals that concern the credential, the one that holds longer: a pause, a stated wait, any other."""
+    """Return the refusal of the credential that lasts longer: a pause, then a stated wait, then any other."""
 
     def weight(said: Said) -> tuple[bool, float]:
         wait = said.retry_after if isinstance(said, NotSent) else None
@@ -60,9 +60,10 @@ def heavier(one: Said | None, other: Said) -> Said:
 
 
 class CallPool:
-    """Makes the calls. `write(answers, permits)` stores results in batches. cache: of files that letters carry.
+    """Makes the calls of one job. `write(answers, permits)` stores results in batches.
 
-    A permit whose letter was not called after all counts as used, as it does in the ledger.
+    cache: of files that letters carry. If a letter is not called after all, its permit still counts as used, as it does
+    in the ledger.
     """
 
     def __init__(
@@ -70,29 +71,29 @@ class CallPool:
     ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
-        self._busy = 0  # connections in a call
-        self.refusal: Said | None = None  # the vendor could not be called, or asked us to wait
-        self.answered_at = 0.0  # in time.monotonic(): the last answer that is no refusal to be called
-        self.served_at = 0.0  # the same of the last acceptance or refusal of a message
-        self.not_sent = 0  # messages that wait again and may be called at once
-        self.put_off = 0  # messages that the vendor has put off
+        self._busy = 0  # connections with a call
+        self.refusal: Said | None = None  # the vendor could not be called, or asked to wait
+        self.answered_at = 0.0  # seconds of time.monotonic: the last answer other than a refusal to be called
+        self.served_at = 0.0  # the same for the last accepted or refused message
+        self.not_sent = 0  # messages that wait again and may be called right away
+        self.put_off = 0  # messages put off by the vendor
         self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
-        self.well = self.ill = 0  # answers for and against the vendor's health that are not reported yet
+        self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
         self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
-        self._callers = 0  # tasks, each of which uses a connection
+        self._callers = 0  # tasks, one for each connection in use
         self._group: asyncio.TaskGroup | None = None
-        self._took = self._storing = 0.0  # seconds of a call, and of storing answers, as moving averages
+        self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
         self._together = together or GroupCommit()
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def read_refusals(self, connection: Any) -> None:
-        """Reads the last answers that the job's earlier senders got."""
+        """Read the last answers given to earlier senders of the job."""
         if self.refusals.over:
             return
         params = {"job": self._job.lease.job_id, "most": settings.EQUAL_REFUSALS}
@@ -104,19 +105,19 @@ class CallPool:
 
     @property
     def free(self) -> int:
-        """How many more messages can be called at once now; permits for more would become too old."""
+        """How many more messages can be called right now. Permits for more would grow too old."""
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
         return min(self.size - self.in_flight, max(0, idle - len(self._waiting)))
 
     @property
     def patience(self) -> float:
-        """Seconds for which answers may wait for others: storing them together costs less."""
+        """Seconds for which answers may wait for others, since storing them together costs less."""
         patience = min(PATIENCE_MOST, PATIENCE * self._took)
         return patience if patience > PATIENCE_LEAST else 0.0
 
     def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
-        """suppressed: reasons by index, of those that must not be called."""
+        """Start these calls. suppressed: {index: reason} of those that must not be called."""
         if not self.in_flight and self._quick and 2 * len(calls) > self.size:
             self._together.begin(self)
         self.in_flight += len(calls)
@@ -128,21 +129,21 @@ class CallPool:
 
     @property
     def _quick(self) -> bool:
-        """Whether calls take so little time that other streams may wait for them."""
+        """Whether calls are quick enough for other streams to wait for them."""
         return self._took < QUICK * self._storing
 
     @property
     def _moment(self) -> float:
-        """Seconds for which answers, and freed connections, wait: as long as storing takes, for quick calls twice."""
+        """Seconds for which answers and freed connections wait: the time to store answers, or twice that if quick."""
         return min((2 if self._quick else 1) * self._storing, MOMENT_MOST)
 
     @property
     def _few_are_free(self) -> bool:
-        """Whether connections are what the stream lacks: not permits, nor messages."""
+        """Whether connections limit the stream, not permits or messages."""
         return self.free <= self.size // 2
 
     async def wait_for_free(self) -> None:
-        """Waits until so many connections are free that they are worth a claim; not for long."""
+        """Wait briefly until enough connections are free to be worth a claim."""
         if not self._few_are_free:
             return
         if not self.free:
@@ -154,7 +155,7 @@ class CallPool:
             await self._together.all_stored(left)
 
     async def wait(self, seconds: float) -> None:
-        """Waits until a result is stored, at most `seconds`."""
+        """Wait until a result is stored, for `seconds` at most."""
         self._freed.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -163,7 +164,7 @@ class CallPool:
             pass
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Make calls until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -180,11 +181,11 @@ class CallPool:
             group.create_task(self._calls())
 
     async def _calls(self) -> None:
-        """Calls until nothing waits. A job that waits itself, of which a process may have hundreds, costs no tasks."""
+        """Make calls until none waits, then end, so that the hundreds of waiting jobs in a process cost no tasks."""
         waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
         while waiting:
             self._busy += 1
-            if most == 1 and self._files is None:  # as most: the one letter keeps none from its turn
+            if most == 1 and self._files is None:  # the usual case: a single letter delays no other task
                 call = waiting.popleft()
                 await self._call((call,), [call.letter or self._job.letter(call.message)])
             else:
@@ -198,12 +199,12 @@ class CallPool:
         self._callers -= 1
 
     async def _letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
-        made = [call.letter for call in calls if call.letter]  # all are, or none
+        made = [call.letter for call in calls if call.letter]  # either all are made or none
         made = made or await letters_in_turn(self._job, [call.message for call in calls])
         return made if self._files is None else await self._files.enclose(made)
 
     async def _call(self, calls: Sequence[PermittedCall], letters: Sequence[Letter | Outcome]) -> None:
-        """Makes one call for these, without those that must not be called."""
+        """Make one call for these messages, leaving out those that must not be called."""
         now = time.monotonic()
         called: list[PermittedCall] = []
         sent: list[Letter] = []
@@ -225,7 +226,7 @@ class CallPool:
                 failpoints.here("after_call")
         except TimeoutError:
             outcomes = [InDoubt("no answer before the deadline")] * len(sent)
-        except Exception as error:  # an adapter's mistake must not be taken for an answer
+        except Exception as error:  # an adapter's bug must not pass for an answer
             log.exception("the adapter failed in a call")
             outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
         self._took += (time.monotonic() - now - self._took) / 8
@@ -256,7 +257,7 @@ class CallPool:
             self.refusal = heavier(self.refusal, outcome)
 
     def settle_health(self) -> None:
-        """No more answers come in: those that are undecided count for the vendor."""
+        """Count the undecided answers for the vendor's health: no more answers will come."""
         self.well += self.refusals.waiting
         self.refusals.waiting = 0
 
@@ -292,10 +293,10 @@ class CallPool:
                 self._together.end(self)
 
     async def _others(self) -> None:
-        """Waits a moment for the calls that are on their way, and for those of the other streams of the process.
+        """Wait a moment for the calls under way, and for those of the other streams of the process.
 
-        What is stored together is free, and claimed for, together. Where permits or messages are the limit, and not the
-        connections, nobody waits.
+        Results stored together free their connections together, and those share a claim. If permits or messages are the
+        limit rather than connections, this does not wait.
         """
         if not self._few_are_free or self.refusal:
             return
@@ -308,7 +309,7 @@ class CallPool:
 
 
 def _without(recipient: str, text: str) -> str:
-    """The text without the recipient: vendors often repeat the address, or what stands before its @."""
+    """Return the text without the recipient: vendors often repeat the address, or the part before its @."""
     for known in (recipient, recipient.partition("@")[0]):
         if len(known) > 2:
             text = re.sub(re.escape(known), "…", text, flags=re.IGNORECASE)

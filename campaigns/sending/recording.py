@@ -1,4 +1,4 @@
-"""Records what calls came to: append and merge; and what expires, because it was not called in time."""
+"""Recording the results of calls (append, then merge), and expiring messages not called in time."""
 
 import asyncio
 import logging
@@ -27,22 +27,22 @@ from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Ref
 
 log = logging.getLogger(__name__)
 
-NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
-MERGE_AFTER = 0.3  # seconds from an answer until it is merged, or earlier:
-MERGE_PATIENCE = 2.0  # seconds that the end of a stream waits for it
-MERGE_FROM = 1_000  # answers that wait
+NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # InternalError: it is read-only now
+MERGE_AFTER = 0.3  # seconds from an answer to its merge, unless MERGE_FROM comes first
+MERGE_PATIENCE = 2.0  # seconds that the end of a stream waits for its merge
+MERGE_FROM = 1_000  # unmerged answers
 EXPIRED_AT_ONCE = 20_000
 
 
 class CallResult(NamedTuple):
-    """What the call of a claimed message came to."""
+    """A permitted call and its outcome."""
 
     call: PermittedCall
     outcome: Outcome | SuppressedRecipient
 
 
 class JobResults(NamedTuple):
-    """Results of one job."""
+    """Call results of one job."""
 
     lease: Lease
     results: Sequence[CallResult]
@@ -61,9 +61,9 @@ KINDS: dict[type, str] = dict(
 
 
 async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
-    """Stores what calls came to, whoever reports it and however late; it is merged into the messages later.
+    """Store call results, however late and from any sender. They are merged into the messages later.
 
-    Storing twice, or after the job was lost, does no harm (promise P3).
+    Storing them twice, or after the job was lost, does no harm (promise P3).
     """
     failpoints.here("before_record")
     batches = [batch for one in answers for batch in _batches(one)]
@@ -72,7 +72,7 @@ async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobRes
 
 
 def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
-    """Rows of AnswerBatch, one for each claim."""
+    """Yield rows of AnswerBatch, one for each claim."""
     of_claims: dict[int, list[CallResult]] = {}
     for result in answers.results:
         of_claims.setdefault(result.call.claim.id, []).append(result)
@@ -96,7 +96,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
 
 
 def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | None, float | None]:
-    """(code, note, seconds for which the vendor puts off this message, or its answer) of an outcome."""
+    """Return (code, note, wait) of an outcome. wait: seconds until the vendor takes the message or reports on it."""
     match outcome:
         case Accepted(vendor_id):
             return _stored(vendor_id), None, None
@@ -112,46 +112,46 @@ def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | 
 
 
 def _stored(text: str) -> str:
-    """The text as the columns can hold it: one that they could not would keep back all that is stored with it."""
+    """Return the text as a column can store it. One unstorable text would fail the whole batch."""
     if not text.isascii():
         text = text.encode(errors="replace").decode()
     return text.replace("\0", "\ufffd")[:255]
 
 
 def tables_refuse(error: Exception) -> str:
-    """Reports that the database refused a statement; returns why nothing is called."""
+    """Log that the database refused a statement; return why nothing is called."""
     log.error("the schema does not match this version: %s", error)
     return guard.OTHER_TABLES
 
 
 class Recorder:
-    """Stores the results of all streams of a process, together what has come in meanwhile, and merges them soon after.
+    """Stores the results of all streams of a process in batches, and merges them soon after.
 
-    A result exists nowhere else until it is stored, so results have connections of their own and are tried for a
-    minute. refusals: how often the database has refused our statements, as its tables are of another version: a stream
-    that began before the last time calls nothing any more.
+    A result exists nowhere else until it is stored, so results have connections of their own and are retried for a
+    minute. refusals: how often the database has refused our statements because its tables are of another version. A
+    stream that began before the last refusal makes no more calls.
     """
 
     def __init__(self, rows: SharedRows) -> None:
         self.refusals, self._rows = 0, rows
         self.together = GroupCommit()
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
-        self._due = float("inf")  # until then what waits may wait for more
+        self._due = float("inf")  # until then the waiting results may wait for more
         self._hurry = asyncio.Event()
         self._storing: asyncio.Task[None] | None = None
-        self._unmerged: dict[int, int] = {}  # how many answers of each job
+        self._unmerged: dict[int, int] = {}  # number of answers by job
         self._many = asyncio.Event()
         self._merging: asyncio.Task[None] | None = None
-        self._ended: set[int] = set()  # jobs whose stream waits until they are merged
-        self._next: asyncio.Task[None] | None = None  # merges them when its turn has come
-        self._merges: set[asyncio.Task[None]] = set()  # it, and the one before
+        self._ended: set[int] = set()  # jobs whose stream waits for their merge
+        self._next: asyncio.Task[None] | None = None  # merges those in its turn
+        self._merges: set[asyncio.Task[None]] = set()  # that task and the one before
         self._closing = False
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
     async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
-        """Returns when they are stored; before that they wait at most `patience` seconds for others.
+        """Return once the results are stored. They wait up to `patience` seconds for others to share a commit.
 
-        Raises the database's error if storing failed for a minute.
+        Raises the database's error if storing has failed for a minute.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((JobResults(lease, results), stored))
@@ -168,10 +168,10 @@ class Recorder:
             self._many.set()
 
     async def merge_ended(self, job_id: int) -> None:
-        """Merges the answers of a job whose stream has ended, with those of others that wait for the same.
+        """Merge the answers of a job whose stream has ended, together with others that wait for the same.
 
-        Whoever locks the job merges them anyway, but by a statement that PostgreSQL has to plan anew. It waits for
-        MERGE_PATIENCE at most, after which the merge goes on for the others.
+        Any later lock of the job would merge them too, but with a statement that PostgreSQL has to plan first. Waits at
+        most MERGE_PATIENCE; after that the merge continues in the background.
         """
         if job_id not in self._unmerged:
             return
@@ -183,7 +183,7 @@ class Recorder:
         await asyncio.wait([self._next], timeout=MERGE_PATIENCE)
 
     async def close(self) -> None:
-        """Stores and merges what is left; what somebody has locked is left to the sweep."""
+        """Store and merge everything left; answers of locked jobs are left to the sweep."""
         self._closing = True
         self._due = 0.0
         self._hurry.set()
@@ -201,7 +201,7 @@ class Recorder:
             failed = await self._store([answers for answers, _ in together])
             ours = failed is not None and not isinstance(failed, RowsError | DjangoError)
             for answers, stored in together:
-                # A mistake in one answer harms no other stream.
+                # An error in one answer must not harm other streams.
                 error = await self._store([answers]) if ours else failed
                 if stored.done():  # its stream was cut off
                     continue
@@ -263,14 +263,14 @@ class Recorder:
         except ProgrammingError as error:  # as in `_store`
             tables_refuse(error)
             self.refusals += 1
-        except RowsError as error:  # whoever locks one of these jobs merges its answers too
+        except RowsError as error:  # the next lock of one of these jobs merges its answers too
             log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
         else:
             for job in () if self._closing else locked:
                 self._is_unmerged(job)
 
 
-# What is in flight seems to wait, but is in a claim.
+# Messages in flight look as if they wait, but they are in a claim.
 EXPIRE = """
 WITH held AS (
     SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
@@ -293,9 +293,10 @@ WHERE id = %(job)s AND EXISTS (SELECT FROM held)
 async def expire(
     connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
 ) -> None:
-    """Lets messages expire that were not called: the campaign's deadline has passed.
+    """Expire messages not called by the campaign's deadline.
 
-    put_off: only those that the vendor has put off for that long. In slices, so that a stop does not wait for long.
+    put_off: only those that the vendor has put off for that long. Works in slices, so that a stop does not wait for
+    long.
     """
     for low in range(first, end, EXPIRED_AT_ONCE):
         params = {"job": lease.job_id, "fence": lease.fence, "put_off": put_off}

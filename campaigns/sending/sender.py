@@ -1,4 +1,4 @@
-"""Step 6, send: starts the job that a notification names, streams its messages, and leaves it in the right state."""
+"""Step 6, send: start the job that a notification names, stream its messages, and leave it in the right state."""
 
 import logging
 import threading
@@ -33,9 +33,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of a notification. ours: the job was ours to send; left: something waits; until: when it may go on.
+    """The outcome of a notification.
 
-    logged: nothing waits, and whoever was to be asked then has logged the job.
+    ours: the job was ours to send; left: a message waits; until: the job may go on then; logged: nothing waits, and
+    `log_drained` has logged the job.
     """
 
     job_id: int
@@ -53,9 +54,9 @@ def _leave_it(job_id: int, first: int, end: int) -> bool:
 
 
 class Sender:
-    """Sends jobs, each for a caller that waits for its end; what they need stays open until `close`.
+    """Sends jobs, each for a caller that blocks until the job ends. Its resources stay open until `close`.
 
-    many: callers come from many threads. Their jobs are then streams of one event loop, and share a few connections to
+    many: callers come from many threads. Their jobs are then streams of one event loop and share a few connections to
     the database.
     """
 
@@ -63,7 +64,7 @@ class Sender:
         self._connections = Connections()
         self._database = DatabaseThreads(LOCKED_BRIEFLY) if many else None
         self._contexts = Contexts(self._connections.claims)
-        self._leases = Leases(self._connections.results)  # there nobody waits for a job
+        self._leases = Leases(self._connections.results)  # no statement there waits for a job's lock
         self._joint = JointClaims(self._connections)
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
@@ -76,12 +77,11 @@ class Sender:
         stopping: Callable[[], bool] = bool,
         log_drained: LogDrained = _leave_it,
     ) -> Sent:
-        """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
+        """Send the job that a mailcaster claimed under this fence. A duplicate or late notification does nothing.
 
-        stopping: asked several times a second; once true, open calls are finished and the rest is put back. If somebody
-        has locked the job then, it is left as it is, for the sweep, and LockNotAvailable is raised. log_drained: called
-        with (job, first message, end) once nothing waits, in the transaction that says so; whether it has logged the
-        job.
+        stopping: polled several times a second. Once it returns True, open calls are finished and the rest is put back.
+        If the job is locked at that point, it is left to the sweep, and LockNotAvailable is raised. log_drained: called
+        with (job, first message, end) in the transaction that finds nothing waiting; returns True if it logged the job.
         """
         started = self.by_database(claims.start, job_id, fence, over=stopping)
         if started is None:
@@ -95,10 +95,10 @@ class Sender:
         return sent
 
     def by_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
-        """Returns what the function does, which uses Django's connection to the database.
+        """Run a function that uses Django's connection to the database, and return its result.
 
-        Many share few of these, so if somebody has locked what it needs it is tried again, as one verb, until it is
-        over, and raises LockNotAvailable then; a sender of one job waits.
+        With `many`, threads share a few connections. A function that meets a lock is retried as a whole until `over`
+        returns True; then LockNotAvailable is raised. A sender of one job simply waits.
         """
         return self._database.run(function, *args, over=over) if self._database else function(*args)
 
@@ -130,20 +130,20 @@ class Sender:
 
 
 def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool, log_drained: LogDrained = _leave_it) -> Sent:
-    """Sends one job by a sender of its own; see Sender.send."""
+    """Send one job with a sender of its own; see Sender.send."""
     with closing(Sender()) as sender:
         return sender.send(job_id, fence, stopping, log_drained)
 
 
 def _load(lease: Lease) -> LeasedJob | Sent:
-    """Loads a job that was started, or puts it back."""
+    """Load a job that has been started, or put it back."""
     job_id = lease.job_id
     try:
         with tells_locked():
             return letters.load(lease)
-    except LockNotAvailable:  # a whole table, as while it is migrated
+    except LockNotAvailable:  # a locked table, as during a migration
         raise
-    except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
+    except letters.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
         put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
         return Sent(job_id, left=True)
@@ -155,7 +155,7 @@ def _load(lease: Lease) -> LeasedJob | Sent:
 
 
 def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> Sent | None:
-    """What becomes of a job whose stream has ended, or was not needed; None: it is to be streamed."""
+    """Drain a job whose stream ended or was not needed, or put it back. Returns None if it must be streamed (again)."""
     lease = job.lease
     drop_lost_connection()
     if end is None or end.drained:
@@ -164,7 +164,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
             return Sent(lease.job_id, logged=drained.logged)
         if end is None or drained.due is None:
             return None
-        end = StreamEnd(until=drained.due, reason=drained.why, held=True)  # no sender waits for it
+        end = StreamEnd(until=drained.due, reason=drained.why, held=True)  # no sender waits that long
     held = end.until if end.held else None
     left = put_back(
         lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
@@ -172,24 +172,24 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
     return Sent(lease.job_id, left=left, until=end.until if left else None)
 
 
-# A sender lets go of a job when all its calls are answered. What it has claimed and does not know of, because the
-# database's answer to that claim was lost, was not called.
+# A sender lets go of a job after all its calls are answered. It may have claims that it never heard of, because the
+# database's answer was lost. Their messages were not called.
 WAITING = """
 SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timestamp() THEN min(call_after) END,
     bool_and(put_off_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
 """
 DRAIN = moving("drain", "id = %(job)s AND fence = %(fence)s")
-# As nearly every job is: nothing waits, and each of its claims is known.
+# The usual case: nothing waits, and every claim is known.
 DRAIN_ALL_CALLED = f"""{DRAIN} AND NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
     AND NOT EXISTS (SELECT FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Whether nothing is left; if something is, and all of it was put off: when the first may be called, and why.
+    """The result of draining. due, why: set if everything left was put off: the earliest next call, and the reason.
 
-    logged: nothing is left, and the job is LOGGED already.
+    logged: nothing is left, and the job is already LOGGED.
     """
 
     done: bool
@@ -199,9 +199,9 @@ class Drained:
 
 
 def drain(lease: Lease, first: int, end: int, log_drained: LogDrained = _leave_it) -> Drained:
-    """SENDING -> SENT if nothing is left to claim, else claims go on from the first waiting message.
+    """Move SENDING -> SENT if nothing is left to claim; otherwise claims restart at the first waiting message.
 
-    All calls must be answered. log_drained: as of Sender.send.
+    All calls must be answered. log_drained: as in Sender.send.
     """
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
     failpoints.here("before_drain")
@@ -231,10 +231,10 @@ def put_back(
     paused: bool = False,
     cursor: int | None = None,
 ) -> bool:
-    """Puts back a job that has something left: it is DISPATCHED again, not to be taken before `not_before`.
+    """Put back a job with messages left: it is DISPATCHED again and not taken before `not_before`.
 
-    All calls must be recorded. paused: somebody has to resume it, and equal refusals are counted anew then. cursor:
-    where the next sender begins. False: the job was stopped, or another sender has it.
+    All calls must be recorded. paused: somebody has to resume it, and equal refusals are then counted afresh. cursor:
+    where the next sender begins. Returns False if the job was stopped or another sender has it.
     """
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
     if paused:

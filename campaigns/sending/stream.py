@@ -1,7 +1,7 @@
-"""Sends one job: permit, claim, call and record overlap in one event loop, so nothing waits for a slow answer.
+"""Sends one job. Permit, claim, call and record overlap in one event loop, so nothing waits for a slow answer.
 
-A call always starts in this order: permits of the vendor's limits, then one commit of the claim and of the ledger, then
-the call. It ends when its result is stored and its permit is returned.
+Every call starts in this order: permits for the vendor's limits, one commit of claim and ledger, the call. It ends once
+its result is stored and its permit is returned.
 """
 
 import asyncio
@@ -44,15 +44,16 @@ log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
-READING = 30.0  # the same for reading the files that letters carry
+READING = 30.0  # seconds more, for reading the files that letters carry
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Why the stream ended. drained: nothing was left. until: when it may go on; reason: why it waits.
+    """The reason for the end of a stream.
 
-    held: the job itself waits until then; else its credential does, which an operator may open earlier. paused: only an
-    operator lets it go on. cursor: where the next sender begins.
+    drained: nothing was left. until: the job may go on then; reason: shown to users. held: the job itself waits until
+    then. Otherwise its credential does, and an operator may open that earlier. paused: only an operator can resume it.
+    cursor: where the next sender begins.
     """
 
     drained: bool = False
@@ -64,7 +65,7 @@ class StreamEnd:
 
 
 class Stream:
-    """Sends what is left of a job until it is drained, stopped, lost to another sender, or has to wait."""
+    """Sends the rest of a job until it is drained, stopped, lost to another sender, or has to wait."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Stream:
     ) -> None:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
         self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
-        self._claims: Any = connections.claims  # executes as a connection does
+        self._claims: Any = connections.claims  # executes statements like a connection
         self._locking = partial(self._claims.run, over=stopping)
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
@@ -93,7 +94,7 @@ class Stream:
         self._health_noted = time.monotonic()
 
     async def run(self) -> StreamEnd:
-        """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
+        """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
         self._context = await self._followed.read()
         self._adoptions = self._context.adoptions
         self._suppressions = self._connections.suppressions(self._adoptions)
@@ -104,7 +105,7 @@ class Stream:
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                serving.result()  # it ends by an error only
+                serving.result()  # it ends only with an error
             return feeding.result()
         finally:
             await cut_off(feeding, serving)
@@ -112,7 +113,7 @@ class Stream:
             await self._tell_health()
 
     async def _feed(self) -> StreamEnd:
-        """Claims whenever more calls can start, until there is a reason to end; then waits for the open calls."""
+        """Claim whenever more calls can start, until there is a reason to end; then wait for the open calls."""
         end: StreamEnd | None = None
         while True:
             try:
@@ -122,7 +123,7 @@ class Stream:
                     await self._pool.wait(0.2)
                     await self._live()
                 end = await self._heed(end)
-            except NO_DATABASE as error:  # what is in flight goes on; its answers are stored when it is back
+            except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
                 log.warning("job %s: no database: %s", self._job.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
@@ -137,10 +138,7 @@ class Stream:
                 return replace(end, cursor=self._cursor)
 
     async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
-        """What the vendor says of login, account or waiting comes before every other reason to wait, and is never lost.
-
-        It holds for the credential whatever becomes of this job.
-        """
+        """Apply refusals that concern the credential before other reasons to wait; they hold even if the job ends."""
         while refusal := self._pool.refusal:
             ended = await self._after(refusal)
             if self._pool.refusal is refusal:
@@ -150,9 +148,9 @@ class Stream:
         return end
 
     async def _again(self, end: StreamEnd) -> StreamEnd | None:
-        """The job is drained, unless messages were certainly not sent: then there is another pass.
+        """End the drained job, or return None for another pass if some messages were certainly not sent.
 
-        Messages that the vendor has put off wait for their time; those put off for too long expire.
+        Messages that the vendor put off wait for their time; those put off for too long expire.
         """
         job, pool = self._job, self._pool
         try:
@@ -191,13 +189,13 @@ class Stream:
         return await self._claim() if ready else None
 
     async def _look_for_loss(self) -> None:
-        """PostgreSQL is back after a crash: the stream goes on as soon as nothing is found to be lost."""
+        """Compare with the store after a crash of PostgreSQL, and go on once nothing turns out to be lost."""
         if await comparison.compare_once() is not None:
             await self._pool.wait(FIND_OUT)
         self._context = await self._followed.read()
 
     async def _live(self) -> None:
-        """Takes note of what has been read, and renews the lease."""
+        """Take over the newest context and report the stream alive, so that its lease is renewed."""
         self._context = await self._followed.newest()
         now = time.monotonic()
         if now - self._health_noted > FIND_OUT:
@@ -213,7 +211,7 @@ class Stream:
             await limits.served(self._claims, self._job.credential_id)
 
     async def _tell_health(self) -> None:
-        """Reports good and bad answers for the vendor's health; if that store is away, mail goes on."""
+        """Report good and bad answers to the vendor's health. Sending continues if that store is away."""
         good, bad, self._pool.well, self._pool.ill = self._pool.well, self._pool.ill, 0, 0
         try:
             if good or bad:
@@ -225,7 +223,7 @@ class Stream:
         seen = self._context
         if seen.paused is not None:
             return StreamEnd(reason=seen.paused, paused=True)
-        if seen.scope.destination != self._job.destination:  # its adapter calls where the vendor was before
+        if seen.scope.destination != self._job.destination:  # its adapter still calls the former address or account
             return StreamEnd(reason=MOVED)
         if seen.closed_for > PATIENCE:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
@@ -237,13 +235,17 @@ class Stream:
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
     async def _expire(self) -> StreamEnd | None:
-        """The deadline has passed: lets all expire that is not called."""
+        """Expire all uncalled messages: the deadline has passed."""
         job = self._job
         await self._locking(lambda rows: recording.expire(rows, job.lease, job.first, job.end))
         return StreamEnd(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
-        """The vendor could not be called: pauses its credential, or closes it as long as asked, or longer each time."""
+        """Pause or close the credential after a call that could not be made.
+
+        It stays closed for the time that the vendor asked for, or with a growing backoff. Returns an end if the stream
+        must wait.
+        """
         if refusal.pause or isinstance(refusal, InDoubt):
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
             self._context = await self._followed.read()
@@ -258,7 +260,7 @@ class Stream:
         return StreamEnd(until=until, reason=why) if self._context.closed_for > PATIENCE else None
 
     async def _claim(self) -> StreamEnd | None:
-        """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
+        """Claim what permits and free connections allow. Returns an end if the stream must wait for long."""
         job, seen = self._job, self._context
         await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
@@ -285,11 +287,11 @@ class Stream:
         return None
 
     def _may_claim(self) -> bool:
-        """Whether nothing has ended or halted the stream while it waited for its turn."""
+        """Tell if the stream may still claim: nothing ended or halted it while it waited for its turn."""
         return self._recorder.refusals == self._refusals and not self._pool.refusal and not self._stopping()
 
     def _most(self) -> int:
-        """No more permits than there are messages left: each one too many would delay another job."""
+        """Return the number of permits to ask for, at most one for each message left. More would delay other jobs."""
         left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
         return max(1, min(self._pool.free, left))
 
@@ -306,14 +308,14 @@ class Stream:
         return StreamEnd(until=self._context.now + timedelta(seconds=wait), reason=reason, held=True)
 
     def _closing(self) -> datetime | None:
-        """When the campaign closes: from then on nothing is claimed and no call starts."""
+        """Return the end of the campaign's current hours: from then on nothing is claimed and no call starts."""
         now, asked = self._context.now, self._closes_asked
-        if self._closes is None or self._closes <= now or (asked and now < asked):  # or the clock was put back
+        if self._closes is None or self._closes <= now or (asked and now < asked):  # or the clock was set back
             self._closes, self._closes_asked = sending_hours.closes_at(self._job.campaign, now), now
         return min((at for at in (self._closes, self._quiet.until) if at), default=None)
 
     async def _use(self, got: Permitted, closes: datetime | None) -> None:
-        """Starts the calls of what was claimed."""
+        """Start the calls for the claimed messages."""
         seen, job, claimed = self._context, self._job, got.claimed
         latest = got.deadline - job.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest
@@ -323,12 +325,15 @@ class Stream:
         self._pool.submit(calls, found)
         if calls or claimed.nothing_waits:
             self._cursor = calls[-1].message.id + 1 if calls else job.end
-        else:  # answers of an earlier sender may be in the way
+        else:  # unmerged answers of an earlier sender may block the claim
             await self._locking(lambda rows: merge(rows, [job.lease.job_id]))
             self._context = await self._followed.read()
 
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
-        """Stores results and returns permits. A refusal is heeded at once, not when the limit lets the stream go on."""
+        """Store results and return permits.
+
+        A refusal takes the stream out of the queue for permits, so that it applies immediately.
+        """
         if self._pool.refusal:
             self._joint.leave(self._job.lease)
         await asyncio.gather(
