@@ -1,7 +1,7 @@
 """Step 7: finalise jobs, recover them from lost senders, finish parents.
 
-Finalising changes only what belongs to its own job; in the systems of the documents it put other campaigns' rows back,
-too (promise P7).
+Finalising changes only rows of its own job. In the systems of the documents it also put back other campaigns' rows
+(promise P7).
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
 ENDS = "mailcaster_id = NULL, not_before = NULL, waits_for = '', heartbeat_at = NULL, next_message = NULL"
 LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
 REQUEUE = moving("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
-# Whoever sends it again begins anew with being put off.
+# The next sender counts from the start how long a message is put off.
 NOT_PUT_OFF = """
 UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL
 WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS NOT NULL
@@ -48,11 +48,12 @@ WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS
 
 
 def finalise(job_id: int) -> bool:
-    """SENT or STOPPED -> LOGGED if no call is open: all answers are in the ground truth; whether it did.
+    """Move SENT or STOPPED -> LOGGED if no call is open. Returns True if it did.
 
-    A SENT job is READY again if one of its messages turns out to be waiting, because a sender that was thought dead
-    has proved that its call was never made; not if the job was stopped meanwhile. Of two at once, one logs. Whom the
-    vendor refused as unknown is suppressed before that, outside of the transaction that locks the job.
+    By then all answers are in the ground truth. A SENT job becomes READY again if one of its messages waits: a sender
+    given up for dead proved that its call was never made. That does not apply if the job was stopped meanwhile. If two
+    processes finalise a job, one of them logs it. Recipients that the vendor refused as unknown are suppressed first,
+    outside the transaction that locks the job.
     """
     failpoints.here("before_finalise")
     done, suppressed = _finalise(job_id, 0)
@@ -65,7 +66,7 @@ def finalise(job_id: int) -> bool:
 
 
 def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
-    """Whether it has logged the job; None: so many of its refusals are to be suppressed first."""
+    """Return (True if the job was logged, number of refusals to suppress). None: suppress those first."""
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])
         first, end = _one(cursor, ENDED, {"job": job_id}) or (0, 0)
@@ -73,14 +74,14 @@ def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
 
 
 def log_drained(job_id: int, first: int, end: int) -> bool:
-    """SENT -> LOGGED in the transaction that has made a held job SENT; False: `finalise` is to be asked after it."""
+    """Move SENT -> LOGGED in the transaction that made the locked job SENT. On False, call `finalise` after it."""
     with connection.cursor() as cursor:
         logged, _ = _log(cursor, job_id, first, end, 0)
     return bool(logged)
 
 
 def _log(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tuple[bool | None, int]:
-    """As _finalise, of a held job without open calls."""
+    """Do the work of `_finalise` for a locked job without open calls."""
     failpoints.here("mid_finalise")
     its = {"job": job_id, "first": first, "end": end}
     *counted, waiting, unwanted, claimed = _one(cursor, COUNT, its)
@@ -122,11 +123,11 @@ SELECT count(*), coalesce(sum(units), 0) FROM doubted
 
 
 def recover(job_id: int, lease: timedelta) -> bool:
-    """Takes a job from a sender that is silent for longer than the lease: its open calls are in doubt.
+    """Recover a job whose lease has expired. Its open calls become in doubt.
 
-    The job is RECOVERING and is taken first again; if it was SENT or STOPPED it keeps its status and can be finalised.
-    The fence is raised, so that the sender, should it wake up, claims nothing more; acceptances that it knows of are
-    still recorded. False: the job is not abandoned.
+    A SENDING job becomes RECOVERING and is taken before others; a SENT or STOPPED one keeps its status and can be
+    finalised. The fence is raised, so a sender that wakes up claims nothing more. Acceptances known to it are still
+    recorded. Returns False if the job is not abandoned.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])
@@ -145,16 +146,16 @@ def recover(job_id: int, lease: timedelta) -> bool:
 
 
 def _abandoned(lease: timedelta) -> Q:
-    """Jobs without a heartbeat for longer than a lease, or with open calls and no sender."""
+    """Match jobs whose lease has expired, and jobs with open calls but without a sender."""
     calls = Claim.objects.filter(job=OuterRef("pk"), fence=OuterRef("fence"))
     silent = Q(status__in=(Status.SENDING, Status.SENT, Status.STOPPED), heartbeat_at__lt=Now() - lease)
     return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
 
 
 def merge_answers(older_than: timedelta) -> None:
-    """Merges answers that their sender has left behind; after the job is LOGGED only acceptances count.
+    """Merge answers left behind by their sender. Once a job is LOGGED, only acceptances count.
 
-    Not of jobs that somebody has locked, who merges them.
+    Locked jobs are skipped: the process with the lock merges their answers.
     """
     left = AnswerBatch.objects.filter(at__lt=Now() - older_than).order_by()
     jobs = free(left.values_list("job", flat=True).distinct())
@@ -166,12 +167,12 @@ def merge_answers(older_than: timedelta) -> None:
 
 
 def finish_parent(parent_id: int) -> bool:
-    """A parent ends if all children are logged; its counters become their sums. Whether it has ended now.
+    """End a parent if all its children are logged, with their sums as its counters. Returns True if it ended now.
 
-    It is P_FINISHED if all of it was called or has an end of its own, also if somebody stopped it after the last call.
-    It is P_STOPPED if a stop has left some of it: a part that is not cut, or messages of a child that was stopped,
-    perhaps alone. Such a parent keeps who stopped the child, but no stopped_at: its other children were not stopped,
-    and their calls that are in doubt may be repeated. Leaves stay as they are.
+    It is P_FINISHED if every message was called or has an end of its own, even if somebody stopped it after the last
+    call. It is P_STOPPED if a stop left something: an uncut part, or messages of a stopped child. If only a child was
+    stopped, the parent records who did it but gets no stopped_at: its other children were not stopped, and their calls
+    in doubt may be repeated. Leaves stay unchanged.
     """
     with transaction.atomic():
         hold([parent_id])
@@ -187,7 +188,7 @@ def finish_parent(parent_id: int) -> bool:
             finished = move(mine.filter(remaining=0), "finish", finished_at=Coalesce("finished_at", Now()))
         else:
             finished = 0
-            # Of one that goes on nobody has stopped the whole: that part may be sent again before the end.
+            # Nobody stopped the parent itself: that part may be sent again before the end.
             mine.filter(status=Status.P_ASSIGNED, stopped_by="").update(stopped_by=cut_short.stopped_by)
         move(mine, "stop_again")
         stopped = mine.filter(status=Status.P_STOPPED, finished_at=None).update(finished_at=Now())
@@ -204,7 +205,7 @@ WHERE j.id = %(job)s
 
 
 class JobSeen(NamedTuple):
-    """What became of a job; parent: its id; routed: its campaign goes by a route."""
+    """The current state of a job. parent: its id; routed: its campaign goes by a route."""
 
     id: int
     status: str
@@ -221,33 +222,36 @@ class JobSeen(NamedTuple):
 
 
 def look_at(job_id: int) -> JobSeen:
-    """The job as it is now."""
+    """Return the current state of the job."""
     with connection.cursor() as cursor:
         return JobSeen(*_one(cursor, SEEN, {"job": job_id}))
 
 
 def ended_by(logged: JobSeen) -> list[int]:
-    """The jobs that have ended with this one: itself, or the parent of which it was the last child; finishes that."""
+    """Return the jobs that ended with this one: itself, or its parent if this was the last child.
+
+    That parent is finished here.
+    """
     if logged.parent is None:
         return [logged.id]
-    # Of any other parent something is left to be cut.
+    # Any other parent has something left to cut.
     if logged.parent_status in (Status.P_ASSIGNED, Status.P_STOPPED) and finish_parent(logged.parent):
         return [logged.parent]
     return []
 
 
 def jobs_to_recover(lease: timedelta) -> list[int]:
-    """Jobs whose sender is silent, or that have open calls and no sender.
+    """Return jobs whose lease has expired, and jobs with open calls but without a sender.
 
-    Not those that somebody has locked: their sender may live and cannot renew the lease until that is over.
+    Locked jobs are left out: their sender may be alive and unable to renew the lease.
     """
     return free(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
 def unstarted(lease: timedelta) -> list[Job]:
-    """Jobs that a mailcaster claimed and no sender started: to be notified about again, by one sweep only.
+    """Return jobs that a mailcaster claimed and no sender started. Only one sweep gets each, to notify again.
 
-    Not those that somebody has locked: their sender may be waiting for that to be over.
+    Locked jobs are left out: their sender may be waiting for the lock.
     """
     held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease)
     found = Job.objects.filter(pk__in=free(held.values_list("pk", flat=True))).select_related("vendor")
@@ -255,21 +259,21 @@ def unstarted(lease: timedelta) -> list[Job]:
 
 
 def _touch(job: Job) -> bool:
-    """Renews the heartbeat; False: another sweep was first."""
+    """Renew the heartbeat. Returns False if another sweep was first."""
     mine = Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at)
     return mine.update(heartbeat_at=Now()) == 1
 
 
 def jobs_to_finalise() -> list[int]:
-    """Jobs that are SENT or STOPPED, and that nobody has locked."""
+    """Return unlocked jobs in SENT or STOPPED."""
     return free(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
 
 
 def parents_to_finish() -> list[int]:
-    """Parents without anything left to cut, or stopped, that have not ended and whose children are all logged.
+    """Return unlocked parents that can end.
 
-    And those that have ended stopped, but of which nothing is left any more, by what was learned since then. None that
-    somebody has locked.
+    All their children are logged, and either nothing is left to cut or the parent was stopped. This includes parents
+    that ended as stopped but have since turned out to have nothing left.
     """
     rows = Job.objects.filter(status__in=(Status.P_ASSIGNED, Status.P_STOPPED), finished_at=None).exclude(
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
@@ -285,7 +289,7 @@ WHERE s.job_id = ANY(%(jobs)s) AND s.finished_at IS NULL AND j.finished_at IS NO
 
 
 def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
-    """The unwritten sessions of those of the jobs that are done; most jobs have none."""
+    """Return the unwritten sessions of these jobs, if the jobs are done; most jobs have none."""
     ids = list(job_ids)
     if not ids:
         return []

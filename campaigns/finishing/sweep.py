@@ -1,4 +1,4 @@
-"""The sweep: finds by the rows what a lost notification or a killed worker left undone (document 003, RECOVERING)."""
+"""The sweep: finds in the rows the work that a lost notification or a killed worker left (document 003, RECOVERING)."""
 
 import logging
 from contextlib import suppress
@@ -26,12 +26,12 @@ from vendors.models import Credential, Mailcaster, Vendor
 log = logging.getLogger(__name__)
 
 WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIGNING)
-LEFT_BEHIND = timedelta(seconds=5)  # senders merge what they store within a second
+LEFT_BEHIND = timedelta(seconds=5)  # senders merge their answers within a second
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did, and what has to be notified."""
+    """The result of a sweep, and the notifications to send."""
 
     recovered: list[int]
     finalised: list[int]
@@ -41,9 +41,9 @@ class Swept:
 
 
 def sweep(lease: timedelta) -> Swept:
-    """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement.
+    """Do all overdue work. Concurrent sweeps do no harm: each step is a conditional statement.
 
-    What somebody has locked is left to the next sweep: one that waited would hold up all that is swept for.
+    Locked rows are left to the next sweep; waiting for one lock would delay all the other work.
     """
     if (why := _notice()) is not None:
         log.warning("nothing is called: %s", why)
@@ -60,13 +60,13 @@ def sweep(lease: timedelta) -> Swept:
     accounts.sum_up()
     day_counts.sum_up()
     if why is None:
-        rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
+        rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
     waiting = _vendors_waiting() | rerouted.vendors
     return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
 
 
 def _notice() -> str | None:
-    """Why no call may start. A crash of PostgreSQL is looked into first."""
+    """Return why no call may start, or None. After a crash of PostgreSQL, compare first."""
     why = failover_queries.notice()
     if why == guard.CRASHED:
         with suppress(ThrottleUnreachable):
@@ -75,7 +75,10 @@ def _notice() -> str | None:
 
 
 def _vendors_waiting() -> set[int]:
-    """Vendors with waiting jobs and an idle mailcaster; where all is shut only overdue jobs count, which expire."""
+    """Return vendors with waiting jobs and an idle mailcaster.
+
+    If all credentials of a vendor are shut, only overdue jobs count, because they expire.
+    """
     waits = Job.objects.filter(status__in=WAITING)
     logins = list(Credential.objects.annotate(shut=shut.OF_LOGINS).values_list("vendor", "shut"))
     closed = {vendor for vendor, _ in logins} - {vendor for vendor, why in logins if not why}
@@ -88,6 +91,6 @@ def _vendors_waiting() -> set[int]:
 
 
 def _nights_due() -> list[int]:
-    """Vendors whose nightly run beat may have missed; the run's row makes it happen once."""
+    """Return vendors whose nightly run may have been missed by beat; the run's row makes it happen only once."""
     now = timezone.now()
     return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_due(vendor, now)]
