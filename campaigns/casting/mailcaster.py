@@ -1,7 +1,7 @@
-"""Step 3, cast: a mailcaster takes its next leaf, by the order of ranks of its kind, or cuts one (document 003).
+"""Step 3, cast: a mailcaster takes its next leaf, by the ranks of its kind, or cuts one (document 003).
 
-Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows that another claim has locked are
-skipped, so claims wait for each other only for an exclusive credential and for the last parent that there is.
+Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows locked by another claim are
+skipped. Claims therefore wait for each other only for an exclusive credential and for the last remaining parent.
 """
 
 import re
@@ -26,35 +26,35 @@ from vendors.models import Credential, Mailcaster
 
 
 def child_size(remaining: int, minimum: int, maximum: int, percentage: float) -> int:
-    """min(remaining, clamp(floor(percentage/100 * remaining), minimum, maximum)), in messages (document 003).
+    """Return min(remaining, clamp(floor(percentage/100 * remaining), minimum, maximum)), in messages (document 003).
 
-    The percentage is taken of what remains: 4 % of 3000 is the document's 120. It is read in decimal, so that 4 % of
-    11,000 is 440, and not 439 because of how a float is stored. The last child may be smaller than the minimum.
+    The percentage applies to the remaining messages: 4 % of 3000 is the document's 120. It is read as a decimal, so 4 %
+    of 11,000 is 440, not 439 through rounding of floats. The last child may be smaller than the minimum.
     """
     share = int(Fraction(repr(percentage)) * remaining / 100)
     return min(remaining, max(minimum, min(maximum, share)))
 
 
-# A job waits so long after it was put back: an overdue one that could not even be made to expire would be taken again
-# at once, for ever, before all younger jobs.
+# The wait of a job after it was put back. Otherwise an overdue job that could not even expire would be taken again
+# right away, forever, before all younger jobs.
 SOON = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One step of a priority order: jobs in these statuses; children, or else small jobs and parents."""
+    """One step of a priority order: jobs in these statuses, either children or small jobs and parents."""
 
     statuses: tuple[Status, ...]
     children: bool = False
 
     @property
     def condition(self) -> str:
-        """On rows j of a vendor."""
+        """SQL condition on rows j of a vendor."""
         return f"j.vendor_id = %(vendor)s AND {self.jobs}"
 
     @property
     def jobs(self) -> str:
-        """On rows j. Statuses are literals, so that the planner walks the index job_pick in order."""
+        """SQL condition on rows j. Statuses are literals, so that the planner walks the index job_pick in order."""
         parent = "NOT NULL" if self.children else "NULL"
         return f"j.status IN {sql_list(self.statuses)} AND j.parent_id IS {parent}"
 
@@ -68,7 +68,7 @@ IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(v
 
 
 def _one(statement: str, **params: Any) -> Any:
-    """Its first row; None without one."""
+    """Return the first row of the statement, or None."""
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         return cursor.fetchone()
@@ -79,20 +79,20 @@ WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN}) FOR NO KEY UPDATE S
 
 
 def lock(caster_id: int) -> Mailcaster | None:
-    """Locks and returns the mailcaster; None: it is disabled, another claim has it, or nothing may be called."""
+    """Lock and return the mailcaster. None: it is disabled, another claim has it, or nothing may be called."""
     row = _one(LOCK, caster=caster_id)
     return Mailcaster(*row) if row else None
 
 
 class Candidates(NamedTuple):
-    """ranks: those of a mailcaster's that have any job; exclusive: its vendor has exclusive credentials."""
+    """ranks: the mailcaster's ranks with any job in them; exclusive: its vendor has exclusive credentials."""
 
     ranks: list[Rank]
     exclusive: bool
 
 
 def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
-    """The candidates of a locked mailcaster, in one statement; None: it has a running job."""
+    """Return the candidates of a locked mailcaster with one statement, or None if it has a running job."""
     busy, exclusive, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
     return None if busy else Candidates([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
 
@@ -105,11 +105,11 @@ def _sight(ranks: tuple[Rank, ...]) -> str:
 
 
 UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
-# Of a job j, a vendor v and a credential l: calls may be made at that time, and a parent may be cut further.
+# For a job j, a vendor v and a credential l: calls may be made at that time, and a parent may be cut further.
 CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true) AND {shut.WHY} IS NULL
             AND coalesce(l.retry_after_until <= {{now}}, true) AND coalesce(l.rate_limited_until <= {{now}}, true)"""
-# A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
-# planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
+# A job past its deadline is taken regardless of any obstacle and then expires. Subqueries replace joins: expecting one
+# row of a join, the planner may sort all waiting jobs instead of walking to the first one.
 PICK = f"""
 SELECT {columns_of(Job, "j")}, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
     (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
@@ -136,7 +136,10 @@ class PickedJob(NamedTuple):
 def pick(
     vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
 ) -> PickedJob | None:
-    """Locks and returns the oldest job of the rank that may be sent now; wait: for a locked one, not skipping it."""
+    """Lock and return the oldest job of the rank that may be sent now.
+
+    wait: wait for a locked job instead of skipping it.
+    """
     held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
     statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
     row = _one(statement, vendor=vendor_id, now=now, soon=now + SOON)
@@ -144,10 +147,10 @@ def pick(
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
-    """{exclusive credential: the campaign that uses it} of these credentials (document 001).
+    """Return {exclusive credential: the campaign that uses it} for these credentials (document 001).
 
-    A started job counts before a parent that is between two children: a parent that is retried while another campaign
-    is being sent waits for that one, and of two such parents the older one goes on.
+    A started job has precedence over a parent between two children. A retried parent therefore waits while another
+    campaign is being sent, and of two such parents the older one continues.
     """
     jobs = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
     jobs = jobs.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
@@ -156,7 +159,10 @@ def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
 
 
 def admits(job: Job) -> bool:
-    """Locks the job's exclusive credential; whether it may serve this job. The lock lets one claim see the other."""
+    """Lock the job's exclusive credential; return True if it may serve this job.
+
+    The lock makes concurrent claims see each other.
+    """
     login = Credential.objects.filter(pk=job.credential_id)
     login.select_for_update(no_key=True).values_list("pk").get()
     return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
@@ -168,7 +174,7 @@ TAKE = f"{moving('enqueue', 'id = %(job)s', TAKEN, STARTED)} RETURNING fence"
 
 
 def take(job: Job, caster: Mailcaster, now: datetime) -> int:
-    """Takes a locked leaf for the mailcaster; returns the fence of this claim."""
+    """Take a locked leaf for the mailcaster; return the fence of this claim."""
     (fence,) = _one(TAKE, job=job.pk, caster=caster.pk, now=now)
     failpoints.here("after_pick")
     return int(fence)
@@ -176,7 +182,7 @@ def take(job: Job, caster: Mailcaster, now: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """A leaf that a mailcaster has taken. fence: the number of this claim. parent_id: of a child. size: in messages."""
+    """A leaf taken by a mailcaster. fence: the number of this claim. parent_id: set for a child. size: in messages."""
 
     job_id: int
     fence: int
@@ -205,7 +211,7 @@ UPDATE campaigns_job SET remaining = remaining - %(size)s, remaining_suppressed 
 
 
 def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob:
-    """Cuts the next `size` messages of a locked parent into a child that the mailcaster has taken (fence 1)."""
+    """Cut the next `size` messages of a locked parent into a child, taken by the mailcaster under fence 1."""
     its: dict[str, Any] = {"parent": parent.pk, "caster": caster.pk, "size": size, "now": now}
     its["to_expire"] = parent.is_kept_back
     with connection.cursor() as cursor:
@@ -221,13 +227,13 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> ClaimedJob
 
 
 def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
-    """Lets all jobs of a campaign in these statuses wait until then; locked ones are skipped. Returns how many."""
+    """Make all jobs of a campaign in these statuses wait until then, except locked ones. Returns how many."""
     jobs = Job.objects.filter(campaign=campaign, status__in=statuses).exclude(not_before__gt=until)
     mine = jobs.order_by("id").select_for_update(no_key=True, skip_locked=True).values("pk")
     return Job.objects.filter(pk__in=mine).update(not_before=until, waits_for=reason[:255])
 
 
-# Within a rank the oldest job comes first. Only kinds that cut take children: Small Only never recovers one.
+# Within a rank the oldest job comes first. Only kinds that cut parents take children: Small Only never recovers one.
 SMALL = (Rank((S.RECOVERING,)), Rank((S.DISPATCHED,)))
 PARENT = (Rank((S.P_ASSIGNING,)), Rank((S.P_QUEUED,)))
 LARGE = (Rank((S.RECOVERING,), children=True), Rank((S.DISPATCHED,), children=True), *PARENT)
@@ -249,14 +255,14 @@ class _Closed:
 
 
 class _Refused:
-    """The picked job's exclusive credential was taken by another campaign meanwhile."""
+    """The picked job's exclusive credential has since been taken by another campaign."""
 
 
 def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | None:
-    """Claims the mailcaster's next job in one short transaction; None: it is busy or disabled, or there is no job.
+    """Claim the mailcaster's next job in one short transaction. None: it is busy or disabled, or nothing waits for it.
 
-    The job is ENQUEUED and leased to the mailcaster. If it is a parent's turn, a child is cut. Jobs outside their
-    campaign's sending hours are postponed on the way. wait: also for the only parent, if another claim cuts it.
+    The job becomes ENQUEUED and leased to the mailcaster. At a parent's turn, a child is cut. Jobs outside their
+    campaign's sending hours are postponed on the way. wait: also wait for the only parent while another claim cuts it.
     """
     while True:
         with transaction.atomic():
@@ -265,12 +271,12 @@ def claim(caster_id: int, now: datetime, *, wait: bool = True) -> ClaimedJob | N
         if isinstance(found, _Closed):
             with transaction.atomic():
                 postpone(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
-        elif not isinstance(found, _Refused):  # the end of the transaction released that job and its credential
+        elif not isinstance(found, _Refused):  # the end of the transaction has released that job and its credential
             return found
 
 
 def idle_casters(vendor_id: int) -> list[int]:
-    """Ids of the enabled mailcasters without a running job, if a job waits that they may take: MC2 before MC10."""
+    """Return the enabled mailcasters without a running job, if any waiting job is for them: MC2 before MC10."""
     with connection.cursor() as cursor:
         cursor.execute(IDLE, {"vendor": vendor_id})
         return [caster_id for caster_id, _ in sorted(cursor.fetchall(), key=lambda row: _natural(row[1]))]
@@ -290,7 +296,7 @@ def _find(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed
         found = _first(caster, pick(caster.vendor_id, rank, held, now), now)
         if found:
             return found
-    # Another claim may just be cutting the only parent: it is worth waiting for, because there is more to cut.
+    # Another claim may be cutting the only parent. Waiting is worth it, because there is more to cut.
     if wait and any(rank in PARENT for rank in seen.ranks):
         return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None

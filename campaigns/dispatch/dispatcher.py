@@ -1,12 +1,12 @@
-"""Step 2, dispatch: opens waiting jobs to the mailcasters, in batches that are commits (document 000).
+"""Step 2, dispatch: opens waiting jobs to the mailcasters, in batches with a commit each (document 000).
 
-A job becomes DISPATCHED, or P_QUEUED if it is to be cut. This module dispatches nightly jobs on demand and jobs whose
-time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue. A
-job whose sponsor may not use its vendor, credential or identity any more stays as it is (entitlements.may_go), and so
-does a rendered one whose campaign waits for approval.
+A job becomes DISPATCHED, or P_QUEUED if it will be cut. This module dispatches nightly jobs on demand, and jobs whose
+time has come; nightly.py has the nightly run. Jobs of a paused vendor are dispatched too, and wait on its queue. A job
+stays as it is if its sponsor may no longer use its vendor, credential or identity (entitlements.may_go). So does a
+rendered job whose campaign waits for approval.
 
-Whoever dispatches notifies their vendors then. That names Celery's tasks (campaigns/tasks.py) as texts, so commands and
-pages load nothing of what only workers do.
+Callers that dispatch then notify the vendors. Celery's tasks (campaigns/tasks.py) are named as texts here, so commands
+and pages do not load the workers' code.
 """
 
 import logging
@@ -30,12 +30,12 @@ from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 BATCH = 1000
-MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
+MOST_SHOWN = 200  # characters of a task's arguments in its headers, whose size RabbitMQ limits
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """leaves: jobs sent whole; parents: jobs to be cut; vendors: ids of the vendors to be notified."""
+    """leaves: jobs sent whole; parents: jobs to be cut; vendors: ids of the vendors to notify."""
 
     leaves: int = 0
     parents: int = 0
@@ -50,10 +50,10 @@ class Dispatched:
 
 
 def leaf(threshold: "int | F") -> Q:
-    """Jobs that are sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
+    """Match jobs to be sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
 
-    A job that waits after its first messages is cut, however small it is, and so is one with a route: its children may
-    go by several vendors.
+    A job that pauses after its first messages is cut regardless of size. So is one with a route, because its children
+    may go by several vendors.
     """
     return Q(size__lt=threshold, wait_after=None, campaign__route=None) | Q(parent__isnull=False) | Q(fence__gt=0)
 
@@ -61,9 +61,9 @@ def leaf(threshold: "int | F") -> Q:
 def in_batches(
     waiting: "QuerySet[Job]", vendor: Vendor, now: datetime, batch: int = BATCH, run: DispatchRun | None = None
 ) -> Iterator[Dispatched]:
-    """Dispatches the vendor's jobs among the waiting ones, oldest first; yields what each committed batch did.
+    """Dispatch the vendor's jobs among the waiting ones, oldest first; yield the result of each committed batch.
 
-    After an interruption the same call goes on with the rest. run: its counter is updated in the batch's commit.
+    After an interruption, the same call continues with the rest. run: its counter is updated in each batch's commit.
     """
     mine = waiting.filter(_may_go(), vendor=vendor)
     after = 0
@@ -81,8 +81,8 @@ def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
     with transaction.atomic():
         if run:
-            wait_at_most()  # the sweep has the run go on
-        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them moved
+            wait_at_most()  # the sweep continues the run
+        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them gone
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")
@@ -94,19 +94,19 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
 
 
 def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
-    """Dispatches all RENDERED jobs, or those among `jobs`, now instead of at night. batch: jobs a commit."""
+    """Dispatch RENDERED jobs now instead of at night: all, or those among `jobs`. batch: jobs in each commit."""
     return _all(_rendered(jobs), now or timezone.now(), batch)
 
 
 def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
-    """Dispatches READY jobs, all or those named, whose not_before and campaign's send_at have come."""
+    """Dispatch READY jobs, all or those named, if their not_before and their campaign's send_at have passed."""
     now = now or timezone.now()
     ready = _ready(now)
     return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
 
 
 def free_and_ready() -> list[int]:
-    """What `dispatch_ready` would dispatch now, but for jobs that somebody has locked."""
+    """Return the unlocked jobs that `dispatch_ready` would dispatch now."""
     return free(_ready(timezone.now()).filter(_may_go()).values_list("id", flat=True))
 
 
@@ -116,14 +116,14 @@ def _ready(now: datetime) -> "QuerySet[Job]":
 
 
 def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
-    """Dispatches those of the jobs that are RENDERED, or READY with their time come."""
+    """Dispatch the RENDERED jobs among these, and the READY ones with their time reached."""
     now, ids = timezone.now(), list(job_ids)
     rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
     return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
 
 
 def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
-    """What `dispatch` would do now; changes nothing."""
+    """Return what `dispatch` would do now, without changing anything."""
     small = leaf(F("vendor__small_audience_threshold"))
     rows = _rendered(jobs).filter(_may_go()).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
@@ -132,9 +132,10 @@ def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
 
 
 def _may_go() -> Q:
-    """Not rendered jobs whose campaign is undecided: approved by day, they wait for the night that they were meant for.
+    """Match jobs that may be dispatched; not rendered ones whose campaign still waits for approval.
 
-    Past its deadline such a job is dispatched, so that its messages expire.
+    Once approved by day, those wait for the night intended for them. Past its deadline such a job is dispatched, so
+    that its messages expire.
     """
     undecided = Exists(Approval.objects.filter(campaign=OuterRef("campaign"), verdict=None))
     late = Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
@@ -151,23 +152,23 @@ def _all(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:
 
 
 def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
-    """Wakes the mailcasters of these vendors. If the broker is away that is no error: the sweep notifies again."""
+    """Wake the mailcasters of these vendors. Raises nothing if the broker is away: the sweep notifies again."""
     for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
         notify_queue(vendor.pk, vendor.queue, **options)
 
 
 def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
-    """The same for one vendor, without reading its row."""
+    """Wake the mailcasters of one vendor without reading its row."""
     _notify("cast", vendor_id, queue, queue=queue, **options)
 
 
 def dispatch_later(job_id: int, at: datetime) -> None:
-    """Notifies of a READY job at that time; the waiter keeps what is far off (document 004)."""
+    """Notify of a READY job at that time; the waiter keeps notifications for the far future (document 004)."""
     _notify("dispatch_one", job_id, f"job_id={job_id}", eta=at)
 
 
 def shown(text: str) -> dict[str, Any]:
-    """The text that Flower shows instead of bare ids."""
+    """Return the option that makes Flower show this text instead of bare ids."""
     return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
 
 

@@ -1,7 +1,7 @@
-"""The nightly dispatch: one run per vendor and local date, whatever triggers it and however often (promise P6).
+"""The nightly dispatch: one run for each vendor and local date, no matter what triggers it or how often (promise P6).
 
-Document 000: every evening all rendered jobs are dispatched. Where clocks change, a local time that does not exist is
-the first moment after the gap, a time that exists twice is the first one, and a date that a zone skipped has no run.
+Document 000: every evening all rendered jobs are dispatched. When clocks change, a local time in the gap means the
+first moment after it, and a time that occurs twice means the first one. A date skipped by a zone never has a run.
 """
 
 import logging
@@ -18,7 +18,7 @@ from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
-LOOK_BACK = 9  # to look back for the last run that was due: all weekdays, and a date that a zone skipped
+LOOK_BACK = 9  # days to look back for the last due run: all weekdays, and a date that a zone skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class NextNight:
-    """The run that will dispatch what is rendered now. at: in UTC; lost: an earlier run that has not taken it."""
+    """The run that will dispatch the jobs rendered now. at: in UTC; lost: an earlier run that did not take them."""
 
     day: date
     at: datetime
@@ -41,10 +41,10 @@ class NextNight:
 
 
 def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | None:
-    """The next run that is not over; None: the vendor dispatches on no weekday. Pure.
+    """Return the next run still to come or to be finished, or None if the vendor dispatches on no weekday. Pure.
 
-    runs: those of the last LOOK_BACK days. A date has one run (promise P6): if it is over and the vendor's hour is then
-    moved to later that day, the next run is the next day's.
+    runs: those of the last LOOK_BACK days. A date has one run (promise P6). If it is over and the vendor's hour is then
+    moved to later that day, the next run is on the next day.
     """
     zone, known = ZoneInfo(vendor.time_zone), {run.day: run for run in runs}
     latest = due(vendor, now)
@@ -69,12 +69,12 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | No
 
 
 def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
-    """The vendor's latest run that is due: its local date and its moment (UTC). Pure.
+    """Return the local date and the moment (UTC) of the vendor's latest due run. Pure.
 
-    None: nothing was due in the last LOOK_BACK days, or not since the vendor was created.
+    None: no run was due in the last LOOK_BACK days or since the vendor was created.
     """
     zone = ZoneInfo(vendor.time_zone)
-    # From tomorrow on: where clocks go back at midnight, tomorrow's midnight may be past already.
+    # Start with tomorrow: where clocks go back at midnight, tomorrow's midnight may already be past.
     latest = now.astimezone(zone).date() + timedelta(days=1)
     for back in range(LOOK_BACK):
         day = latest - timedelta(days=back)
@@ -85,14 +85,14 @@ def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
 
 
 def moment(day: date, at: time, zone: ZoneInfo) -> datetime | None:
-    """That local time in UTC; None if the zone skipped the date (Apia, 30 December 2011)."""
+    """Return that local time in UTC; None if the zone skipped the date (Apia, 30 December 2011)."""
     if _first(day, time.min, zone).astimezone(zone).date() != day:
         return None
     return _first(day, at, zone)
 
 
 def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
-    """The first moment with this local time, or the first one after the gap that it falls into."""
+    """Return the first moment with this local time, or the first one after the gap that contains it."""
     local = datetime.combine(day, at)
     found = local.replace(tzinfo=zone).astimezone(UTC)  # fold=0: the first of two
     if found.astimezone(zone).replace(tzinfo=None) == local:
@@ -108,9 +108,9 @@ def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
 
 
 def start(vendor: Vendor, now: datetime) -> DispatchRun | None:
-    """Begins the run that is due, and returns the vendor's oldest run that is begun and not finished, or None.
+    """Begin the due run; return the vendor's oldest run in progress, or None.
 
-    A run that was not begun within the vendor's catch-up time is marked as missed, once, and never begun: its jobs are
+    A run that did not begin within the vendor's catch-up time is marked as missed, once, and never begins. Its jobs are
     dispatched the next night, or by an operator.
     """
     latest = due(vendor, now)
@@ -136,7 +136,7 @@ def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
 
 
 def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
-    """Begins or continues the run that is due: dispatches all jobs rendered before it began, oldest first.
+    """Begin or continue the due run: dispatch all jobs rendered before it began, oldest first.
 
     A batch and its count are one transaction, so after a crash the next trigger does the rest.
     """
@@ -149,7 +149,7 @@ def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
 
 
 def is_due(vendor: Vendor, now: datetime) -> bool:
-    """Whether a run should be begun, finished or marked as missed; changes nothing."""
+    """Tell if a run should be begun, finished or marked as missed; change nothing."""
     latest = due(vendor, now)
     if latest is None:
         return False
