@@ -1,12 +1,12 @@
 """The tables of campaigns.
 
-campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
-files: what letters carry. drafts: campaigns that somebody is making, with their lists. jobs: messages, the jobs that
-send them, their calls and answers. api_clients: sessions, which the HTTP API gives for a send request, and webhooks.
-operations: nights, decisions about doubts, the store, the last audit, what vendors charge for. approvals: who let a
-campaign go. routes: by which vendors campaigns may go. suppressions: whom nobody writes to again; keys. templates:
-those that sponsors keep, with versions. message_events: bounces, complaints, what happened by day, letters by the
-vendor's own id, what recipients write to us.
+campaigns: sponsors, their topics, campaigns, and which rows a user may see. identities: sender identities,
+entitlements. files: attachments. drafts: campaigns being made, with their lists. jobs: messages, the jobs that send
+them, their calls and answers. api_clients: webhooks, and sessions, which the HTTP API returns for a send request.
+operations: nights, decisions about doubts, the store, the last audit, vendors' charges. approvals: who let a campaign
+go. routes: the vendors for a campaign, in order. suppressions: suppressed addresses, keys. templates: templates kept by
+sponsors, with versions. message_events: bounces, complaints, counts by day, letters by the vendor's own id, messages
+from recipients.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall

@@ -1,4 +1,4 @@
-"""The rows of clients of the HTTP API: their sessions (document 002's Session DB) and their webhooks."""
+"""Rows for clients of the HTTP API: their sessions (document 002's Session DB) and their webhooks."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ class Session(models.Model):
     """One accepted request, stored in the statement that stores its messages, and never without them.
 
     answer: the response, for repeats with the same idempotency key. references: the client's own names of the messages,
-    in their order. The consumer writes finished_at, shard and in_doubt: when the result was written, on which result
-    server (its index in settings.RESULT_URLS; empty: on none, the result is made from the rows), and how many messages
-    were in doubt then. A retry empties them.
+    in their order. The consumer writes finished_at, shard and in_doubt: the time of the result, its result server (an
+    index in settings.RESULT_URLS; empty: none, and the result is made from the rows), and the messages in doubt then. A
+    retry clears them.
     """
 
     SPONSOR = "sponsor"
@@ -43,7 +43,7 @@ class Session(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [
-            # Of the sponsor, not of the API key: a repeat after the key was rotated must not send twice.
+            # By sponsor, not by API key: a repeat after the key was rotated must not send twice.
             models.UniqueConstraint(fields=["sponsor", "test", "idempotency_key"], name="session_once")
         ]
         indexes = [
@@ -76,9 +76,10 @@ def all_events() -> list[str]:
 
 
 class Webhook(models.Model):
-    """Where a sponsor's events are posted to, signed (Standard Webhooks). test: events of test keys' sessions only.
+    """An address for a sponsor's events, posted with a signature (Standard Webhooks).
 
-    timeouts: calls in a row that were not answered in time; after some the webhook is suspended for a while.
+    test: events of test keys' sessions only. timeouts: calls in a row without an answer in time; after a few, the
+    webhook is suspended for a while.
     """
 
     SPONSOR = "sponsor"
@@ -105,8 +106,8 @@ class Webhook(models.Model):
 class WebhookCall(models.Model):
     """One event for one webhook: posted until it is accepted, at most ten times in three days.
 
-    event: its id, the same for every try. next_at: when the next try is due; empty: there is none. While a call runs,
-    it is the time after which its process must have died.
+    event: its id, the same for every try. next_at: the time of the next try; empty: never. During a call, this is the
+    time by which its process must have finished or died.
     """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls", db_index=False)

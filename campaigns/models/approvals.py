@@ -1,4 +1,4 @@
-"""Who asked that a campaign be approved, what exactly was frozen then, and who decided. Kept for good."""
+"""Requests for approval of a campaign: who asked, what exactly was frozen, and who decided. Kept for good."""
 
 from django.db import models
 from django.db.models import F, Index, Q
@@ -15,12 +15,12 @@ DECIDED = (
 
 
 class Approval(models.Model):
-    """A campaign that may go only if a second person says so: stored with it, decided once, never changed or deleted.
+    """A campaign that needs a second person's approval: stored with it, decided once, never changed or deleted.
 
-    A trigger holds that, also against statements typed by hand. kinds: what asked or decided, with its name then: a
-    user (with its number, which no other user ever gets), an API key by its prefix, or the user of a shell. frozen:
-    what is approved, with digests of texts, files and all messages in their order; digest: the SHA-256 of that.
-    changed: of it what was otherwise by then, and was approved so: {"from": "..."}.
+    A trigger enforces that, even against statements typed by hand. kinds: the type of who asked or decided, stored with
+    its name at the time: a user (with its number, which is never reused), an API key by its prefix, or the user of a
+    shell. frozen: what is approved, with digests of texts, files and all messages in order; digest: its SHA-256.
+    changed: parts that differed by the time of approval and were approved as such: {"from": "..."}.
     """
 
     class Kind(models.TextChoices):
@@ -34,7 +34,7 @@ class Approval(models.Model):
 
     SPONSOR = "sponsor"
     campaign = models.OneToOneField(Campaign, on_delete=models.PROTECT, related_name="approval")
-    sponsor = models.ForeignKey(  # the campaign's, which the database writes; the newest of one are found by an index
+    sponsor = models.ForeignKey(  # copied from the campaign by the database; an index finds the newest of one sponsor
         Sponsor, on_delete=models.PROTECT, related_name="approvals", db_index=False, editable=False
     )
     asked_kind = models.CharField(max_length=5, choices=Kind.choices)

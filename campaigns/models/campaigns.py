@@ -1,7 +1,7 @@
-"""Sponsors and campaigns, and whose rows a user or an API key may see.
+"""Sponsors and campaigns, and the rule that decides which rows a user or an API key may see.
 
-Every query set of rows of a sponsor has `of_sponsors`. The admin gives it the result of `sponsors_of`, the HTTP API the
-sponsor of its key.
+Every queryset over a sponsor's rows has `of_sponsors`. The admin passes it the result of `sponsors_of`, the HTTP API
+the sponsor of its key.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,10 +25,10 @@ from vendors.ownership import ALL_SPONSORS
 
 
 class OfSponsors(QuerySet):
-    """Rows that belong to a sponsor, by the path in their model's SPONSOR."""
+    """A queryset of rows that belong to a sponsor, through the path in their model's SPONSOR."""
 
     def of_sponsors(self, sponsors: "Collection[int] | QuerySet[Any] | None") -> Self:
-        """The rows of these sponsors; None: of all."""
+        """Return the rows of these sponsors; None means all."""
         if sponsors is None:
             return self
         model: Any = self.model
@@ -36,18 +36,18 @@ class OfSponsors(QuerySet):
 
 
 def sponsors_of(user: Any) -> "QuerySet[Any] | None":
-    """The sponsors that a user may see: None (all) with the permission, else those that list the user."""
+    """Return the sponsors that a user may see: None (all) with the permission, otherwise those that list the user."""
     return None if user.has_perm(ALL_SPONSORS) else user.sponsors.values("pk")
 
 
 def sponsor_ids_of(user: Any) -> list[int] | None:
-    """The same as ids, for SQL."""
+    """Return the ids of `sponsors_of`, for SQL."""
     mine = sponsors_of(user)
     return None if mine is None else [row["pk"] for row in mine]
 
 
-ZONE_FIELD = "time_zone"  # of a recipient of e-mail or a letter: where it is
-# Which campaigns have a time: of a hundred thousand jobs in a queue, theirs are found by this index.
+ZONE_FIELD = "time_zone"  # the field with the time zone of a recipient of e-mail or a letter
+# Finds the campaigns with a time among a hundred thousand jobs in a queue.
 TIMED = Index(
     fields=["id"],
     include=["send_at", "hours_from", "hours_to", "time_zone"],
@@ -56,20 +56,20 @@ TIMED = Index(
 )
 
 
-# By which version a campaign was written; most of a large installation's campaigns name none.
+# Finds campaigns by template version; in a large installation most of them name none.
 OF_TEMPLATE = Index(
     fields=["template_version", "id"], condition=Q(template_version__isnull=False), name="campaign_template"
 )
-# Which letters to oneself somebody has sent in the last hour: they are counted before the next one goes.
+# Counts somebody's test letters of the last hour before the next one goes.
 TO_ONESELF = Index(
     fields=["sponsor", "made_by", "created_at"], condition=Q(to_oneself=True), name="campaign_to_oneself"
 )
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
-# Of messages. Of accepted ones these columns never change, so their updates stay heap-only.
+# Indexes of messages. For accepted ones these columns never change, so their updates stay heap-only.
 MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
-# By which one recipient is found (campaigns/finding.py): the hash is smaller than the address.
+# Finds one recipient (campaigns/finding.py): the hash is smaller than the address.
 MESSAGE_RECIPIENT = Index(Func(Lower("recipient"), 0, function="hashtextextended"), name="message_recipient")
-MESSAGE_FAILED = Index(  # why those of a campaign failed is counted without reading the others
+MESSAGE_FAILED = Index(  # counts the failures of a campaign by reason without reading other messages
     fields=["id"],
     include=["error_code", "error_sub_type"],
     condition=Q(error_code__isnull=False),
@@ -78,7 +78,7 @@ MESSAGE_FAILED = Index(  # why those of a campaign failed is counted without rea
 
 
 class Sponsor(models.Model):
-    """On whose behalf mail is sent."""
+    """An organisation that mail is sent for."""
 
     SPONSOR = "pk"
     LANGUAGES = (
@@ -152,12 +152,12 @@ class Sponsor(models.Model):
 
 
 def needs_approval(above: int | None, size: int) -> bool:
-    """Whether a campaign of so many recipients waits for a second person. above: its sponsor's; None: demands none."""
+    """Tell if a campaign of this size waits for a second person. above: its sponsor's limit; None: never."""
     return above is not None and size > above
 
 
 class Topic(models.Model):
-    """What a sponsor writes about, from which recipients can unsubscribe alone."""
+    """A subject that a sponsor writes about. Recipients can unsubscribe from it alone."""
 
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="topics", db_index=False)
@@ -188,22 +188,22 @@ class Campaign(models.Model):
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns", db_index=False)
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
-    identity = models.ForeignKey(  # of a sponsor's few; only the removal of one looks for its campaigns
+    identity = models.ForeignKey(  # a sponsor has few; campaigns are looked up by it only when one is removed
         "Identity", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )
-    route = models.ForeignKey(  # of a few; only the removal of one looks for its campaigns
+    route = models.ForeignKey(  # there are few; campaigns are looked up by it only when one is removed
         "Route", on_delete=models.SET_NULL, null=True, blank=True, related_name="campaigns", db_index=False
     )
     routed = models.BooleanField(
         default=False, db_default=False, editable=False, help_text="Its jobs may have other credentials than it has"
     )
-    topic = models.ForeignKey(  # of a sponsor's few, as the identity
+    topic = models.ForeignKey(  # a sponsor has few, as with identities
         Topic, on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )
     transactional = models.BooleanField(
         default=False, db_default=False, help_text="Nobody can unsubscribe from it, and who has done so gets it, too"
     )
-    template_version = models.ForeignKey(  # what it says is copied into the campaign; found by an index of its own
+    template_version = models.ForeignKey(  # its text is copied into the campaign; found by an index of its own
         "TemplateVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )
     name = models.CharField(max_length=200)
@@ -267,7 +267,7 @@ class Campaign(models.Model):
 
     @property
     def why_paused(self) -> str:
-        """Why nothing of it is called, and nothing will be once it is approved."""
+        """The reason why nothing is called, and the reason to stay paused after approval, if any."""
         return (
             f"{self.paused_reason}; then it stays paused: {self.stays_paused}"
             if self.stays_paused
@@ -275,7 +275,7 @@ class Campaign(models.Model):
         )
 
     def headers_for(self, recipient: str, params: Mapping[str, Any], budget: Budget | None = None) -> Headers:
-        """The further headers of one letter. Raises TemplateError, and OverBudget if there is a budget."""
+        """Return the further headers of one letter. Raises TemplateError, and OverBudget if there is a budget."""
         if not self.headers:
             return ()
         shown = self._header_templates
@@ -287,7 +287,7 @@ class Campaign(models.Model):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What of campaigns.content.parts.PARTS a vendor must carry for this campaign."""
+        """The members of campaigns.content.parts.PARTS that a vendor must carry for this campaign."""
         needed = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
         needed[parts.IMAGES] = self.has_files and parts.shows_images(self.body, self.html)
         return frozenset(name for name, part in needed.items() if part)

@@ -1,6 +1,6 @@
-"""Drafts: campaigns that somebody makes step by step on pages, with their lists; campaigns/drafts/ has the verbs.
+"""Drafts: campaigns made step by step on pages, with their lists. campaigns/drafts/ has the verbs.
 
-The list is kept as it was uploaded, in blocks, and once more as it was checked: rows that can be sent as they are.
+The list is stored as uploaded, in blocks, and a second time as checked, in rows ready to be sent.
 """
 
 import uuid
@@ -21,11 +21,11 @@ from vendors.models import Credential, Vendor, known_zone
 
 
 class Draft(models.Model):
-    """What is known of a campaign that is not stored yet. campaign: the one that was made of it, once.
+    """A campaign that has not been stored yet. campaign: the one made from it, once.
 
-    Each part has a revision of its own, so that two windows cannot overwrite each other unseen, and need not argue
-    about what only one of them changes. busy: what a task does with it; of two only who holds the fence may write,
-    and a lease that is over lets another one take its place. facts: what the last check found, and for what it was.
+    Each part has its own revision, so two windows cannot overwrite each other unnoticed, and changes to different parts
+    do not conflict. busy: the kind of task at work on it. Only the task with the current fence may write, and after the
+    lease another one may take over. facts: the result of the last check, together with its input.
     """
 
     CHECKING, SENDING = "checking", "sending"
@@ -104,7 +104,7 @@ class Draft(models.Model):
 
     @property
     def channel(self) -> str:
-        """Of its vendor or route; empty: none is chosen."""
+        """The channel of its vendor or route; empty if none is chosen."""
         if self.route_id and self.route:
             return self.route.channel
         return self.credential.vendor.channel if self.credential_id and self.credential else ""
@@ -124,23 +124,23 @@ class Draft(models.Model):
 
     @property
     def question(self) -> str:
-        """A digest of all that a check of the list depends on."""
+        """A digest of everything that a check of the list depends on."""
         parts: list[Any] = [self.list_version, self.columns, self.channel, self.subject, self.html, self.text]
         parts += [self.headers, self.transactional, self.sponsor.phone_region, self.credential_id, self.route_id]
-        parts += [self.topic_id, self.identity_id]  # who is suppressed, and what a message costs
+        parts += [self.topic_id, self.identity_id]  # for suppressions and costs
         if self.hours_of_each and self.hours_from is not None and self.channel != Vendor.Channel.SMS:
-            parts.append("time_zone")  # each row's
+            parts.append("time_zone")  # of each row
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     @property
     def found(self) -> dict[str, Any] | None:
-        """What the check of the list found, as it and the message are now."""
+        """The result of the list's check, if it still applies to the list and the message."""
         facts = self.facts
         return facts if facts and self.list_version and facts["question"] == self.question else None
 
 
 class DraftBlock(models.Model):
-    """A part of a file of a draft. kind: the list as uploaded, its checked rows, or those that are left out."""
+    """A part of a file of a draft. kind: the list as uploaded, its checked rows, or the rows left out."""
 
     LIST, ROWS, LEFT_OUT = "list", "rows", "left_out"
     draft = models.ForeignKey(Draft, on_delete=models.CASCADE, related_name="blocks", db_index=False)
@@ -159,7 +159,7 @@ class DraftBlock(models.Model):
 
 
 class DraftFile(models.Model):
-    """A file that each letter of a draft's campaign will carry."""
+    """A file attached to each letter of a draft's campaign."""
 
     draft = models.ForeignKey(Draft, on_delete=models.CASCADE, related_name="files", db_index=False)
     file = models.ForeignKey(StoredFile, on_delete=models.PROTECT, related_name="+")

@@ -1,7 +1,7 @@
-"""Files that letters carry: each content once, whoever sends it, and the names under which campaigns carry it.
+"""Files in letters: each content is stored once for all senders, with the names under which campaigns carry it.
 
-They are in the database, because every machine that sends needs them, they are stored with their campaign or not at
-all, and one backup holds both.
+They are in the database, because every sending machine needs them. They are stored together with their campaign or not
+at all, and one backup covers both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 
-LARGEST_MAIL = 20_000_000  # bytes of the files of one letter; as base64 a third more, and many relays take 30 MB
+LARGEST_MAIL = 20_000_000  # bytes of files in one letter; base64 adds a third, and many relays take 30 MB
 
 
 class StoredFile(models.Model):
-    """The content of a file. asked_at: when it was last stored; it is deleted a day later if nothing has it then."""
+    """The content of a file. asked_at: when it was last stored; a day later it is deleted if nothing refers to it."""
 
     sha256 = models.BinaryField(primary_key=True, max_length=32)
     size = models.PositiveIntegerField(help_text="Bytes")
@@ -25,9 +25,9 @@ class StoredFile(models.Model):
 
 
 class UploadedFile(models.Model):
-    """A content that a sponsor's programs have uploaded, and refer to by its digest. test: by a test key.
+    """A content uploaded by a sponsor's programs, which refer to it by its digest. test: by a test key.
 
-    asked_at: when it was uploaded, or referred to, within the hour; a month later it is deleted.
+    asked_at: the upload or the last reference, to within an hour; a month later it is deleted.
     """
 
     SPONSOR = "sponsor"
@@ -46,9 +46,10 @@ class UploadedFile(models.Model):
 
 
 class CampaignFile(models.Model):
-    """A file of a campaign. to_all: every letter carries it; else those whose fields name it (Campaign.file_fields).
+    """A file of a campaign. to_all: every letter carries it.
 
-    name: as the fields have it, perhaps with folders. cid: of an image within the HTML.
+    Otherwise the letters whose fields name it do (Campaign.file_fields). name: as in the fields, perhaps with folders.
+    cid: for an image within the HTML.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -74,11 +75,11 @@ class CampaignFile(models.Model):
 
 
 def file_names(fields: Mapping[str, Any], file_fields: Sequence[str]) -> list[str]:
-    """The names of a recipient's own files, by the fields that name one."""
+    """Return the names of a recipient's own files, from the fields that name one."""
     named = (str(fields.get(field) or "").strip() for field in file_fields)
     return list(dict.fromkeys(name for name in named if name))
 
 
 def shown_name(name: str) -> str:
-    """As the recipient sees it: without folders."""
+    """Return the name as the recipient sees it: without folders."""
     return name.rpartition("/")[2]

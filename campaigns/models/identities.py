@@ -25,21 +25,21 @@ from vendors.adapters.dkim import DkimKey, private_key
 from vendors.adapters.segments import in_gsm
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
-LONGEST_MAILBOX = 64 - 41  # before the @, where a token follows; 64 is SMTP's limit (RFC 5321)
+LONGEST_MAILBOX = 64 - 41  # characters before the @; a token follows them, and SMTP's limit is 64 (RFC 5321)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
 
 
-MOST_NUMBERS = 100  # of a pool; which of them a recipient sees costs a little for each
+MOST_NUMBERS = 100  # of a pool; each one adds a little to the choice for a recipient
 MOST_TEXTS = 50  # further words for each of STOP, START and HELP
 SENDER_ID = re.compile(r"(?!\+?[0-9 ]+$)\S(?:.{0,9}\S)?")
 
 
 class NumberPool:
-    """The numbers from which an identity's SMS go out. Each recipient always sees the same one.
+    """The numbers that send an identity's SMS. A recipient always sees the same one.
 
-    It is the number whose hash with the recipient is the highest. So a number that is added takes over only recipients
-    that are its own from then on, and one that is removed leaves the others theirs.
+    It is chosen by the highest hash of number and recipient. A new number therefore takes over only its own recipients,
+    and removing one leaves all others unchanged.
     """
 
     def __init__(self, numbers: Sequence[str]) -> None:
@@ -62,11 +62,11 @@ def _texts(like: str) -> Any:
 
 
 class Identity(models.Model):
-    """As whom a sponsor's e-mails or SMS go out. A disabled one is used for nothing new.
+    """The sender of a sponsor's e-mails or SMS. A disabled one is used for nothing new.
 
-    A change counts from the next sender on that takes a job. secret: {'private_key': an RSA key in PEM}, for DKIM.
-    An SMS has a sender id, to which nobody can answer, or numbers: each of one identity alone, as who answers to a
-    number answers to its sponsor.
+    A change applies from the next sender that takes a job. secret: {'private_key': an RSA key in PEM}, for DKIM. An SMS
+    has either a sender id, which nobody can answer, or numbers. A number belongs to one identity only, because an
+    answer to it goes to its sponsor.
     """
 
     CHANNELS = (("email", "E-mail"), ("sms", "SMS"))
@@ -124,7 +124,7 @@ class Identity(models.Model):
 
     @property
     def shown(self) -> str:
-        """Name <address>; of SMS the sender id, or the numbers"""
+        """Name <address>; for SMS the sender id or the numbers."""
         if self.channel == Vendor.Channel.SMS:
             return self.sender_id or ", ".join(self.numbers)
         return f"{self.from_name} <{self.from_address}>" if self.from_name else self.from_address
@@ -136,23 +136,23 @@ class Identity(models.Model):
 
     @property
     def bounce_mailbox(self) -> str:
-        """The address of which each message's return path is made, if `verp` is set; its domain in ASCII."""
+        """The address that each message's return path is made from if `verp` is set; its domain in ASCII."""
         return mime.written(self.origin).return_path
 
     @property
     def origin(self) -> Origin:
-        """What mails get of it."""
+        """The origin of its e-mails."""
         return Origin(self.from_address, self.from_name, self.reply_to, self.return_path, self.dkim)
 
     @cached_property
     def senders(self) -> "NumberPool | None":
-        """Of SMS, what gives each recipient its origin."""
+        """For SMS, the pool that gives each recipient its origin; else None."""
         if self.channel != Vendor.Channel.SMS:
             return None
         return NumberPool([self.sender_id] if self.sender_id else self.numbers)
 
     def origin_for(self, recipient: str) -> Origin:
-        """What the letter to this recipient gets of it."""
+        """Return the origin of the letter to this recipient."""
         return self.senders.of(recipient) if self.senders else self.origin
 
     def clean(self) -> None:
@@ -164,7 +164,10 @@ class Identity(models.Model):
             raise ValidationError(faults)
 
     def _sms_faults(self) -> dict[str, str]:
-        """Brings the numbers into E.164. Which other identity has one, callers ask after entitlements.one_change."""
+        """Convert the numbers to E.164 and return the faults.
+
+        Callers check that no other identity has one of them after entitlements.one_change.
+        """
         of_mail = ("from_name", "from_address", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector")
         faults = {name: "is for e-mail" for name in of_mail if getattr(self, name)}
         if bool(self.sender_id) == bool(self.numbers):
@@ -230,13 +233,13 @@ def _is_sender_id(text: str) -> bool:
 
 
 def named_address(text: str) -> dict[str, str]:
-    """The fields from_name and from_address from "address" or "Name <address>"."""
+    """Return the fields from_name and from_address for "address" or "Name <address>"."""
     name, address = parseaddr(text) if text.isprintable() else ("", text)
     return {"from_name": name, "from_address": address}
 
 
 class Entitlement(models.Model):
-    """A sponsor may use a vendor: one of its credentials, or all that it has and will have."""
+    """A sponsor's right to use a vendor: one of its credentials, or all present and future ones."""
 
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="entitlements", db_index=False)

@@ -1,9 +1,9 @@
 """Messages (ground truth, document 001), jobs (documents 000, 003), the hot tables of their calls, and references.
 
 A vendor knows a message by its reference: `uuid-resend_no`. The uuid contains the message's id, so a delivery report
-finds its message by the primary key; an index on random uuids would cost each import a random write for every
-recipient. It has version 8 of RFC 9562: 48 bits are the id, 72 are random, and one must know all of them to name a
-message. Uuids of other versions contain no id and are not found.
+finds its message by the primary key. An index on random uuids would cost each import a random write for every
+recipient. The uuid has version 8 of RFC 9562: 48 bits are the id, 72 are random, and naming a message takes all of
+them. Uuids of other versions contain no id and are not found.
 """
 
 import os
@@ -23,14 +23,14 @@ from campaigns.merging import OWN_ENDS
 from campaigns.models.campaigns import MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT, Campaign, OfSponsors, Sponsor
 from vendors.models import Credential, Mailcaster, Vendor
 
-ROWS = 2_000  # whose randomness is drawn at once
+ROWS = 2_000  # that share one draw of randomness
 DIGITS = 18  # random hexadecimal digits in a uuid
 NUMBERS = 1 << 48
 WRITTEN = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})-(0|[1-9][0-9]{0,4})")
 
 
 class Reference(NamedTuple):
-    """A parsed reference. resend_no: how often the message had been sent again."""
+    """A parsed reference. resend_no: the number of earlier sendings of the message."""
 
     id: int
     uuid: UUID
@@ -38,9 +38,9 @@ class Reference(NamedTuple):
 
 
 def new_uuids(ids: range) -> Iterator[bytes]:
-    """A new uuid for each of these messages: 32 hexadecimal digits, as PostgreSQL reads them.
+    """Yield a new uuid for each of these messages: 32 hexadecimal digits, as PostgreSQL reads them.
 
-    Made here, because PostgreSQL takes four times as long to draw one.
+    They are made here because PostgreSQL takes longer to draw one.
     """
     for first in range(ids.start, ids.stop, ROWS):
         rows = range(first, min(first + ROWS, ids.stop))
@@ -50,7 +50,7 @@ def new_uuids(ids: range) -> Iterator[bytes]:
 
 
 def read_reference(reference: str) -> Reference | None:
-    """Parses a reference; None: it is not one of ours."""
+    """Parse a reference; return None if it is not one of ours."""
     found = WRITTEN.fullmatch(reference)
     if found is None:
         return None
@@ -67,7 +67,7 @@ IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, err
 
 
 class ReportKind(models.TextChoices):
-    """What a delivery report says of a letter that the vendor had accepted."""
+    """The content of a delivery report on an accepted letter."""
 
     DELIVERED = "delivered"
     BOUNCED = "bounced"
@@ -79,15 +79,15 @@ REPORTED = Q(report=None) | Q(message_id__isnull=False, report_at__isnull=False,
 class Message(models.Model):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
 
-    uuid: contains the id, so that a delivery report finds its message. What became of it is which of these columns are
-    set (document 001; docs/states.md), none of them while it waits or is in a call (`Claim`). dequeued_at: it has an
-    end; sent_at: its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with
-    error_code it refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired':
-    the deadline passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why.
-    put_off_at: when the vendor first put this message off; call_after: no call before then. report: the last delivery
-    report; report_at: when that happened by the vendor's clock; report_no: of which sending; report_note: its text.
-    destination: where its last call was made, once that has ended; asked_destination: where the vendor was asked last.
-    Both as vendors/destinations.py numbers them; empty: 0.
+    uuid: contains the id, so that a delivery report finds its message. These columns give the state (document 001;
+    docs/states.md); none is set while the message waits or is in a call (`Claim`). dequeued_at: it has an end; sent_at:
+    its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with error_code it
+    refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired': the deadline
+    passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why. put_off_at: the
+    first time that the vendor put this message off; call_after: no call before then. report: the last delivery report;
+    report_at: its time by the vendor's clock; report_no: the sending reported on; report_note: its text. destination:
+    of its last call, once that has ended; asked_destination: where the vendor was last asked about it. Both as
+    vendors/destinations.py numbers them; empty: 0.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -146,10 +146,10 @@ class Message(models.Model):
 class Claim(models.Model):
     """Messages whose calls may have started: committed before the first of them, deleted when all are answered.
 
-    A message without an end that is in a claim under its job's fence is in flight; if the sender is lost, it is in
-    doubt. fence: of the sender; at: from when on calls were allowed; units: the cost of each call, empty: one each.
-    destination: where and as whom they are called (vendors/destinations.py); empty: 0. ledger: the id of its row in
-    vendors_usage, which other claims of the same grant share.
+    A message without an end in a claim under its job's fence is in flight; if the sender is lost, it becomes in doubt.
+    fence: of the sender; at: when calls became allowed; units: the cost of each call, empty: one each. destination:
+    where and as whom they are made (vendors/destinations.py); empty: 0. ledger: the id of its row in vendors_usage,
+    shared with other claims of the same grant.
     """
 
     SPONSOR = "job__sponsor"
@@ -168,12 +168,12 @@ class Claim(models.Model):
 
 
 class AnswerBatch(models.Model):
-    """What calls of one claim came to, appended by its sender, until it is merged into the messages (`merging`).
+    """Results of calls of one claim, appended by its sender and later merged into the messages (`merging`).
 
-    at: when it was stored; called_at: the claim's. last: all calls of the claim are answered now. The arrays have an
-    item for each message; kinds has a letter for each (`merging.KINDS`); codes: the vendor's id or its code of the
-    refusal; notes: what else was seen; waits: seconds for which the vendor puts the message off; units: what the calls
-    cost. Empty arrays stand for arrays of NULLs, of one unit each.
+    at: time of storing; called_at: the claim's. last: all calls of the claim are now answered. The arrays have an item
+    for each message, and kinds has a letter for each (`merging.KINDS`); codes: the vendor's id or its code of the
+    refusal; notes: what else was seen; waits: seconds for which the vendor puts the message off; units: the cost of the
+    calls. Empty arrays stand for arrays of NULLs, or of one unit each.
     """
 
     SPONSOR = "job__sponsor"
@@ -199,8 +199,8 @@ class AnswerBatch(models.Model):
         return f"answers {self.pk}"
 
 
-# An exclusive credential is used by the campaign of such a job (document 001): one that was started and is not logged
-# yet, also while it is put back or stopped, and a parent between two of its children. Dispatch clears started_at.
+# An exclusive credential is in use by the campaign of such a job (document 001). The job was started and is not logged
+# yet, even if it was put back or stopped, or is a parent between two children. Dispatch clears started_at.
 HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNING", "P_ASSIGNED"]) | Q(
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
@@ -213,14 +213,15 @@ LOOKED_AT_ENDS = [*LOOKED_AT, "sponsor", "status"]
 class Job(models.Model):
     """A request to send the campaign's messages first_message .. first_message + size - 1.
 
-    A leaf is sent by one mailcaster at a time. Children are cut from the front of a parent: its last messages remain.
-    fence counts the takings: statements under an older fence change nothing but late acceptances. next_message: where
-    the next sender begins; messages before it that wait are called in another pass. paused_at: its campaign's.
+    A leaf is sent by one mailcaster at a time. Children are cut from the front of a parent; its last messages remain.
+    fence counts the claims of the job: statements under an older fence change nothing but late acceptances.
+    next_message: where the next sender begins; waiting messages before it are called in another pass. paused_at: its
+    campaign's.
     """
 
     SPONSOR = "sponsor"
     campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, related_name="jobs")
-    sponsor = models.ForeignKey(  # the campaign's, so that a list of a million jobs is found by an index
+    sponsor = models.ForeignKey(  # copied from the campaign, so that an index finds a list of a million jobs
         Sponsor, on_delete=models.PROTECT, related_name="jobs", db_index=False, editable=False
     )
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="jobs", db_index=False)  # job_pick has it
@@ -274,11 +275,11 @@ class Job(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["vendor", "status", "id"], name="job_pick"),
-            # So that a mailcaster that looks for children need not read a hundred thousand small jobs.
+            # A mailcaster that looks for children must not read a hundred thousand small jobs.
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
-            # The operators' look-ups (document 000): by the chosen date, newest first. Other columns that they filter
-            # by are included, so that a count of a thousand reads no other page.
+            # The operators' look-ups (document 000): by the chosen date, newest first. Other filter columns are
+            # included, so that counting a thousand reads no other page.
             models.Index(fields=["created_at", "id"], name="job_created"),
             models.Index(fields=["dispatched_at", "id"], name="job_dispatched"),
             models.Index(fields=["finished_at", "id"], name="job_finished"),
@@ -311,17 +312,17 @@ class Job(models.Model):
 
     @property
     def is_done(self) -> bool:
-        """LOGGED, or a parent, finished or stopped, whose children all are. Only a retry or a resend opens it again."""
+        """LOGGED, or a finished or stopped parent whose children all are. Only a retry or a resend reopens it."""
         return self.finished_at is not None
 
     @property
     def is_kept_back(self) -> bool:
-        """Whether the rest of a parent waits for somebody to let it go."""
+        """Whether a person has to let go the rest of a parent."""
         return self.wait_after is not None and self.size - self.remaining >= self.wait_after
 
     @property
     def left_to_cut(self) -> int:
-        """How many messages of a parent may be cut before it waits; of one that waits: to expire."""
+        """Messages of a parent that may be cut before it waits; after that, those that may be cut to expire."""
         return self.remaining - (0 if self.is_kept_back else self.size - (self.wait_after or self.size))
 
     @property

@@ -1,6 +1,6 @@
-"""What is heard of messages after their calls, how many mails brought it, and which letter a vendor's own id names.
+"""Events of messages after their calls, counts of mails that came back, and letters by the vendor's own id.
 
-Also what recipients write to the numbers of sender identities.
+Also messages from recipients to the numbers of sender identities.
 """
 
 from django.contrib.postgres.fields import ArrayField
@@ -16,21 +16,22 @@ from vendors.models import Vendor
 
 
 class MessageEvent(models.Model):
-    """What happened to a message that was accepted: appended, never changed. Whoever reports it twice, it is one row.
+    """An event of an accepted message: appended, never changed. Reports of the same event are one row.
 
-    A sending of a message has at most one event of each kind, so a vendor's number of
-    the event need not be kept, and a campaign's rate is its events by its messages.
-    resend_no: which sending. at: when it happened, as the reporter says; stored_at: when we heard of it. source: the
-    receiver, the mailbox, or the vendor's slug. code: the enhanced status (RFC 3463) or SMTP's code, if there was one;
-    note: the reporter's text. digest: of a soft bounce, the keyed hash of the recipient, by which such bounces count.
+    A sending of a message has at most one event of each kind. A vendor's own number for the event is therefore not
+    kept, and a campaign's rate is its events divided by its messages.
+
+    resend_no: which sending. at: the time stated by the reporter; stored_at: when mailhub stored it. source: the
+    receiver, the mailbox, or the vendor's slug. code: the enhanced status (RFC 3463) or SMTP's code, if any; note: the
+    reporter's text. digest: for a soft bounce, the keyed hash of the recipient, used to count such bounces.
     """
 
     class Kind(models.TextChoices):
         HARD_BOUNCE = "hard_bounce", "Hard bounce"  # the recipient does not exist
-        SOFT_BOUNCE = "soft_bounce", "Soft bounce"  # not delivered this time: mailbox full, host away, no reason given
-        BLOCKED = "blocked", "Blocked"  # refused because of us or of the content, not of the recipient
-        FAILED = "failed", "Failed"  # the vendor has given up for another reason
-        COMPLAINT = "complaint", "Complaint"  # the recipient has called it spam
+        SOFT_BOUNCE = "soft_bounce", "Soft bounce"  # not delivered this time: mailbox full, host away, reason unknown
+        BLOCKED = "blocked", "Blocked"  # refused because of us or the content, not the recipient
+        FAILED = "failed", "Failed"  # the vendor gave up for another reason
+        COMPLAINT = "complaint", "Complaint"  # the recipient called it spam
         UNSUBSCRIBED = "unsubscribed", "Unsubscribed"  # with the vendor's own link, or by STOP
         OPENED = "opened", "Opened"  # for the first time
         CLICKED = "clicked", "Clicked"  # likewise
@@ -76,11 +77,11 @@ BOUNCES = (
 
 
 class DayCount(models.Model):
-    """How many messages of a sponsor were delivered or came back on a day (UTC), and who complained or unsubscribed.
+    """The number of a sponsor's messages delivered, bounced, complained about or unsubscribed from on a day (UTC).
 
-    Whatever stores reports, events or such wishes appends a row in the same transaction (day_counts.py); the sweep adds
-    the rows of a day up (`summed`). A later report of the same message takes an earlier one back on its day, so numbers
-    may fall, and those of a single row be negative.
+    Code that stores reports, events or unsubscriptions appends a row in the same transaction (day_counts.py). The sweep
+    sums up the rows of a day (`summed`). A later report on a message takes back the earlier one on its day, so counts
+    may fall, and those of a single row may be negative.
     """
 
     SPONSOR = "sponsor"
@@ -110,7 +111,7 @@ class DayCount(models.Model):
 
 
 class InboundCount(models.Model):
-    """How many mails came back on a day, by what they were (campaigns/bounces/): also those that are no events."""
+    """The number of mails that came back on a day, by type (campaigns/bounces/), including those without an event."""
 
     day = models.DateField()
     what = models.CharField(max_length=20)
@@ -124,11 +125,11 @@ class InboundCount(models.Model):
 
 
 class VendorMessageId(models.Model):
-    """The id that a vendor has given a letter: written with its acceptance, and deleted after KEPT (vendor_ids.py).
+    """The id given to a letter by its vendor. Written with the acceptance, deleted after KEPT (vendor_ids.py).
 
-    Only of vendors whose reports name nothing else (`Vendor.reports_by_id`): an index on the messages themselves would
-    cost every message of every vendor another write. message, uuid, resend_no: of the message's reference.
-    destination: where it was called (vendors/destinations.py); empty: unknown.
+    Only for vendors whose reports name nothing else (`Vendor.reports_by_id`). An index on the messages themselves would
+    cost every message of every vendor another write. message, uuid, resend_no: from the message's reference.
+    destination: of its call (vendors/destinations.py); empty: unknown.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -147,11 +148,11 @@ class VendorMessageId(models.Model):
 
 
 class WaitingReport(models.Model):
-    """A report whose vendor's id no acceptance has named yet: it may be earlier than the answer of its call.
+    """A delivery report with a vendor's id that no acceptance has named yet. It may precede the answer to its call.
 
-    said: what `vendors.adapters.reports.Reported` holds beside the id; kind: its kind, of which one waits.
-    look_at: when to look whether its letter is known. credentials: those whose letters it may name; empty: all.
-    destinations: {id of a credential of the vendor: where it called when the report came}.
+    said: the content of `vendors.adapters.reports.Reported` without the id; kind: one report of each kind waits.
+    look_at: the time of the next look for its letter. credentials: those whose letters it may name; empty: all.
+    destinations: {id of a credential of the vendor: its destination at the arrival of the report}.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -173,11 +174,11 @@ class WaitingReport(models.Model):
 
 
 class InboundMessage(models.Model):
-    """An SMS that somebody wrote to one of our numbers: stored once, however often its vendor hands it on.
+    """An SMS from somebody to one of our numbers: stored once, even if its vendor delivers it several times.
 
-    sponsor, identity: whose the number is; empty: of none that may use the vendor. name: the vendor's id of it. sender,
-    to: in E.164. written_at: as the vendor says, else when it was stored. command: what its words ask for, which is
-    done when it is stored. answer: the campaign that answers HELP.
+    sponsor, identity: the owners of the number; empty if it belongs to none that may use the vendor. name: the vendor's
+    id of it. sender, to: in E.164. written_at: as stated by the vendor, otherwise the time of storing. command: the
+    request in its words, carried out as it is stored. answer: the campaign that answers HELP.
     """
 
     class Command(models.TextChoices):

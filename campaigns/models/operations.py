@@ -1,6 +1,6 @@
-"""Rows about operation: nights, decisions about doubts, the last audit, what vendors charge for.
+"""Rows about operation: nights, decisions about doubts, the last audit, vendors' charges.
 
-And which PostgreSQL wrote the rows.
+Also the identity of the PostgreSQL that wrote the rows.
 """
 
 from django.db import models
@@ -15,7 +15,7 @@ from vendors.models import Credential, Vendor
 
 
 class DispatchRun(models.Model):
-    """The nightly dispatch of one vendor on one local date; the row makes it happen once (promise P6)."""
+    """The nightly dispatch of one vendor on one local date; the row makes it happen only once (promise P6)."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="runs", db_index=False)
     local_date = models.DateField()
@@ -34,11 +34,10 @@ class DispatchRun(models.Model):
 
 
 class Resolution(models.Model):
-    """Who settled a message in doubt, as what, and why. Never changed, never deleted.
+    """A person's decision about a message in doubt: who, what, why. Never changed, never deleted.
 
-    SAME settles nothing by itself: where its vendor is called now is the account that was called, so it may be asked.
-
-    resend_no: the message's then, so of which sending it is; None: it was not kept then.
+    SAME alone settles nothing. It states that the vendor's present account is the one of the call, so the vendor may be
+    asked. resend_no: of the message at that time, and so of the settled sending; None: not recorded then.
     """
 
     class Decision(models.TextChoices):
@@ -66,7 +65,7 @@ class Resolution(models.Model):
 
 
 class Audited(models.Model):
-    """One row: what beat's audit found last (promises P1 to P7). checks: as campaigns.audit.Check."""
+    """One row: the result of beat's last audit (promises P1 to P7). checks: see campaigns.audit.Check."""
 
     at = models.DateTimeField()
     checks = models.JSONField()
@@ -79,11 +78,11 @@ class Audited(models.Model):
 
 
 class Store(models.Model):
-    """One row: the PostgreSQL that wrote the rows. Calls start only if it is this one (campaigns/failover/guard.py).
+    """One row: the PostgreSQL that wrote the rows. Calls start only on this one (campaigns/failover/guard.py).
 
-    system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. One of them
-    differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
-    newest migrations; empty while migrations run. mark: of the machine and the disk, where mailhub brings its own
+    system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. At least one of
+    them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
+    newest migrations; empty while migrations run. mark: of the machine and the disk, if mailhub brings its own
     PostgreSQL (mailhub/presence.py). held: why calls wait for a person, and what was in its place
     (failover/holding.py).
     """
@@ -106,10 +105,10 @@ class Store(models.Model):
 
 
 class CostEntry(models.Model):
-    """Messages that vendors have accepted, with their units, by the day of the call (UTC).
+    """Messages accepted by vendors, with their units, by the day of the call (UTC).
 
-    Whatever stores acceptances appends a row for all of them in the same transaction (campaigns/merging.py,
-    campaigns/ground_truth.py); the sweep adds the rows of a day up (`summed`). So accounts are sums of rows, at any
+    Code that stores acceptances appends a row for them in the same transaction (campaigns/merging.py,
+    campaigns/ground_truth.py). The sweep sums up the rows of a day (`summed`). So accounts are sums of rows at any
     moment. Nothing else changes them.
     """
 

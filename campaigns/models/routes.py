@@ -1,4 +1,4 @@
-"""Routes: by which vendors a campaign may go, in order, and what went by another one than it began with.
+"""Routes: ordered lists of vendors for campaigns, and the moves from one of them to another.
 
 campaigns/routes/ decides by these rows.
 """
@@ -22,7 +22,7 @@ MOST_WEIGHT = 1000
 class Route(models.Model):
     """An ordered list of credentials of one channel, for a sponsor; without one, for all sponsors.
 
-    A vendor that cannot be reached, or has asked to wait, is left for the next one after `patience` seconds.
+    If a vendor cannot be reached or asks to wait for more than `patience` seconds, the campaign goes by the next one.
     """
 
     SPONSOR = "sponsor"
@@ -54,9 +54,9 @@ class Route(models.Model):
 
 
 class RouteEntry(models.Model):
-    """One credential of a route. position: the first one that takes work is taken.
+    """One credential of a route. position: the first entry that takes work is used.
 
-    weight: campaigns begin with the entries that have one, each with as many of them as its weight is of their sum.
+    weight: new campaigns begin with the weighted entries, each with its weight's share of them.
     """
 
     SPONSOR = "route__sponsor"
@@ -88,11 +88,11 @@ class RouteEntry(models.Model):
 
 
 class RouteMove(models.Model):
-    """What a credential's vendor had not taken went to another one: first_message .. + size - 1.
+    """A move of unsent messages from a credential to another one: first_message .. + size - 1.
 
-    messages: how many of these waited; the others had ended without a call, or were in doubt where nothing was cut yet.
-    parent: the job as a whole; job: what sends them now; empty: the parent's rest, not cut yet. Written in the
-    transaction that moves them, and never changed.
+    messages: how many of these waited; the others had ended without a call, or were in doubt in a part not cut yet.
+    parent: the whole job; job: the one that sends them now; empty: the parent's uncut rest. Written in the transaction
+    that moves them, and never changed.
     """
 
     SPONSOR = "campaign__sponsor"

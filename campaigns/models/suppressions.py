@@ -1,4 +1,4 @@
-"""Whom nobody writes to again; the key of the digests by which they are found, and the keys of tokens in letters."""
+"""Suppressed addresses, the key of the digests that find them, and the keys of tokens in letters."""
 
 from django.db import models
 from django.db.models import F, Index, Q, UniqueConstraint
@@ -10,12 +10,12 @@ from vendors.models import EncryptedJSONField, Vendor
 
 
 class Suppression(models.Model):
-    """An address that gets nothing more of a sponsor, or of any sponsor, for one reason.
+    """An address that gets nothing more from a sponsor, or from any sponsor, for one reason.
 
-    digest: the keyed hash of channel and address, by which it is found; it remains when the address is erased.
-    position: its place in the order in which suppressions were stored, changed and lifted; a later commit has a higher
-    one. since: when the reason arose; until: from when on it does not hold any more; one that is lifted has ended.
-    source: where it comes from, as a file, a person or a campaign. topic: who unsubscribed did so from this alone.
+    digest: the keyed hash of channel and address that finds the row; it remains after the address is erased. position:
+    its place in the order in which suppressions were stored, changed and lifted; a later commit has a higher one.
+    since: the time of the reason; until: end of validity; set when one is lifted. source: its origin, such as a file, a
+    person or a campaign. topic: set if somebody unsubscribed from this topic only.
     """
 
     class Reason(models.TextChoices):
@@ -70,7 +70,7 @@ class Suppression(models.Model):
 
 
 class SuppressionKey(models.Model):
-    """The key of the digests: one row, made with the first suppression and never changed. `rotate_keys` encrypts it."""
+    """The key of the digests: one row, made with the first suppression, never changed. `rotate_keys` re-encrypts it."""
 
     secret = EncryptedJSONField(editable=False)
 
@@ -82,7 +82,7 @@ class SuppressionKey(models.Model):
 
 
 class TokenKey(models.Model):
-    """A key of tokens that letters carry (campaigns/token_keys.py). `rotate_keys` encrypts it anew."""
+    """A key of tokens in letters (campaigns/token_keys.py). `rotate_keys` re-encrypts it."""
 
     secret = EncryptedJSONField(editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

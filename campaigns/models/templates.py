@@ -1,4 +1,4 @@
-"""Templates that a sponsor keeps. Their versions never change; a campaign has a copy, and names its version."""
+"""Templates kept by sponsors. Their versions never change; a campaign has a copy, and names its version."""
 
 import re
 from typing import Any
@@ -14,13 +14,16 @@ NAME = re.compile(r"[^\s@/\\](?:[^@/\\]*[^\s@/\\])?")
 
 
 def known_name(name: str) -> None:
-    """Raises ValidationError: NAME@3 is a version in commands and requests, and the API's paths have names in them."""
+    """Check a template's name; raises ValidationError.
+
+    NAME@3 is a version in commands and requests, and the API has names in its paths.
+    """
     if not (NAME.fullmatch(name) and name.isprintable()):
         raise ValidationError("a template's name has no @, / or \\ in it, and begins and ends with no blank")
 
 
 class Template(models.Model):
-    """What a sponsor writes again and again, by its name; what it says is in its versions. Archived: of no more use."""
+    """A named text that a sponsor uses again and again; its versions have the content. Archived: out of use."""
 
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="templates", db_index=False)
@@ -42,7 +45,7 @@ class Template(models.Model):
 
 
 class TemplateVersion(models.Model):
-    """What a template said from then on until the next version; number: 1, 2, 3 ..."""
+    """The content of a template from one change to the next. number: 1, 2, 3 ..."""
 
     SPONSOR = "template__sponsor"
     template = models.ForeignKey(Template, on_delete=models.PROTECT, related_name="versions", db_index=False)
