@@ -1,6 +1,6 @@
-"""Answers what became of a session, from its result server or else from the rows (document 002, 9).
+"""The result of a session, from its result server or else from the rows (document 002, 9).
 
-The rows are the truth: a stored result is used only if the job's counters are still those that it was made from.
+The rows are the truth: a stored result is used only if the job's counters have not changed since.
 """
 
 import logging
@@ -26,7 +26,7 @@ from vendors.models import Credential
 
 log = logging.getLogger(__name__)
 
-# Why a message failed, where the code is ours and not the vendor's.
+# Reasons for failures with a code of our own, not the vendor's.
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
 TO_CALL = (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
@@ -36,7 +36,7 @@ WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session with the state of its job. held: why it may not go until a person changes that; empty: it may."""
+    """A session with the state of its job. held: the reason to wait for a person; empty: none."""
 
     session: Session
     job: Job
@@ -50,7 +50,10 @@ class SessionView:
 
     @property
     def due(self) -> datetime | None:
-        """When it goes on, if all that is left of it waits for a time, as the end of quiet hours; else None."""
+        """The time at which the session continues, or None. Set if its whole rest waits for a time.
+
+        The end of quiet hours is an example.
+        """
         if self.finished or self.job.paused_at or self.sums.paused or self.held:
             return None
         now, jobs = timezone.now(), Job.objects.filter(Q(pk=self.job.pk) | Q(parent=self.job.pk), status__in=TO_CALL)
@@ -59,19 +62,19 @@ class SessionView:
 
     @property
     def finished(self) -> bool:
-        """Nothing will be called any more unless somebody retries."""
+        """Whether all calls are over, unless somebody retries."""
         return self.job.is_done
 
     @property
     def paused(self) -> str | None:
-        """Why nothing is called until somebody resumes it, its vendor or its credential."""
+        """The reason why nothing is called until somebody resumes it, its vendor or its credential."""
         if self.finished:
             return None
         return self.job.campaign.why_paused if self.job.paused_at else _shut(self.job) if self.sums.paused else None
 
     @property
     def approval(self) -> dict[str, Any] | None:
-        """Of a session that needs one: its state, who has decided, when, and what they remarked."""
+        """For a session that needs approval: its state, who decided, when, and their remark."""
         row: Any = getattr(self.job.campaign, "approval", None)
         facts = row and {"by": row.decided_by, "decided_at": row.decided_at, "remark": row.remark or None}
         return facts and {"state": row.verdict or "waiting", **facts}
@@ -83,14 +86,14 @@ class SessionView:
 
     @property
     def stopped(self) -> bool:
-        """No call starts any more; calls in flight may still be answered."""
+        """Whether new calls are excluded; calls in flight may still be answered."""
         return _stopped(self.job)
 
 
 def _shut(job: Job) -> str | None:
-    """Why a credential is shut that the rest of the job, or one of its parts, would be called over.
+    """Return the reason why a credential needed by the rest of the job, or by one of its parts, is shut, or None.
 
-    In words only if its vendor is the sponsor's own, or there is no other sponsor.
+    The full text is returned only if its vendor is the sponsor's own, or if there is only one sponsor.
     """
     left = Job.objects.filter(Q(pk=job.pk) & ~Q(status=S.P_ASSIGNED) | Q(parent=job.pk)).exclude(status__in=STILL)
     over = Credential.objects.filter(pk__in=left.values("credential")).annotate(shut=shut.OF_LOGINS)
@@ -106,12 +109,12 @@ def _stopped(job: Job) -> bool:
 
 
 def plain(word: str) -> str:
-    """A label as the API writes it: Needs attention -> needs_attention."""
+    """Return a label as the API writes it: Needs attention -> needs_attention."""
     return word.lower().replace(" ", "_")
 
 
 def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
-    """The session of that sponsor and mode; None: there is none."""
+    """Return the session of that sponsor and mode, or None."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = (
         mine.select_related("job__vendor", "job__credential", "job__campaign__route", "job__campaign__approval")
@@ -126,9 +129,9 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
 
 
 def events(look: SessionView) -> dict[str, int]:
-    """How many of its messages bounced, by the kind of bounce, and how many a recipient has complained about.
+    """Return how many of its messages bounced, by kind of bounce, and how many drew a complaint.
 
-    A later delivery takes no bounce away, so these may be more than the messages that are *bounced*.
+    A later delivery does not remove a bounce, so these may exceed the number of *bounced* messages.
     """
     kinds = (*BOUNCES, MessageEvent.Kind.COMPLAINT)
     of = MessageEvent.objects.filter(campaign=look.job.campaign_id, kind__in=kinds).order_by()
@@ -137,24 +140,24 @@ def events(look: SessionView) -> dict[str, int]:
 
 
 def moves(look: SessionView) -> list[dict[str, Any]]:
-    """What of it went to another vendor of its route."""
+    """Return the moves to other vendors of its route."""
     return [asdict(one) for one in whose.moves(look.job.campaign_id)] if look.job.campaign.routed else []
 
 
 def changed(look: SessionView) -> bool:
-    """Whether the job has moved, has ended or counts otherwise since; a long poll asks this."""
+    """Tell if the job has moved, ended or changed its counts since; for long polls."""
     names = ("status", "finished_at", "paused_at", *COUNTERS)
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
 
 def messages(look: SessionView) -> list[dict[str, Any]]:
-    """All messages of a session, in order, as the API shows them."""
+    """Return all messages of a session, in order, as the API shows them."""
     return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
 
 
 def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
-    """One message of a session of that sponsor and mode, from the rows; None: there is none."""
+    """Return one message of a session of that sponsor and mode, from the rows, or None."""
     row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
     session = mine.filter(job__campaign=row.campaign_id).first() if row else None
@@ -163,12 +166,12 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
     job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
     called = progress.in_flight([job.pk])
-    row.refresh_from_db()  # after the claims: an end that came meanwhile counts
+    row.refresh_from_db()  # after the claims, so that an end in the meantime counts
     return {"session_id": session.name, **facts(row, name, called, stopped=_stopped(job))}
 
 
 def tag(job: Job) -> list[Any]:
-    """The counters that a result is made from; if they differ later, the result is stale."""
+    """Return the counters that a result is made from; if they change later, the result is stale."""
     return [_iso(job.finished_at), *(getattr(job, name) for name in COUNTERS)]
 
 
@@ -184,7 +187,7 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
 
 
 def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
-    """All messages of a session from the ground truth."""
+    """Return all messages of a session from the ground truth."""
     called = progress.in_flight([job.pk])
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id").defer("params", "recipient")
     stopped = _stopped(job)
@@ -194,7 +197,7 @@ def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
 
 
 def facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
-    """A message as the API shows it. called: the messages that are in a call."""
+    """Return a message as the API shows it. called: the messages in a call."""
     return {
         "id": public_ids.name("msg", row.pk),
         "reference": reference,

@@ -1,10 +1,10 @@
 """The consumer of document 002: writes a finished session's result, then its session, and only then acknowledges.
 
 The result store is a list of key/value servers, each with the results of its share of the sessions. A session's server
-is a stable hash of its id modulo their number; that index is written to the session, so servers can be appended to
-settings.RESULT_URLS at any time. Results hold no addresses, and expire.
+is a stable hash of its id modulo their number. That index is written to the session, so servers can be appended to
+settings.RESULT_URLS at any time. Results contain no addresses, and expire.
 
-A server that does not answer is tried a few times; then the result is dropped, because the rows can answer as well. A
+A server that does not answer is tried a few times. Then the result is dropped, because the rows can answer as well. A
 session that could not be written stays open, and the sweep finds it.
 """
 
@@ -35,12 +35,12 @@ class ResultStoreUnreachable(Exception):
 
 
 def shard_of(session: UUID) -> int:
-    """The index of the session's server in settings.RESULT_URLS."""
+    """Return the index of the session's server in settings.RESULT_URLS."""
     return zlib.crc32(session.bytes) % len(settings.RESULT_URLS)
 
 
 def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
-    """Stores a result for settings.RESULT_TTL seconds. Raises ResultStoreUnreachable."""
+    """Store a result for settings.RESULT_TTL seconds. Raises ResultStoreUnreachable."""
     blob = zlib.compress(orjson.dumps(result), 1)
     try:
         _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
@@ -49,7 +49,7 @@ def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
 
 
 def get_result(shard: int, session: UUID) -> dict[str, Any] | None:
-    """The stored result; None: it has expired or is lost. Raises ResultStoreUnreachable."""
+    """Return the stored result, or None if it has expired or is lost. Raises ResultStoreUnreachable."""
     if shard >= len(settings.RESULT_URLS):
         return None
     try:
@@ -74,13 +74,13 @@ def _key(session: UUID) -> str:
 
 log = logging.getLogger(__name__)
 
-PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries
-MOST = 500  # sessions a sweep
+PAUSES = (0.1, 0.5, 2.0)  # seconds between tries
+MOST = 500  # sessions in each sweep
 Written = TypeVar("Written")
 
 
 def left_behind() -> list[UUID]:
-    """Sessions whose notification was lost, and those with doubts settled since their result was written."""
+    """Return sessions whose notification was lost, and those with doubts settled since their result was written."""
     still_open = Session.objects.filter(finished_at=None, job__finished_at__isnull=False)
     settled = Session.objects.filter(in_doubt__gt=0, job__finished_at__isnull=False)
     settled = settled.exclude(job__in_doubt=F("in_doubt"))
@@ -88,7 +88,7 @@ def left_behind() -> list[UUID]:
 
 
 def write_result(session_id: UUID) -> list[int]:
-    """Writes a finished session's result; returns the ids of the webhook calls to make. Idempotent."""
+    """Write a finished session's result; return the ids of the webhook calls to make. Idempotent."""
     return _tried(lambda: _consume(session_id), (OperationalError, InterfaceError), f"session {session_id}") or []
 
 
@@ -103,7 +103,7 @@ def _consume(session_id: UUID) -> list[int]:
     result = {"tag": reader.tag(job), "messages": messages}
     put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
     with transaction.atomic():
-        wait_at_most("1s")  # each of the tries
+        wait_at_most("1s")  # for each try
         hold([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile
@@ -118,7 +118,7 @@ def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
 
 
 def _tried(step: Callable[[], Written], errors: tuple[type[Exception], ...], what: str) -> Written | None:
-    """Tries the step a few times and logs each failure; None: it failed every time."""
+    """Try the step a few times and log each failure. Returns None if every try failed."""
     for pause in (*PAUSES, None):
         try:
             return step()

@@ -1,8 +1,8 @@
-"""Posts events to webhooks until they are accepted: ten tries in three days, hundreds of calls in flight at once.
+"""Posts events to webhooks until they are accepted: ten tries in three days, hundreds of calls in flight.
 
-A notified process posts all calls that are due, and those that fall due meanwhile. A receiver that does not answer does
-not delay the others: a sponsor may use half of what the others leave free, a webhook a few calls at a time, and a
-webhook that times out again and again is suspended, its calls kept, until it answers a single trial call.
+A notified process posts all due calls, and those that fall due meanwhile. A receiver that does not answer does not
+delay others. A sponsor may use half of the capacity that the others leave free, and a webhook only a few calls at a
+time. A webhook that keeps timing out is suspended, with its calls kept, until it answers a single trial call.
 """
 
 import logging
@@ -27,21 +27,21 @@ from vendors.webhook_http import PostResult
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 256  # calls of one process
-OF_A_WEBHOOK = 8  # of IN_FLIGHT, per webhook; one while it is suspended and on trial
-TIMEOUTS = 3  # in a row, after which a webhook is suspended
-SUSPENDED = (30.0, 3600.0)  # seconds: at first, doubled after each timeout, and at most
+OF_A_WEBHOOK = 8  # of IN_FLIGHT, for each webhook; one call while suspended and on trial
+TIMEOUTS = 3  # in a row before a webhook is suspended
+SUSPENDED = (30.0, 3600.0)  # seconds: the first, doubled after each timeout, and the longest
 TRIES = 10
 WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds between the ten tries: 75 h 35 min
-GIVE_UP = timedelta(days=4)  # after which a suspended webhook's calls are given up
-EARLY = timedelta(seconds=1)  # by how much clocks may differ
-LEASE = timedelta(seconds=2 * webhook_http.DEADLINE)  # a process that has not recorded its call by then has died
-LOOK = 0.25  # seconds between two reads of what has fallen due
+GIVE_UP = timedelta(days=4)  # until a suspended webhook's calls are given up
+EARLY = timedelta(seconds=1)  # tolerance for clocks that differ
+LEASE = timedelta(seconds=2 * webhook_http.DEADLINE)  # a process without a recorded result by then has died
+LOOK = 0.25  # seconds between two look-ups of due calls
 GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
 class DueCall:
-    """A call that is due. on_trial: its webhook is suspended and gets one call at a time."""
+    """A due call. on_trial: its webhook is suspended and gets one call at a time."""
 
     id: int
     webhook_id: int
@@ -49,7 +49,7 @@ class DueCall:
     on_trial: bool
 
 
-# Several processes may read this at once: a call that another one has just taken is not due any more.
+# Several processes may read this together; a call taken by another one is no longer due.
 DUE = """
 SELECT c.id, h.id, h.sponsor_id, h.timeouts >= %(timeouts)s
 FROM campaigns_webhook h CROSS JOIN LATERAL (
@@ -59,7 +59,7 @@ FROM campaigns_webhook h CROSS JOIN LATERAL (
 WHERE h.enabled AND (h.suspended_until IS NULL OR h.suspended_until <= %(now)s) AND h.id <> ALL(%(full)s)
 ORDER BY c.next_at
 """
-# The try counts from here on and the next one has its time, so a call whose process dies now counts as failed.
+# The try counts from here on and the next one has its time. If the process dies now, the call counts as failed.
 TAKE = """
 WITH free AS (
     SELECT id FROM campaigns_webhookcall WHERE id = ANY(%(ids)s) AND next_at <= %(now)s FOR UPDATE SKIP LOCKED
@@ -70,7 +70,7 @@ FROM free WHERE c.id = free.id RETURNING c.id
 
 
 def deliver_due(stopping: Callable[[], bool] = bool) -> int:
-    """Posts calls until none is due; returns how many. stopping: once true, only open calls are finished."""
+    """Post calls until none is due; return how many. stopping: once it returns True, only open calls are finished."""
     made, flight = 0, CallsInFlight()
     try:
         while True:
@@ -86,7 +86,7 @@ def deliver_due(stopping: Callable[[], bool] = bool) -> int:
 
 
 class CallsInFlight:
-    """The calls in flight of one process, in an event loop of their own."""
+    """The calls in flight of one process, in their own event loop."""
 
     def __init__(self) -> None:
         self.open: dict[int, WebhookCall] = {}
@@ -108,7 +108,7 @@ class CallsInFlight:
         self._loop.start(post())
 
     def answered(self) -> list[tuple[WebhookCall, PostResult]]:
-        """The calls that were answered; waits at most LOOK seconds for the first."""
+        """Return the answered calls, waiting at most LOOK seconds for the first."""
         found: list[tuple[WebhookCall, PostResult]] = []
         try:
             id, answer = self._answers.get(timeout=LOOK)
@@ -124,7 +124,7 @@ class CallsInFlight:
 
 
 def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
-    """Takes calls that may start now beside those in flight; each is taken by one process only."""
+    """Take calls that may start now beside those in flight. Only one process takes each call."""
     if len(in_flight) >= IN_FLIGHT:
         return []
     of_webhooks = Counter(call.webhook_id for call in in_flight.values())
@@ -148,7 +148,7 @@ def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
 
 
 def share(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[DueCall]:
-    """Chooses calls, sponsor by sponsor in turn, oldest first, until none may have more. Counters stay as they are."""
+    """Choose calls, oldest first, one sponsor after the other, until none may have more. Changes no counter."""
     hooks, sponsors = Counter(of_webhooks), Counter(of_sponsors)
     waiting: dict[int, deque[DueCall]] = defaultdict(deque)
     for one in due:
@@ -177,7 +177,7 @@ def _headers(call: WebhookCall) -> dict[str, str]:
 
 @transaction.atomic
 def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
-    """Writes down what came of these calls. Some may have been removed with their webhook meanwhile."""
+    """Record the results of these calls. Some may have been removed meanwhile, together with their webhook."""
     done = list(answers)
     hooks = _hold({call.webhook_id for call, _ in done})
     for call, answer in done:
@@ -193,7 +193,7 @@ def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
 
 
 def _hold(ids: set[int]) -> dict[int, Webhook]:
-    """Locks the webhooks before their calls, in the order in which `remove` does."""
+    """Lock the webhooks before their calls, in the same order as `remove`."""
     return {row.pk: row for row in Webhook.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")}
 
 
@@ -209,7 +209,7 @@ def _set_result(call: WebhookCall, answer: PostResult) -> None:
 
 
 def _count_timeouts(hook: Webhook, answer: PostResult) -> None:
-    """Counts timeouts; calls that were in flight at a suspension do not prolong it."""
+    """Count timeouts; calls already in flight at a suspension do not prolong it."""
     if not answer.timed_out:
         hook.timeouts, hook.suspended_until = 0, None
     elif not (hook.suspended_until and hook.suspended_until > timezone.now()):
@@ -221,14 +221,14 @@ def _count_timeouts(hook: Webhook, answer: PostResult) -> None:
 
 
 def next_due() -> datetime | None:
-    """When the next call of a webhook that is not suspended falls due; it may be past."""
+    """Return the time of the next call of any webhook in service; it may be past."""
     free = Q(webhook__suspended_until=None) | Q(webhook__suspended_until__lte=timezone.now())
     waiting = WebhookCall.objects.filter(free, next_at__isnull=False, webhook__enabled=True)
     return waiting.order_by("next_at").values_list("next_at", flat=True).first()
 
 
 def give_up() -> int:
-    """Gives up calls that have waited for GIVE_UP for a suspended webhook; returns how many."""
+    """Give up calls that have waited GIVE_UP for a suspended webhook; return how many."""
     held = WebhookCall.objects.filter(next_at__isnull=False, webhook__suspended_until__gt=timezone.now())
     old = held.filter(created_at__lt=timezone.now() - GIVE_UP)
     return old.update(next_at=None, result=f"given up: its receiver has not answered for {GIVE_UP.days} days")

@@ -1,7 +1,6 @@
 """Stores events for webhooks, signs them, and manages webhooks (Standard Webhooks 1.0); delivery.py posts them.
 
-An event's id is made from what happened, so that an event that is found twice is one row, and the receiver can tell a
-repeat.
+An event's id is derived from the facts. If an event is found twice it is one row, and the receiver recognises a repeat.
 """
 
 import base64
@@ -30,8 +29,8 @@ log = logging.getLogger(__name__)
 
 SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 MOST_OF_A_PROGRAM = 20
-OVERLAP = timedelta(days=1)  # for which both secrets sign
-# What was delivered or bounced had been sent, which is the event here; a delivery report has an event of its own.
+OVERLAP = timedelta(days=1)  # during which both secrets sign
+# A delivered or bounced message had been sent, and that is the event here. Its delivery report is another event.
 EVENTS = {
     **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
     **dict.fromkeys(("failed", "expired", "suppressed"), Event.MESSAGE_FAILED),
@@ -40,13 +39,13 @@ EVENTS = {
 REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNCED.value: Event.MESSAGE_BOUNCED}
 
 
-# A client may remove its webhook at any time: this keeps the webhooks until the caller's transaction ends.
+# A client may remove its webhook at any time. This keeps the webhooks until the caller's transaction ends.
 HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportChange:
-    """A message whose report has changed. session: that it was sent by, if any."""
+    """A message whose delivery report has changed. session: the one that sent it, if any."""
 
     id: int
     attempt: int
@@ -59,7 +58,7 @@ class ReportChange:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A recipient has called a message spam. at: when, as the reporter says; note: its words."""
+    """A recipient's spam complaint about a message. at: as stated by the reporter; note: its words."""
 
     id: int
     attempt: int
@@ -69,14 +68,14 @@ class Complaint:
 
 
 class TooMany(Exception):
-    """A sponsor has as many webhooks as the API may make for it."""
+    """A sponsor already has the maximum of webhooks made through the API or pages."""
 
 
 @transaction.atomic
 def create(
     sponsor: Sponsor, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
 ) -> tuple[Webhook, str]:
-    """Makes a webhook; returns it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
+    """Make a webhook; return it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
     webhook_http.check(url)
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
     secret = secret or _new_secret()
@@ -90,9 +89,10 @@ def create(
 def add(
     sponsor_id: int, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
 ) -> tuple[Webhook, str]:
-    """The same for the API and for pages, which may make MOST_OF_A_PROGRAM for a sponsor. Raises TooMany as well.
+    """Make a webhook for the API or a page, up to MOST_OF_A_PROGRAM for each sponsor.
 
-    secret: the one of this request; a repeat with it finds the webhook that the first one made.
+    Raises TooMany, and the errors of `create`. secret: the one of this request. A repeat with it finds the webhook made
+    by the first request.
     """
     sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
     mine = list(Webhook.objects.filter(sponsor=sponsor, test=test))
@@ -105,9 +105,9 @@ def add(
 
 @transaction.atomic
 def rotate(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
-    """Makes a new signing secret; for a day the old one signs, too. Raises Webhook.DoesNotExist.
+    """Make a new signing secret; the old one also signs for a day. Raises Webhook.DoesNotExist.
 
-    secret: as `add` has it; a repeat would else make that of the first request the old one.
+    secret: as in `add`. Otherwise a repeat would turn the first request's secret into the old one.
     """
     row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
     if secret and row.secret["key"] == secret:
@@ -122,7 +122,7 @@ def rotate(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
 
 @transaction.atomic
 def remove(hook_id: int, by: Actor | None = None) -> None:
-    """Deletes a webhook with its calls; waits for events that are just being stored for it."""
+    """Delete a webhook with its calls, after any transaction that is storing events for it."""
     for row in Webhook.objects.select_for_update().filter(pk=hook_id):
         row.delete()
         _record(by, hook_id, f"removed: {row.url}", DELETION)
@@ -133,18 +133,18 @@ def _new_secret() -> str:
 
 
 def secret_of(some: bytes) -> str:
-    """32 bytes that nobody knows, as Standard Webhooks writes a signing secret."""
+    """Return 32 random bytes in the form of a Standard Webhooks signing secret."""
     return "whsec_" + base64.b64encode(some).decode()
 
 
 def _record(by: Actor | None, hook_id: int, what: str, flag: int = CHANGE) -> None:
-    """In the history, if a person or a program decided it."""
+    """Add it to the history if a person or a program decided it."""
     if by is not None:
         history.record(by, Webhook, [(hook_id, what)], flag=flag)
 
 
 def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
-    """The signature, or during a rotation two, separated by a space, as Standard Webhooks has it."""
+    """Return the signature; during a rotation two, separated by a space as Standard Webhooks specifies."""
     stored = hook.secret
     keys = [stored["key"]]
     if "old" in stored and moment < datetime.fromisoformat(stored["until"]):
@@ -153,7 +153,7 @@ def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
 
 
 def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
-    """Stores the calls for a finished session in the caller's transaction; returns the ids of new ones."""
+    """Store the calls for a finished session in the caller's transaction; return the ids of new ones."""
     hooks = list(Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True))
     if not hooks:
         return []
@@ -163,7 +163,7 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def report(changes: Sequence[ReportChange]) -> list[int]:
-    """Stores the calls for delivery reports in the transaction that stores them; returns the ids of new ones."""
+    """Store the calls for delivery reports in the transaction that stores the reports; return the ids of new ones."""
     named = {change.session for change in changes if change.session}
     if not named:
         return []
@@ -182,7 +182,7 @@ def report(changes: Sequence[ReportChange]) -> list[int]:
 
 
 def complained(complaints: Sequence[Complaint]) -> list[int]:
-    """Stores the calls for complaints in the transaction that stores them; returns the ids of new ones."""
+    """Store the calls for complaints in the transaction that stores the complaints; return the ids of new ones."""
     if not complaints:
         return []
     named = {one.campaign_id for one in complaints}
@@ -202,7 +202,7 @@ def complained(complaints: Sequence[Complaint]) -> list[int]:
 
 
 def paused(session: Session, campaign: Campaign) -> list[int]:
-    """Stores the calls for a campaign that was paused, in its transaction; returns the ids of new ones."""
+    """Store the calls for a paused campaign in the transaction that pauses it; return the ids of new ones."""
     hooks = Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True)
     mine = [hook for hook in hooks if Event.SESSION_PAUSED in hook.events]
     name = uuid5(SPACE, f"{session.pk} paused {campaign.paused_at}")
@@ -212,7 +212,7 @@ def paused(session: Session, campaign: Campaign) -> list[int]:
 
 
 def store(rows: Sequence[WebhookCall]) -> list[int]:
-    """Stores calls that are new, in the caller's transaction; returns their ids."""
+    """Store new calls in the caller's transaction; return their ids."""
     with connection.cursor() as cursor:
         cursor.execute(HOLD, [sorted({row.webhook_id for row in rows})])
         there = {hook_id for (hook_id,) in cursor.fetchall()}
@@ -230,7 +230,7 @@ def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterab
     for message in messages:
         kind = EVENTS.get(message["status"])
         if kind:
-            number = public_ids.number("msg", message["id"])  # also of a stored result of a version before
+            number = public_ids.number("msg", message["id"])  # also from a result stored by an earlier version
             what = f"{session.pk} msg_{number} {message['attempt']} {kind.value}"
             names = ("id", "reference", "status", "reason")
             facts = {name: message[name] for name in names}
@@ -284,7 +284,7 @@ def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[s
 
 @transaction.atomic
 def enable(hook: Webhook, by: Actor) -> bool:
-    """Switches a webhook on: events from now on are posted. False: it was on."""
+    """Switch a webhook on: events from now on are posted. Returns False if it was on already."""
     off = Webhook.objects.filter(pk=hook.pk, enabled=False)
     if not off.update(enabled=True, disabled_reason="", timeouts=0, suspended_until=None):
         return False
@@ -294,7 +294,7 @@ def enable(hook: Webhook, by: Actor) -> bool:
 
 @transaction.atomic
 def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
-    """Switches a webhook off: no call of it is made any more."""
+    """Switch a webhook off: it gets no more calls."""
     _record(by, hook.pk, "switched off")
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
@@ -303,15 +303,16 @@ def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
 
 @transaction.atomic
 def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | None] | None = None) -> bool:
-    """Posts an event again, with ten new tries. False: there is no such call, its webhook is off, or it is not as seen.
+    """Post an event again, with ten new tries.
 
-    seen: the tries and the time of its acceptance that somebody has seen: a second press of a button changes nothing.
+    Returns False if the call does not exist, its webhook is off, or it has changed since it was seen. seen: the tries
+    and the time of acceptance shown to the user, so that pressing a button twice changes nothing.
     """
     mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
     if seen is not None:
         mine = mine.filter(tries=seen[0], taken_at=seen[1])
     of = WebhookCall.objects.filter(pk=call_id).values("webhook")
-    # Before its calls, as delivery does.
+    # Locked before its calls, as in delivery.
     hooks = list(Webhook.objects.select_for_update(no_key=True).filter(pk__in=of).values_list("pk", flat=True))
     if mine.update(next_at=timezone.now(), tries=0, taken_at=None) != 1:
         return False
