@@ -1,8 +1,8 @@
-"""What a process keeps from job to job: connections to the database, Redis and vendors.
+"""Connections that a process keeps from job to job: to the database, Redis and vendors.
 
-All streams of a process share its few connections to the database, a statement at a time; an adapter serves one stream
-at a time. One is kept only if its use ended without an error, and not used again if anything has arrived on it. What is
-unused for a minute is closed.
+All streams of a process share its few connections to the database, one statement at a time. An adapter serves one
+stream at a time. A connection is kept only if its use ended without an error, and reused only if nothing has arrived on
+it since. After a minute without use it is closed.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
 from vendors.not_now import is_not_now
 
-KEPT = 60.0  # seconds that they are kept without use
-CLAIMING, RECORDING = 2, 2  # connections to the database of a process
-VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
+KEPT = 60.0  # seconds before an unused one is closed
+CLAIMING, RECORDING = 2, 2  # connections of a process to the database
+VENDORS_MOST = 64  # idle adapters; each may keep all its connections open
 
 
 class ReceivedRows:
-    """The rows of a statement, in the way of a cursor."""
+    """The rows of a statement, with the interface of a cursor."""
 
     def __init__(self, rows: list[TupleRow]) -> None:
         self._rows = rows
@@ -51,23 +51,23 @@ class ReceivedRows:
 
 
 class SharedRows:
-    """A few connections to the database that many streams share, a statement at a time, in the order of asking.
+    """A few database connections shared by many streams, one statement at a time, in order of request.
 
-    locked_most: so long a statement waits for a lock, as PostgreSQL writes it; "0": as long as it takes.
+    locked_most: lock timeout of a statement in PostgreSQL's notation; "0": none.
     """
 
     def __init__(self, most: int, locked_most: str = "0") -> None:
         self._places, self._locked_most = asyncio.Semaphore(most), locked_most
-        self._idle: list[tuple[float, Any]] = []  # since when; the last used is last
+        self._idle: list[tuple[float, Any]] = []  # (idle since, connection), most recently used last
 
     async def execute(self, statement: Any, params: Any = None) -> "ReceivedRows":
         return await self.run(lambda connection: connection.execute(statement, params))
 
     async def run(self, work: Callable[[Any], Awaitable[T]], over: Callable[[], bool] = bool) -> T:
-        """Returns what the work does with a connection, in one transaction or in some that may be repeated.
+        """Run the work with a connection and return its result: one transaction, or several that may be repeated.
 
-        While somebody has locked what it needs, it is tried again and again, and others have the connection meanwhile;
-        when it is over, it raises LockNotAvailable.
+        If the work meets a lock, it is retried, and others use the connection in between. Raises LockNotAvailable once
+        `over` returns True.
         """
         while True:
             try:
@@ -80,14 +80,14 @@ class SharedRows:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
-        """A connection for the block. It is kept if the block leaves it outside a transaction."""
+        """Lend a connection for the block. It is kept if the block leaves no transaction open."""
         async with self._places:
             connection = await self._clean()
             refused = False
             try:
                 yield connection
             except BaseException as error:
-                refused = is_not_now(error)  # a session that is read-only may stay so
+                refused = is_not_now(error)  # a read-only session may stay read-only
                 raise
             finally:
                 if (
@@ -100,7 +100,7 @@ class SharedRows:
                     await connection.close()
 
     async def close(self, unused_since: float) -> None:
-        """Closes the connections that are unused since then or earlier."""
+        """Close the connections unused since then."""
         gone = [one for since, one in self._idle if since <= unused_since]
         self._idle = [(since, one) for since, one in self._idle if since > unused_since]
         for one in gone:
@@ -116,7 +116,7 @@ class SharedRows:
 
 
 class KeptAdapter(NamedTuple):
-    """An open adapter that no stream uses."""
+    """An open adapter not in use by any stream."""
 
     since: float
     credential_id: int
@@ -125,21 +125,24 @@ class KeptAdapter(NamedTuple):
 
 
 class Connections:
-    """The connections of one process, used by all its streams: claims; results, which must not wait behind those."""
+    """The connections of one process, shared by all its streams.
+
+    `results` is apart from `claims`, so that storing a result never waits behind claims.
+    """
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING, LOCKED_BRIEFLY), SharedRows(RECORDING)
         self.attachments = AttachmentCache(self.claims)
         self._suppressions: dict[int, RecentSuppressions] = {}
-        self._adapters: list[KeptAdapter] = []  # the last used is last
+        self._adapters: list[KeptAdapter] = []  # most recently used last
         self._redis: Any = None
         self._expiry: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def to_vendor(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
-        """An open adapter of the credential for one stream: a kept one with the same key, else `adapter`, opened.
+        """Lend an open adapter of the credential to one stream: a kept one with the same key, or `adapter`.
 
-        An error in the block closes it.
+        `adapter` is opened if it is used. An error in the block closes the adapter.
         """
         if self._expiry is None:
             self._expiry = asyncio.create_task(self._expire())
@@ -157,14 +160,17 @@ class Connections:
             await self._adapters.pop(0).adapter.close()
 
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
-        """Redis's client checks its kept connections by itself."""
+        """Return the throttle and the health store. Redis's client checks its idle connections itself."""
         if self._redis is None:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
             self._throttle, self._health = AsyncThrottle(self._redis), AsyncHealth(self._redis)
         return self._throttle, self._health
 
     def suppressions(self, adoptions: int) -> RecentSuppressions:
-        """Those newer than jobs' imports. A store that was taken over since may have lost what was known."""
+        """Return the suppressions newer than the jobs' imports.
+
+        A takeover of the store discards them: the store may have lost some that were known before.
+        """
         self._suppressions = {adoptions: self._suppressions.get(adoptions) or RecentSuppressions()}
         return self._suppressions[adoptions]
 
@@ -178,7 +184,10 @@ class Connections:
             await redis.aclose()
 
     async def _take(self, credential_id: int, key: bytes) -> Adapter | None:
-        """The kept adapter that was used last; those of the credential's former settings or secret are closed."""
+        """Return the most recently used adapter with this key.
+
+        Closes adapters made from the credential's former settings or secret.
+        """
         of_credential = [kept for kept in self._adapters if kept.credential_id == credential_id]
         same = [kept for kept in of_credential if kept.key == key]
         former = [kept for kept in of_credential if kept.key != key]
@@ -201,13 +210,13 @@ class Connections:
         await self.results.close(unused_since)
 
 
-# For a sender's own connections: their statements find rows by key, also where a table is fuller than statistics say.
+# For a sender's own connections: statements find rows by key, even if a table has outgrown its statistics.
 BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
 SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan"""
 
 
 class SenderConnection(psycopg.AsyncConnection[TupleRow]):
-    """Executes all its statements by one cursor: a new cursor learns anew how each type is written."""
+    """Executes all statements with one cursor, because a new cursor looks up the dumper of each type again."""
 
     @cached_property
     def _kept(self) -> psycopg.AsyncCursor[TupleRow]:
@@ -224,7 +233,7 @@ class JsonLoader(Loader):
 
 
 async def connect(locked_most: str = "0") -> SenderConnection:
-    """A connection of an event loop, each statement its own transaction. locked_most: as of SharedRows."""
+    """Open a connection for an event loop, with autocommit. locked_most: as in SharedRows."""
     options = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         options.pop(ours, None)
@@ -233,11 +242,11 @@ async def connect(locked_most: str = "0") -> SenderConnection:
         for kind in ("json", "jsonb"):
             made.adapters.register_loader(kind, JsonLoader)
         await made.execute(BY_KEY)
-        idle = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))  # as of every session: mailhub/apps.py
+        idle = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))  # as in every session: mailhub/apps.py
         noted = f"""SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false),
             set_config('lock_timeout', %(locked)s, false), {guard.NOTED}"""
         await made.execute(noted, {"idle": idle, "locked": locked_most, "tables": guard.tables()})
-    except BaseException:  # as by the end of its stream
+    except BaseException:  # such as the end of its stream
         await made.close()
         raise
     made.prepared_max = 20

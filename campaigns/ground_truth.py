@@ -1,4 +1,4 @@
-"""Writes into the ground truth what is learned of messages otherwise than by their sender: acceptances, refusals."""
+"""Writes to the ground truth acceptances and refusals that did not come through the message's sender."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,10 +12,10 @@ from campaigns.merging import ACCEPTED, OWN_ENDS, SENDING
 from campaigns.models import AnswerBatch
 from campaigns.routes import whose
 
-AWAITED = timedelta(hours=1)  # what is asked about later than that is no cause for alarm: the vendor will report
-GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
+AWAITED = timedelta(hours=1)  # a doubt that waits longer for its next question raises no alarm: the vendor will report
+GIVE_UP = 86_400.0  # seconds after its call; then only an operator can settle a doubt
 
-# Updates the counters of the leaf and of its parent (a parent that is not finished yet will be summed up anew).
+# Updates the counters of the leaf and of its parent. An unfinished parent is summed up again at its end.
 COUNTED = """
 UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
     in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired),
@@ -33,7 +33,7 @@ FROM (
     GROUP BY o.id
 ) s WHERE j.id = s.id
 """
-# Runs while the jobs around the messages are locked, so that nothing else changes what it reads of them.
+# Runs while the jobs around the messages are locked, so nothing else changes the values read here.
 BEFORE = """
 WITH answer AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[], %(nos)s::int[])
@@ -44,8 +44,8 @@ before AS (
     FROM answer JOIN campaigns_message m USING (id)
 ),
 """
-# What the vendor charges for, by the day of the call: the leaf knows for whom and over which credential it was made. Of
-# messages that no call of ours is known of, the units are not known either: one each.
+# Charges by the day of the call. The leaf gives the sponsor and the credential of the call. If no call of ours is
+# known, neither are the units: one for each message.
 LEAF = """
     SELECT o.* FROM campaigns_job o WHERE o.campaign_id = {message}.campaign_id
         AND {message}.id >= o.first_message AND {message}.id < o.first_message + o.size
@@ -57,20 +57,20 @@ SELECT (w.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.creden
     sum(coalesce(w.units, 1))
 FROM {accepted} w CROSS JOIN LATERAL ({leaf}) j {where} GROUP BY 1, 2, 3, 4
 """.replace("{leaf}", LEAF.format(message="w"))
-# Of a message in a call the claim knows the units: its answer may never come, and is not needed any more.
+# For a message in a call, the claim has the units. Its answer may never come, and is not needed.
 CLAIMED_UNITS = f"""CASE WHEN m.dequeued_at IS NOT NULL THEN m.units ELSE (
     SELECT nullif(u.units, 1) FROM ({LEAF.format(message="m")}) j
         JOIN campaigns_claim c ON c.job_id = j.id AND c.fence = j.fence AND c.units IS NOT NULL,
         unnest(c.messages, c.units) AS u(id, units)
     WHERE u.id = m.id LIMIT 1
 ) END"""
-# Likewise where it is called.
+# Likewise the destination of the call.
 CALLED_AT = f"""coalesce(CASE WHEN m.dequeued_at IS NULL THEN (
     SELECT c.destination FROM ({LEAF.format(message="m")}) j
         JOIN campaigns_claim c ON c.job_id = j.id AND c.fence = j.fence AND m.id = ANY(c.messages)
     LIMIT 1
 ) END, m.destination)"""
-# If a message was waiting or is in a call, the time of its call is unknown: its sent_at is equal to its delivered_at.
+# If a message was waiting or in a call, the time of its call is unknown: its sent_at equals its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
@@ -103,7 +103,7 @@ SUPPRESS = f"""{BEFORE}written AS (
 
 
 async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str, int]]) -> None:
-    """Stores acceptances, (message, the vendor's id, resend_no); they overrule whatever is stored (promise P3)."""
+    """Store acceptances (message, the vendor's id, resend_no). They overrule any stored result (promise P3)."""
     await _tell(connection, ACCEPT, [(id, code, None, no) for id, code, no in found])
 
 
@@ -119,7 +119,10 @@ LATE_UNITS = "UPDATE campaigns_message SET units = %s WHERE id = %s AND message_
 
 
 def accept_late(job_ids: Sequence[int]) -> None:
-    """Stores the acceptances among answers that came after their job was LOGGED; the others prove nothing any more."""
+    """Store the acceptances among answers that came after their job was LOGGED.
+
+    The other late answers prove nothing any more and are deleted.
+    """
     with connection.cursor() as cursor:
         cursor.execute(LATE, {"jobs": list(job_ids)})
         late = cursor.fetchall()
@@ -136,7 +139,7 @@ def accept_late(job_ids: Sequence[int]) -> None:
 
 
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
-    """Stores refusals, (message, code, sub type), of messages in doubt of which every attempt was refused."""
+    """Store refusals (message, code, sub type) of messages in doubt after every attempt at them was refused."""
     await _tell(connection, REFUSE, [(*answer, None) for answer in answers])
 
 
@@ -149,10 +152,10 @@ WHERE a.no = m.resend_no AND m.message_id IS NULL AND m.error_code IS NULL
 
 
 def refuse_reported(reported: Sequence[tuple[int, int, str, str | None]]) -> int:
-    """Stores refusals that a vendor reports, (message, resend_no, code, note), of messages in doubt.
+    """Store refusals reported by a vendor (message, resend_no, code, note) for messages in doubt.
 
-    In the caller's transaction, which holds their jobs. Returns how many of them have no answer yet: nothing is stored
-    of these, as their call may still be accepted.
+    Runs in the caller's transaction, which has locked their jobs. Returns how many of the messages are still
+    unanswered. For those nothing is stored, because their call may still be accepted.
     """
     if not reported:
         return 0
@@ -167,12 +170,12 @@ def refuse_reported(reported: Sequence[tuple[int, int, str, str | None]]) -> int
 
 
 def refusal_code(said: str) -> str:
-    """A vendor's code of a refusal as it is stored; no vendor's is like one of ours."""
+    """Return the stored form of a vendor's refusal code, which never equals one of our own."""
     return f"vendor: {said}" if said in OWN_ENDS else said or "refused"
 
 
 async def suppress(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:
-    """Ends a message in doubt that the vendor does not have, as a look-up proved: its recipient is suppressed."""
+    """End a message in doubt as suppressed: a look-up proved that the vendor does not have it."""
     await _tell(connection, SUPPRESS, [(message_id, None, reason, None)])
 
 
@@ -182,6 +185,6 @@ async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence
 
 
 def charge(ids: Sequence[int]) -> None:
-    """Enters what the vendor charges for messages that have just been settled as sent; once for each message."""
+    """Add the charge for messages just settled as sent, once for each message."""
     with connection.cursor() as cursor:
         cursor.execute(CHARGED.format(accepted="campaigns_message", where="WHERE w.id = ANY(%s)"), [list(ids)])

@@ -1,14 +1,14 @@
 """The life of a job: the locks that a decision about it needs, its statuses, and the one function that changes them.
 
 The statuses come from documents 000 (Rendered, Dispatched, Sending), 001 (the six states of a job) and 003 (the P_
-states of a parent); docs/states.md is made from MOVES.
+states of a parent). docs/states.md is generated from MOVES.
 
-Locks are statements of their own. In READ COMMITTED a statement sees the rows as they were when it began, so one that
-both waits for a lock and reads would decide on values from before the wait. Code that decides about a job or its
-messages therefore locks the job first and reads in the next statement, when nothing else can change what it reads.
+Locks are statements of their own. In READ COMMITTED a statement sees the rows as of its start. One that both waits for
+a lock and reads would decide on values from before the wait. Code that decides about a job or its messages therefore
+locks the job first and reads in the next statement; by then nothing else can change the rows.
 
 Locks are taken in one order: jobs by id, so that a parent comes before its children, then messages. They are released
-when the transaction ends.
+at the end of the transaction.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ from psycopg.errors import LockNotAvailable
 from campaigns import failpoints, merging
 
 Returned = TypeVar("Returned")
-# How long a lock is waited for: by those who come again, and by those for whom others wait meanwhile.
+# Longest waits for a lock: for code that will run again anyway, and for code that keeps others waiting.
 LOCKED_MOST, LOCKED_BRIEFLY = "5s", "200ms"
 
-# NO KEY, so that a new child or session may refer to the row meanwhile.
+# NO KEY, so that a new child or session may refer to the row at the same time.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
 HOLD_FREE = f"{HOLD} SKIP LOCKED"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
@@ -37,8 +37,8 @@ OF_CAMPAIGN = """
 SELECT id FROM campaigns_job WHERE campaign_id = %(campaign)s AND parent_id IS {parent} ORDER BY id FOR NO KEY UPDATE
 """
 HOLD_WHOLE, HOLD_PARTS = OF_CAMPAIGN.format(parent="NULL"), OF_CAMPAIGN.format(parent="NOT NULL")
-# Children are cut from messages that were never called. When a move by a route parts a child meanwhile, a called
-# message may be in a new one, which is not locked here: nothing is lost, as counters are changed by what they differ.
+# Children are cut only from uncalled messages. But a move by a route may split a child during this wait, and a called
+# message may then be in a new child, not locked here. Nothing is lost: counters are changed by differences.
 HOLD_AROUND = """
 SELECT id FROM campaigns_job WHERE id IN (
     SELECT j.id FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
@@ -49,12 +49,12 @@ SELECT id FROM campaigns_job WHERE id IN (
 
 
 def hold(job_ids: Iterable[int]) -> list[int]:
-    """Locks these jobs until the transaction ends, and merges their answers; returns the ids of those that exist."""
+    """Lock these jobs until the transaction ends, and merge their answers. Returns the ids of those that exist."""
     return _hold((HOLD, {"jobs": list(job_ids)}))
 
 
 def hold_family(job_id: int) -> list[int]:
-    """Locks a job and its parent, then those of its children that were cut before it was locked; merges as `hold`."""
+    """Lock a job and its parent, then all children that existed when it was locked. Merges like `hold`."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT parent_id FROM campaigns_job WHERE id = %s AND parent_id IS NOT NULL", [job_id])
         family = [job_id, *(parent for (parent,) in cursor.fetchall())]
@@ -62,20 +62,20 @@ def hold_family(job_id: int) -> list[int]:
 
 
 def hold_campaign(campaign_id: int) -> list[int]:
-    """Locks all jobs of a campaign, also those that were cut while it waited for their parents; merges as `hold`."""
+    """Lock all jobs of a campaign, including children cut during the wait for their parents. Merges like `hold`."""
     campaign = {"campaign": campaign_id}
     return _hold((HOLD_WHOLE, campaign), (HOLD_PARTS, campaign))
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:
-    """Locks the jobs that contain these messages, parents and leaves; merges as `hold`."""
+    """Lock the jobs that contain these messages, both parents and leaves. Merges like `hold`."""
     return _hold((HOLD_AROUND, {"messages": list(message_ids)}))
 
 
 def free(job_ids: Iterable[int]) -> list[int]:
-    """Those of the jobs that nobody has locked now; waits for nobody, and holds none once it has returned.
+    """Return those of the jobs that nobody has locked now. It does not wait, and keeps no lock afterwards.
 
-    For whoever looks again soon, like the sweep: one job that somebody has locked must not hold up all the others.
+    For callers that look again soon, like the sweep: one locked job must not delay all the others.
     """
     ids = list(job_ids)
     if not ids:
@@ -86,9 +86,10 @@ def free(job_ids: Iterable[int]) -> list[int]:
 
 
 def wait_at_most(span: str = "") -> None:
-    """For each lock, in this transaction: for tasks that come again, as a thread that waits does nothing else.
+    """Limit the wait for each lock in this transaction. For tasks that run again anyway.
 
-    span: as PostgreSQL writes it, "1s"; LOCKED_MOST if it is empty.
+    A thread that waits for a lock does nothing else. span: in PostgreSQL's notation, such as "1s"; LOCKED_MOST if
+    empty.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [span or LOCKED_MOST])
@@ -96,7 +97,10 @@ def wait_at_most(span: str = "") -> None:
 
 @contextmanager
 def tells_locked() -> Iterator[None]:
-    """Raises LockNotAvailable if the block has waited for a lock for as long as its connection may; that stays good."""
+    """Raise LockNotAvailable if a lock in the block takes longer than the connection allows.
+
+    The connection stays usable.
+    """
     try:
         yield
     except OperationalError as error:
@@ -108,15 +112,15 @@ def tells_locked() -> Iterator[None]:
 
 @contextmanager
 def passes_locked() -> Iterator[None]:
-    """Ends the block, and nothing else, where it has waited for a lock for as long as it may: it is swept for, too."""
+    """End the block silently if a lock takes longer than allowed: the sweep does its work later."""
     with suppress(LockNotAvailable), tells_locked():
         yield
 
 
 def unless_locked(function: Callable[..., Returned], *args: Any) -> Returned | None:
-    """What the function returns; None if it would have waited for a lock for more than LOCKED_MOST, which undoes it.
+    """Return the function's result, or None if a lock took longer than LOCKED_MOST. Its work is then rolled back.
 
-    For tasks whose work the sweep does, too: many pass such a lock within milliseconds, some keep it for an hour.
+    For tasks whose work the sweep also does. Most locks are gone within milliseconds, but some stay for an hour.
     """
     with passes_locked(), transaction.atomic():
         wait_at_most()
@@ -148,10 +152,10 @@ async def holding(
     jobs: Sequence[int] = (),
     messages: Sequence[int] = (),
 ) -> AsyncCursor[Any]:
-    """Executes the statement while these jobs, or the jobs that contain these messages, are locked, as by `hold`.
+    """Execute the statement while these jobs, or the jobs that contain these messages, are locked as by `hold`.
 
-    It does not use a pipeline, although that would save round trips: PostgreSQL does not count a client that freezes
-    in the middle of one as idle, and would keep the locks for as long as that lasts.
+    This does not use a pipeline, although that would save round trips. PostgreSQL does not count a client that freezes
+    inside a pipeline as idle, so the locks would last until it wakes.
     """
     async with connection.transaction():
         if jobs or messages:
@@ -167,9 +171,9 @@ async def holding(
 
 
 async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int], *, free: bool = False) -> set[int]:
-    """Merges what senders have appended for these jobs; returns whose it was. free: only jobs that nobody has locked.
+    """Merge the answers that senders have appended for these jobs; return the jobs merged. free: skip locked jobs.
 
-    A merge that waits for one job keeps all others locked that it has locked so far.
+    A merge that waits for one job keeps its locks on all earlier ones.
     """
     async with connection.transaction():
         rows = await connection.execute(HOLD_FREE if free else HOLD, {"jobs": list(job_ids)})
@@ -182,7 +186,7 @@ async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int], *, fre
 
 
 class Status(models.TextChoices):
-    """The statuses of jobs: of leaves first, then of parents."""
+    """The statuses of jobs: first of leaves, then of parents."""
 
     RENDERED = "RENDERED", "Rendered"
     READY = "READY", "Ready"
@@ -202,7 +206,7 @@ class Status(models.TextChoices):
 
 S = Status
 PARENTS = (S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED, S.P_FINISHED, S.P_STOPPED)
-RUNNING = (S.ENQUEUED, S.SENDING)  # claimed by a mailcaster, or being sent; has a lease
+RUNNING = (S.ENQUEUED, S.SENDING)  # claimed by a mailcaster or being sent, under a lease
 DONE = (S.LOGGED, S.P_FINISHED)
 # The look-ups of document 000, by the labels that users see.
 GROUPS: dict[str, tuple[Status, ...]] = {
@@ -212,19 +216,19 @@ GROUPS: dict[str, tuple[Status, ...]] = {
     "Sent": (S.SENT, S.LOGGED, S.P_FINISHED),
     "Stopped": (S.STOPPED, S.P_STOPPED),
 }
-# Its last calls are answered, but a stop has left messages that were never called. A stop that came after the last call
-# has left none. Of a parent its status says the same: it is P_FINISHED only if no child of it is so.
-CALLED = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")  # or with an end of its own
+# The job's last calls are answered, but a stop left uncalled messages. A stop after the last call leaves none. For a
+# parent the status says so: it is P_FINISHED only if no child of it is cut short.
+CALLED = F("accepted") + F("refused") + F("expired") + F("suppressed") + F("in_doubt")  # or ended without a call
 CUT_SHORT = Q(status=S.LOGGED, stopped_at__isnull=False, size__gt=CALLED)
 
 
 def sql_list(statuses: Iterable[Status]) -> str:
-    """As literals: the planner walks an index in order by them, and knows how many rows they have."""
+    """Return the statuses as SQL literals, so that the planner walks an index in order and knows their row counts."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
 def in_group(name: str, among: Container[Status] = Status) -> Q:
-    """The jobs of a group, of those in these statuses: by their status, and what is CUT_SHORT is among the stopped."""
+    """Match the jobs of a group, among these statuses: by status, but CUT_SHORT jobs belong to the stopped."""
     group = GROUPS[name]
     found = Q(status__in=[one for one in group if one in among])
     if S.LOGGED in group:
@@ -234,7 +238,7 @@ def in_group(name: str, among: Container[Status] = Status) -> Q:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A legal change of status. who: for readers, but a change by a "person" increments the job's revision."""
+    """A legal change of status. who: for readers; but a change by a "person" also increments the job's revision."""
 
     sources: tuple[Status, ...]
     target: Status
@@ -293,10 +297,10 @@ MOVES: dict[str, Move] = {
 
 
 def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
-    """Moves those of the jobs that may make this move, by one conditional UPDATE; returns how many did.
+    """Make this move for those of the jobs that may, with one conditional UPDATE. Returns how many moved.
 
     sets: other columns to change. Nothing else changes a status; a job is created with its first one. A person's move
-    also increments the job's revision, so that of two users who decide on the same revision exactly one succeeds.
+    also increments the job's revision, so if two users decide on the same revision, exactly one succeeds.
     """
     step = MOVES[verb]
     sets.setdefault("status_at", Now())
@@ -306,9 +310,10 @@ def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
 
 
 def moving(verb: str, where: str, *sets: str) -> str:
-    """`move` as an UPDATE for what is done for each job: Django takes longer to write its own than it takes to run.
+    """Return `move` as an UPDATE statement, for code that runs for every job.
 
-    where: a condition on the rows; sets: "column = expression" for other columns to change; both are SQL.
+    The ORM would take longer to build the statement than PostgreSQL takes to run it. where: a condition on the rows;
+    sets: "column = expression" for other columns. Both are SQL.
     """
     step = MOVES[verb]
     counted = ("revision = revision + 1",) if step.who == "person" else ()

@@ -1,25 +1,27 @@
-"""Answers on their way into the ground truth: senders append them, and whoever locks a job merges what it has.
+"""Answers on their way into the ground truth: senders append them, and code that locks a job merges them.
 
-Appending locks nothing, so that an answer is durable at once, whoever reports it and however late. Merging decides, and
-counts only what it changes, so answers that were appended twice do no harm. `lifecycle.hold` calls it: all that is done
-under a job's lock sees what was answered before.
+Appending takes no lock. An answer is durable immediately, from any sender and however late. Merging decides, and counts
+only its own changes, so appending an answer twice does no harm. `lifecycle.hold` merges, so all work under a job's lock
+sees the earlier answers.
 """
 
 # Letters of AnswerBatch.kinds.
 ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT, SUPPRESSED = "a", "r", "n", "d", "s"
-OWN_ENDS = ("expired", "suppressed")  # error codes of messages that were not called; no vendor's code is like them
+OWN_ENDS = ("expired", "suppressed")  # error codes of messages ended without a call; no vendor's code equals one
 
 WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
 
-# Acceptance always wins, also over an answer that is merged with it. Any other answer counts only for the call that it
-# belongs to: its claim is of the job's present sender, and the message has no end yet (`called`); or the message is in
-# doubt because of that very call (`late`). A message that the vendor puts off again waits for as long as it has waited
-# since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once. What
-# was certainly not called leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call. What
-# leaves a claim has ended, which the ledger is told (`ended`); answers of claims that there are it need not be told.
-# Nor was one called whose recipient is suppressed, but that is an end.
-# Answers for a LOGGED job are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its
-# key; with = the planner may read all of a table.
+# An acceptance always wins, even over another answer merged with it. Any other answer counts only for its own call.
+# There are two cases. `called`: the claim is under the job's present fence, and the message has not ended. `late`: the
+# message is in doubt because of that very call. Answers for a LOGGED job are left for `ground_truth.accept_late`.
+#
+# A message put off again by the vendor waits for the time since it was first put off, from a minute to an hour. Up to
+# half of that is added at random, so the messages do not all come back together. A message that was certainly not
+# called leaves its claim (`uncalled`), so it does not become in doubt if the sender is lost in another call. A message
+# to a suppressed recipient is not called either, but it has an end. The ledger is told (`ended`) of everything that
+# leaves a claim; for claims that still exist it needs no telling.
+#
+# ANY(ARRAY[]) allows only a look-up by key; with = the planner may read a whole table.
 WRITE = """
         dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
         sent_at = CASE WHEN a.kind NOT IN ('n', 's') THEN coalesce(m.sent_at, a.called_at) END,
@@ -37,11 +39,12 @@ WRITE = """
         put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
             least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
-# A message keeps where it was called last, if that is not 0: the audit compares the vendor's ids within one place. One
-# in doubt keeps 0, too, and no answer changes it: whoever asks the vendor about it asks there, or nobody does. Where it
-# was asked about an earlier call is forgotten with the next one.
-# In which sending of message m call a was made: sent again since then, it has another number now. A call whose answer
-# is not known is followed by another sending only after a person has settled it, and that keeps the number.
+# A message keeps the destination of its last call, except 0: the audit compares the vendor's ids within one
+# destination. A message in doubt keeps 0 too, and no answer changes it: the vendor may be asked about it only there.
+# The destination of a question about an earlier call is forgotten at the next call.
+#
+# SENDING is the resend number under which a call of message m was made; the message may have been sent again since. A
+# call in doubt is followed by another sending only after a person settled it, and that record keeps the number.
 SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE coalesce((
         SELECT r.resend_no FROM campaigns_resolution r WHERE r.message_id = m.id AND r.created_at > a.called_at
         ORDER BY r.id LIMIT 1), m.resend_no) END"""
@@ -147,8 +150,8 @@ WITH job AS (
 SELECT FROM gone LIMIT 1
 """
 
-# Deletes claims although calls of theirs may be open, those of a sender that was lost: the ledger keeps all calls of
-# their grants until their deadline.
+# Deletes the claims of a lost sender although their calls may be open. The ledger counts all calls of their grants
+# until the deadline.
 FORGET_CLAIMS = """
 WITH lost AS (
     DELETE FROM campaigns_claim c USING campaigns_job j WHERE {which} RETURNING c.ledger
@@ -157,8 +160,8 @@ UPDATE vendors_usage u SET ended_at = 'infinity'
 FROM (SELECT DISTINCT ledger FROM lost WHERE ledger IS NOT NULL ORDER BY ledger) l WHERE u.id = ANY(ARRAY[l.ledger])
 """
 
-# Messages in flight: in a claim of the job's present sender, and without an end. Alias of the job: j. OFFSET 0 keeps
-# the planner from beginning at the other end, with all messages.
+# Messages in flight: in a claim under the job's present fence, and without an end. Alias of the job: j. OFFSET 0 keeps
+# the planner from starting at the other end, with all messages.
 IN_FLIGHT = """campaigns_claim c CROSS JOIN LATERAL unnest(c.messages) AS u(id)
     CROSS JOIN LATERAL (SELECT FROM campaigns_message m WHERE m.id = u.id AND m.dequeued_at IS NULL OFFSET 0) waiting
     WHERE c.job_id = j.id AND c.fence = j.fence"""

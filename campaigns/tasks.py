@@ -1,7 +1,8 @@
-"""Celery's tasks, and the notifications that start them. Every task takes ids only; the rows decide what it does.
+"""Celery's tasks, and the notifications that start them. A task takes only ids and acts on the rows.
 
-So a notification may be lost, doubled or late. The command packets of document 000, on the vendor's queue, are `cast`
-(something waits for this vendor: one for all its jobs) and `send_job` (one for each job that a mailcaster has taken).
+So a notification may be lost, duplicated or late. The command packets of document 000, on the vendor's queue, are
+`cast` (something waits for this vendor: one packet for all its jobs) and `send_job` (one for each job taken by a
+mailcaster).
 """
 
 import gc
@@ -45,12 +46,12 @@ from campaigns.webhooks import delivery
 from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
-WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
-SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than this
+WEBHOOKS = "webhooks"  # a separate queue, so that dead receivers do not delay mail
+SOON = timedelta(minutes=1)  # the sweep notifies of calls that fall due later
 
-# Made before the pool forks. Without a lock: a process that is killed in a read would keep an Event's lock for ever.
+# Made before the pool forks, and without a lock: a process killed during a read would keep an Event's lock forever.
 _stopping = multiprocessing.RawValue("b", 0)
-# The sender of a worker's process, in a pool of threads that of all its tasks; elsewhere each job has one of its own.
+# The sender of a worker's process; in a pool of threads all tasks share it. Elsewhere each job has one of its own.
 _kept: sending.Sender | None = None
 
 
@@ -58,15 +59,18 @@ def _is_stopping() -> bool:
     return bool(_stopping.value)
 
 
-# In a pool of threads each would have a connection of its own for that question.
+# Not revocable: in a pool of threads, each thread would open a database connection for that check.
 @shared_task(is_revocable=False)  # type: ignore[call-overload]  # an attribute of the task
 def cast(vendor_id: int) -> None:
-    """Each idle mailcaster takes its next job or child, for which a `send_job` goes to the vendor's queue."""
+    """Let each idle mailcaster take its next job or child, and send a `send_job` for each to the vendor's queue."""
     _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))
 
 
 def _by_database(function: Callable[..., Any], *args: Any, **over: Any) -> Any:
-    """In a pool of threads by a few connections: each thread would open one of its own. over: as of Sender's."""
+    """Run the function; in a pool of threads, on shared connections instead of one for each thread.
+
+    over: see Sender.by_database.
+    """
     return _kept.by_database(function, *args, **over) if _kept else function(*args)
 
 
@@ -77,7 +81,7 @@ def _wake_casters(vendor_id: int, queue: str) -> None:
         try:
             with tells_locked():
                 claimed = mailcaster.claim(caster_id, timezone.now(), wait=wait)
-        except LockNotAvailable:  # the sweep wakes it again, and no other one waits for the same lock
+        except LockNotAvailable:  # the sweep wakes it again; the other casters do not wait for this lock
             claimed, wait = None, False
         if claimed is None:
             continue
@@ -94,8 +98,8 @@ def _wake_casters(vendor_id: int, queue: str) -> None:
 
 
 def _notify_children(parent_id: int, packets: list[Any]) -> None:
-    """Notifies of a parent's children: of several as a chord, without its body if the result backend is away."""
-    if len(packets) == 1:  # whoever logs the last child finishes the parent, too
+    """Notify a parent's children: several as a chord, or as single tasks if the result backend is away."""
+    if len(packets) == 1:  # logging the last child also finishes the parent
         packets[0].apply_async(ignore_result=True)
         return
     try:
@@ -113,12 +117,12 @@ def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
 
 @shared_task(ignore_result=False, acks_late=False)
 def send_job(job_id: int, fence: int) -> None:
-    """Sends a leaf that a mailcaster claimed under this fence, then wakes the vendor's mailcasters at once.
+    """Send a leaf that a mailcaster claimed under this fence, then wake the vendor's mailcasters.
 
-    Acknowledged when it begins: it may run for days, and a broker delivers again what is not acknowledged within an
-    hour (Redis) or half an hour (RabbitMQ). What a killed worker leaves the sweep finds by the lease.
+    The task is acknowledged at its start, because it may run for days. A broker redelivers an unacknowledged task after
+    an hour (Redis) or half an hour (RabbitMQ). If a worker is killed, the sweep finds the job by its lease.
     """
-    with suppress(LockNotAvailable):  # what somebody has locked is left to the sweep
+    with suppress(LockNotAvailable):  # locked jobs are left to the sweep
         sent = (_kept or sending).send(job_id, fence, _is_stopping, finalizer.log_drained)
         _by_database(_sent, sent, sent.logged or _by_database(finalizer.finalise, sent.job_id, over=_is_stopping))
 
@@ -148,26 +152,29 @@ def _sent(sent: sending.Sent, logged: bool) -> None:
 
 @shared_task(ignore_result=False)
 def finish_parent(parent_id: int) -> None:
-    """The chord's body: the rows decide, so it may run early, twice or never. What is locked is swept for."""
+    """Finish a parent: the body of the chord.
+
+    The rows decide, so it may run early, twice or never. A locked parent is left to the sweep.
+    """
     if unless_locked(finalizer.finish_parent, parent_id):
         announce([parent_id])
 
 
 def announce(job_ids: Iterable[int]) -> None:
-    """Notifies that results of these jobs' sessions can be written (document 002); the sweep does so again."""
+    """Notify that results of these jobs' sessions can be written (document 002); the sweep repeats that."""
     for session_id in finalizer.sessions_to_write(job_ids):
         _notify(consume_session, str(session_id))
 
 
 @shared_task
 def consume_session(session_id: str) -> None:
-    """Writes a session's result. Acknowledged once it is written, or dropped after a few tries."""
+    """Write a session's result. The task is acknowledged once it is written, or dropped after a few tries."""
     if writer.write_result(UUID(session_id)):
         notify_webhooks()
 
 
 def notify_webhooks(eta: datetime | None = None) -> None:
-    """Notifies that webhook calls are due; the sweep does so again."""
+    """Notify that webhook calls are due; the sweep repeats that."""
     try:
         deliver_webhooks.apply_async(queue=WEBHOOKS, **({"eta": eta} if eta else {"expires": 60}), **shown("webhooks"))
     except OperationalError as error:
@@ -176,7 +183,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
 
 @shared_task
 def deliver_webhooks() -> None:
-    """Posts the events that are due, and notifies for those that are due soon."""
+    """Post the due events, and notify for those due soon."""
     delivery.deliver_due(_is_stopping)
     if (due := delivery.next_due()) and due < timezone.now() + SOON:
         notify_webhooks(eta=due)
@@ -184,7 +191,7 @@ def deliver_webhooks() -> None:
 
 @shared_task
 def sweep_sessions() -> None:
-    """Finds results that were not written and events that were not posted."""
+    """Find unwritten results and unposted events."""
     for session_id in writer.left_behind():
         _notify(consume_session, str(session_id), expires=60)
     delivery.give_up()
@@ -202,14 +209,14 @@ def _notify(task: Any, argument: Any, **options: Any) -> None:
 
 @shared_task
 def dispatch_one(job_id: int) -> None:
-    """Dispatches a job whose time has come, unless it was dispatched before; one that stays locked is swept for."""
+    """Dispatch a job at its time, unless that has been done. A job that stays locked is left to the sweep."""
     if done := unless_locked(dispatcher.dispatch_ready, [job_id]):
         notify_vendors(done.vendors)
 
 
 @shared_task
 def dispatch_night(vendor_id: int) -> None:
-    """Runs a vendor's nightly dispatch (document 000); its DispatchRun row makes it happen once."""
+    """Run a vendor's nightly dispatch (document 000); its DispatchRun row makes it happen only once."""
     vendor = Vendor.objects.get(pk=vendor_id)
     went = nightly.run(vendor, timezone.now())
     if went.jobs:
@@ -219,7 +226,7 @@ def dispatch_night(vendor_id: int) -> None:
 
 @shared_task
 def sweep() -> None:
-    """Does what a lost notification or worker left undone: every few seconds, and idempotent."""
+    """Do the work that lost notifications or workers left. Runs every few seconds, and is idempotent."""
     facts = sweeper.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
     for job in facts.unanswered:
@@ -227,30 +234,30 @@ def sweep() -> None:
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)
     for vendor_id in facts.nights_due:
         dispatch_night.delay(vendor_id)
-    # A notification that is late is not needed: the next sweep notifies again.
+    # A late notification is useless: the next sweep notifies again.
     notify_vendors(facts.vendors_waiting, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
-    delivery_reports.take_waiting()  # the last: an error there keeps back nothing else
+    delivery_reports.take_waiting()  # last, so that an error there blocks nothing else
 
 
 @shared_task
 def pause_campaigns() -> None:
-    """Pauses campaigns of which too much fails or complains, and those whose first messages are sent."""
+    """Pause campaigns with too many failures or complaints, and those whose first messages are sent."""
     paused: list[int] = []
     try:
         paused += rates.pause_those_too_high()
-    finally:  # an error there keeps no campaign from waiting after its first messages
+    finally:  # even after an error there, campaigns must pause after their first messages
         if paused + pauses.pause_after_first():
             notify_webhooks()
 
 
 @shared_task
 def settle_doubts() -> None:
-    """Asks the vendors about messages in doubt."""
+    """Ask the vendors about messages in doubt."""
     reconciler.reconcile()
 
 
 def reconcile_soon() -> None:
-    """Starts settle_doubts now; beat does so from time to time anyway."""
+    """Start settle_doubts now; beat also runs it from time to time."""
     try:
         settle_doubts.delay()
     except OperationalError as error:
@@ -259,7 +266,7 @@ def reconcile_soon() -> None:
 
 @shared_task
 def audit() -> None:
-    """Audits the promises; each breach is an error in the log."""
+    """Audit the promises; log each breach as an error."""
     for check in promises.run_and_keep():
         if not check.ok:
             log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
@@ -267,7 +274,7 @@ def audit() -> None:
 
 @shared_task
 def delete_files() -> None:
-    """Deletes old drafts, uploads that nobody refers to, and what was stored for requests that were refused then."""
+    """Delete old drafts, unused uploads, and files stored for requests that were refused afterwards."""
     keeping.delete_old()
     uploads.delete_unused()
     files.delete_unused()
@@ -280,10 +287,10 @@ def _stop(*_: Any, **__: Any) -> None:
 
 @signals.worker_init.connect
 def _in_threads(sender: Any, **_: Any) -> None:
-    """Celery tells pools of processes only that they begin (worker_process_init)."""
+    """Set up a pool of threads. Celery announces the start of pools only for processes (worker_process_init)."""
     if issubclass(concurrency.get_implementation(sender.pool_cls), ThreadPool):
         _begin(sending.Sender(many=True))
-        # Other tasks use the connection of their thread. Kept, each of hundreds of threads would have one.
+        # Other tasks use their thread's connection. If it were kept, each of hundreds of threads would have one.
         signals.task_postrun.connect(_close_connection)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # each call in flight is an open file
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -298,8 +305,8 @@ def _say_what_is_missing(**_: Any) -> None:
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
     _begin(sending.Sender())
-    signals.task_prerun.connect(drop_lost_connection)  # Celery keeps it between tasks (mailhub/celery.py)
-    if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
+    signals.task_prerun.connect(drop_lost_connection)  # Celery keeps the connection between tasks (mailhub/celery.py)
+    if current_process().name != "MainProcess":  # the solo pool sends this signal too, from the worker's own process
         signals.task_prerun.connect(_hear_the_end)
 
 
@@ -310,7 +317,7 @@ def _close_connection(**_: Any) -> None:
 def _begin(sender: sending.Sender) -> None:
     global _kept
     _kept = sender
-    # What is loaded by now is never garbage; collecting it again and again was a quarter of the cost of a message.
+    # Everything loaded so far stays alive. Scanning it again and again would be a large part of the cost of a message.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -324,5 +331,8 @@ def _close(**_: Any) -> None:
 
 
 def _hear_the_end(**_: Any) -> None:
-    """Finishes open calls at SIGTERM, which a supervisor may send to all. At each task: the pool has a handler."""
+    """Finish open calls at SIGTERM, which a supervisor may send to all processes.
+
+    Set at each task, because the pool installs its own handler.
+    """
     signal.signal(signal.SIGTERM, _stop)

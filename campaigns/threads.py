@@ -1,4 +1,4 @@
-"""Threads of a process that callers that block share: its event loop, and a few in which Django's queries run."""
+"""Threads of a process shared by blocking callers: its event loop, and a few threads for Django's queries."""
 
 import asyncio
 import select
@@ -23,28 +23,28 @@ from vendors.not_now import is_not_now
 
 T = TypeVar("T")
 
-AGAIN = 5.0  # seconds, in which a task that was cancelled has had time for what it does at its end
+AGAIN = 5.0  # seconds given to a cancelled task for its cleanup before it is cancelled again
 NOTICED = 1.0
 """Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
 for a lock does not end that wait; a time limit or a shutdown would be noticed when the coroutine ends."""
-LOCKED_SECONDS = 0.2  # until it is tried again to lock what somebody has locked, for LOCKED_BRIEFLY each time
-REFUSED = 0.0  # as the moment from which on Django does not use a session any more
-BLOCKING = 3  # connections to the database of a process, beside those of its streams
-# So long a statement of Django's waits for a lock, on connections that are opened in this context.
+LOCKED_SECONDS = 0.2  # seconds between attempts to lock a row; each attempt waits LOCKED_BRIEFLY
+REFUSED = 0.0  # a `close_at` in the past, so that Django stops using the session
+BLOCKING = 3  # connections of a process to the database, besides those of its streams
+# Lock timeout of Django's statements, on connections opened in this context.
 locked_most: ContextVar[str] = ContextVar("locked_most", default="")
-# Else PostgreSQL plans each statement anew, which was a third of what a child cost it.
+# Otherwise PostgreSQL plans each statement anew, which costs a child much of its time.
 PREPARED = {"server_side_binding": True, "prepare_threshold": 3}
-# A plan that was made while a table was small is kept until it is analysed, a minute or more after a million rows came.
+# A plan made for a small table is kept until the table is analysed, which may be a minute after a million rows arrived.
 BY_INDEX = "SET enable_seqscan = off"
 
 
 def columns_of(model: type[models.Model], alias: str) -> str:
-    """Each by its name: a prepared statement that asks for * fails once a migration has added a column."""
+    """Return the columns by name: a prepared statement with * fails once a migration has added a column."""
     return ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
 
 
 class LoopThread:
-    """Runs coroutines for callers that block. Made after a fork, never before: a thread does not survive it."""
+    """Runs coroutines for callers that block. Create it after a fork, because a thread does not survive one."""
 
     def __init__(self) -> None:
         started: Future[asyncio.AbstractEventLoop] = Future()
@@ -54,9 +54,9 @@ class LoopThread:
         self._loop = started.result()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns or raises what the coroutine does. If interrupted, cancels the coroutine and waits for its end."""
+        """Return or raise the result of the coroutine. If interrupted, cancel the coroutine and wait for its end."""
         tasks: list[asyncio.Task[Any]] = []
-        ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception out of a signal cannot leave it locked
+        ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception from a signal cannot leave it locked
 
         def begin() -> None:
             tasks.append(self._loop.create_task(coroutine))
@@ -65,7 +65,7 @@ class LoopThread:
         def interrupt() -> None:
             if not tasks:  # interrupted before it was handed over
                 begin()
-            tasks.append(self._loop.create_task(cut_off(tasks[0])))  # kept, or it might be collected as garbage
+            tasks.append(self._loop.create_task(cut_off(tasks[0])))  # kept, or it might be garbage-collected
 
         try:
             self._loop.call_soon_threadsafe(begin)
@@ -78,11 +78,11 @@ class LoopThread:
         return result
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Starts a coroutine, which reports its result by itself."""
+        """Start a coroutine that reports its own result."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """Ends the loop; everything that was opened in it must be closed before."""
+        """End the loop. Everything opened in it must be closed before."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
@@ -97,16 +97,16 @@ class LoopThread:
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs errors that nobody waits for, but not that the host of a connection that was given up is not found.
+    """Log errors that nobody awaits, except a failed DNS look-up for an abandoned connection.
 
-    uvloop goes on looking for it, and would log an error for each such connection.
+    uvloop continues such look-ups, and would log an error for each of those connections.
     """
     if not ("future" in context and isinstance(context.get("exception"), socket.gaierror)):
         loop.default_exception_handler(context)
 
 
 async def happens(event: asyncio.Event, seconds: float) -> bool:
-    """Waits until it has happened, or for so long; whether it has."""
+    """Wait for the event, for this many seconds at most. Returns True if it happened."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -114,10 +114,10 @@ async def happens(event: asyncio.Event, seconds: float) -> bool:
 
 
 def cut_off(*tasks: asyncio.Task[Any]) -> Coroutine[Any, Any, None]:
-    """Cancels the tasks at once, and waits until they have ended, however they do.
+    """Cancel the tasks immediately, then wait until they have ended in any way.
 
-    A task can miss it: asyncio.wait_for of Python 3.11, which a client or an adapter of others may use, drops a
-    cancellation that comes as what it waits for has just ended. So it is repeated.
+    The cancellation is repeated, because a task can miss it. asyncio.wait_for of Python 3.11 drops a cancellation that
+    arrives just as its awaitable ends, and a client or a third-party adapter may use it.
     """
     for task in tasks:
         task.cancel()
@@ -149,9 +149,9 @@ def _set_up(connection: Any, **_: Any) -> None:
 
 
 def _close_where_refused(execute: Callable[..., T], sql: str, params: Any, many: bool, context: Any) -> T:
-    """Let Django close a session that was refused as soon as nothing is under way: it may stay read-only for ever.
+    """Let Django close a refused session (`is_not_now`) once nothing is under way: it may stay read-only forever.
 
-    Django forgets the error when the transaction has been rolled back.
+    Django itself forgets the error at the rollback.
     """
     try:
         return execute(sql, params, many, context)
@@ -162,9 +162,9 @@ def _close_where_refused(execute: Callable[..., T], sql: str, params: Any, many:
 
 
 class DatabaseThreads:
-    """Threads for Django's queries, which block: their few connections serve any number of callers, in turn.
+    """Threads for Django's blocking queries: a few connections serve any number of callers in turn.
 
-    most: so long a statement waits for a lock; empty: as long as it takes.
+    most: lock timeout of a statement in PostgreSQL's notation; empty: none.
     """
 
     def __init__(self, most: str = "") -> None:
@@ -172,10 +172,10 @@ class DatabaseThreads:
         self._line = threading.Lock()
 
     def run(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
-        """Returns or raises what the function does; it must not wait for another one that runs here.
+        """Return or raise the function's result. The function must not wait for another one that runs here.
 
-        If somebody has locked what it needs, it is tried again until it is over, and raises LockNotAvailable then. Of
-        all that are tried again only one at a time has a thread: others need not wait, however many they are.
+        If it meets a lock, it is retried until `over` returns True; then LockNotAvailable is raised. Only one retry at
+        a time has a thread, so any number of them leaves the others free.
         """
         try:
             return self._once(function, args)
@@ -200,12 +200,12 @@ class DatabaseThreads:
 
 def _begin_thread(most: str) -> None:
     locked_most.set(most)
-    ours = connection.settings_dict  # this thread's alone: its connection is not opened yet
+    ours = connection.settings_dict  # of this thread only: its connection is not open yet
     connection.settings_dict = {**ours, "OPTIONS": {**ours["OPTIONS"], **PREPARED}}
 
 
 def _close_together(barrier: threading.Barrier) -> None:
-    """Closes this thread's connection, when all threads do so."""
+    """Close this thread's connection once all threads are here."""
     barrier.wait()
     connection.close()
 
@@ -217,7 +217,7 @@ def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 
 
 def drop_lost_connection(**_: Any) -> None:
-    """Closes Django's connection of this thread if it failed or the server has ended it; the next query opens one."""
+    """Close Django's connection of this thread if it failed or the server ended it; the next query opens a new one."""
     if connection.connection is None:
         return
     if connection.errors_occurred or connection.close_at == REFUSED or not is_clean(connection.connection):
@@ -225,7 +225,7 @@ def drop_lost_connection(**_: Any) -> None:
 
 
 def is_clean(rows: Any) -> bool:
-    """Whether it is open and nothing has arrived since its last answer, neither its end nor an error."""
+    """Tell if the connection is open and nothing unread has arrived on it, neither its end nor an error."""
     if rows.closed:
         return False
     poll = select.poll()
