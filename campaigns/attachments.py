@@ -1,4 +1,4 @@
-"""What letters carry, for those who send them: each file is read once a process, and shared by all letters with it."""
+"""Attachments for senders: a process reads each file once and shares it among all letters that carry it."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,8 +13,8 @@ from campaigns.models.files import file_names, shown_name
 from vendors.adapters.base import Attachment, Letter
 from vendors.outcomes import NotSent, Outcome, Refused
 
-KEPT = 50_000_000  # bytes of files that stay in memory although no letter carries them just now
-AGAIN = 1.0  # seconds after which a letter is tried again whose file could not be read
+KEPT = 50_000_000  # bytes of files kept in memory that no letter carries at the moment
+AGAIN = 1.0  # seconds until a letter with an unreadable file is tried again
 
 TO_ALL = "SELECT id FROM campaigns_campaignfile WHERE campaign_id = %s AND to_all ORDER BY id"
 NAMED = "SELECT name, id FROM campaigns_campaignfile WHERE campaign_id = %s AND name = ANY(%s)"
@@ -25,20 +25,20 @@ FROM campaigns_campaignfile f JOIN campaigns_storedfile s ON s.sha256 = f.file_i
 
 
 class AttachmentCache:
-    """The attachments of a process, used in one event loop. rows: has `one`, a connection for a block (SharedRows)."""
+    """The attachments of a process, for one event loop. rows: its `one` lends a connection for a block (SharedRows)."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
         self._known: WeakValueDictionary[int, Attachment] = WeakValueDictionary()
         self._last: OrderedDict[int, Attachment] = OrderedDict()
-        self._size = 0  # of those in memory
+        self._size = 0  # of the kept files
         self._reading: dict[int, asyncio.Lock] = {}
 
     async def get(self, file: int) -> Attachment:
-        """The attachment of this campaign's file (its id). Raises psycopg.Error, LookupError."""
+        """Return the attachment for this id of a campaign's file. Raises psycopg.Error, LookupError."""
         found = self._known.get(file)
         if found is None:
-            async with self._reading.setdefault(file, asyncio.Lock()):  # many streams may begin at once
+            async with self._reading.setdefault(file, asyncio.Lock()):  # many streams may begin together
                 found = self._known.get(file) or await self._read(file)
             self._reading.pop(file, None)
         self._keep(file, found)
@@ -46,7 +46,7 @@ class AttachmentCache:
 
     async def _read(self, file: int) -> Attachment:
         async with self.rows.one() as connection:
-            # In binary, because as text a file takes twice its size.
+            # In binary format: as text, a file takes twice its size.
             cursor = await connection.cursor(binary=True).execute(CONTENT, [file])
             row = await cursor.fetchone()
         if row is None:
@@ -66,12 +66,12 @@ class AttachmentCache:
 
 
 def _size(attachment: Attachment) -> int:
-    """Bytes of memory: as it is, and as base64 once it has been sent."""
+    """Return the bytes of memory used: the content itself, and its base64 form after it has been sent."""
     return int(len(attachment.content) * 2.4)
 
 
 class LetterFiles:
-    """Gives the letters of one campaign their files."""
+    """Adds files to the letters of one campaign."""
 
     def __init__(self, campaign: Campaign, cache: AttachmentCache) -> None:
         self._campaign, self._cache = campaign, cache
@@ -79,7 +79,7 @@ class LetterFiles:
         self._to_all: tuple[Attachment, ...] | None = None
 
     async def enclose(self, letters: Sequence[Letter | Outcome]) -> list[Letter | Outcome]:
-        """The letters with their files; NotSent instead of one whose file cannot be read now, Refused if it is gone."""
+        """Return the letters with their files: NotSent if a file cannot be read now, Refused if it is gone."""
         return [await self._enclosed(one) if isinstance(one, Letter) else one for one in letters]
 
     async def _enclosed(self, letter: Letter) -> Letter | Outcome:

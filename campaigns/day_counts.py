@@ -1,8 +1,8 @@
-"""What happened to a sponsor's messages, by day (UTC): appended where it is stored, in its transaction, and added up.
+"""Counts of a sponsor's messages by day (UTC): rows appended in the transaction that stores a report, then summed up.
 
-Sums by day over messages would read all of them; an index for it would be written with each message that is delivered.
-A row for each statement that stores reports costs nothing beside it. How many were sent is in the accounts, by the day
-of the call.
+Summing over messages would read all of them, and an index for it would add a write to each delivered message. One row
+for each statement that stores reports costs almost nothing. The number of messages sent is in the accounts, by day of
+the call.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 MOST_SUMMED = 10_000  # rows at a time
-DAYS_SHOWN, MOST_DAYS = 30, 366  # where nobody says how many, and of one question
-# Parts of the statements that store reports and events. In `changed`: id, campaign_id, kind, at, and before it was, at.
+DAYS_SHOWN, MOST_DAYS = 30, 366  # the default, and the maximum of one query
+# Parts of the statements that store reports and events. The rows `changed` have: id, campaign_id, kind, at, and the
+# previous was, was_at.
 OF_REPORTS = """
 INSERT INTO campaigns_daycount (day, sponsor_id, delivered, bounced)
 SELECT (one.at AT TIME ZONE 'UTC')::date, p.sponsor_id,
@@ -66,7 +67,7 @@ GROUP BY day
 
 @dataclass(frozen=True, slots=True)
 class DaySums:
-    """What happened on one day."""
+    """The counts of one day."""
 
     day: date
     sent: int = 0
@@ -80,7 +81,10 @@ KINDS = tuple(one.name for one in fields(DaySums) if one.name != "day")
 
 
 def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[DaySums]:
-    """The last 1 to MOST_DAYS days (UTC), today's last, of these sponsors' mail; None: of all. Raises ValueError."""
+    """Return the sums of the last `days` days (UTC), ending today, for these sponsors; None means all.
+
+    Raises ValueError unless 1 <= days <= MOST_DAYS.
+    """
     if not 1 <= days <= MOST_DAYS:
         raise ValueError(f"ask for 1 to {MOST_DAYS} days")
     last = timezone.now().date()
@@ -93,17 +97,17 @@ def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[
 
 
 def total(days: Sequence[DaySums]) -> DaySums:
-    """The sums of all these days, under the last of them."""
+    """Return the sums over all these days, dated with the last one."""
     return DaySums(days[-1].day, *(sum(getattr(one, name) for one in days) for name in KINDS))
 
 
 def unsubscribed(sponsor_id: int) -> None:
-    """Somebody has unsubscribed by a link of ours; in the transaction that stores it."""
+    """Count somebody who unsubscribed through a link of ours, in the transaction that stores it."""
     with connection.cursor() as cursor:
         cursor.execute(UNSUBSCRIBED, [sponsor_id])
 
 
 def sum_up() -> None:
-    """Adds rows up to one for each day and sponsor; what is read stays the same."""
+    """Merge rows into one for each day and sponsor; queries give the same results."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(SUM_UP, {"most": MOST_SUMMED})

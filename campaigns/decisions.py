@@ -1,4 +1,4 @@
-"""What all decisions about jobs share: lock the job with its family, check that it can be decided now, reopen it."""
+"""Shared steps of all decisions about jobs: lock the job with its family, check that it can be decided, reopen it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": N
 
 
 class Verdict(StrEnum):
-    """What came of a decision."""
+    """The outcome of a decision."""
 
     DONE = "done"
-    ALREADY = "already"  # it is so, or there is nothing to do
+    ALREADY = "already"  # already so, or nothing to do
     BUSY = "busy"  # not yet: it is still being sent or finalised
     STALE = "stale"  # somebody else decided meanwhile
     UNKNOWN = "unknown"
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """What came of one decision. message: a sentence; ready: the jobs that wait for the dispatcher now."""
+    """The result of one decision. message: a sentence; ready: the jobs that now wait for the dispatcher."""
 
     job_id: int
     verdict: Verdict
@@ -36,25 +36,27 @@ class JobDecision:
 
 
 def hold(job_id: int) -> Job | None:
-    """Locks the job with its parent or its children, then reads it; None: there is none."""
+    """Lock the job with its parent or its children, then read it. None if it does not exist."""
     lifecycle.hold_family(job_id)
     return Job.objects.filter(pk=job_id).first()
 
 
 def leaves_of(job: Job) -> list[Job]:
-    """The leaves of a job: its children, or the job itself."""
+    """Return the leaves of a job: its children, or the job itself."""
     return list(Job.objects.filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
 
 
 def called_next(campaign_id: int) -> "QuerySet[Job]":
-    """Those of a campaign's jobs whose vendors are called if it goes on: what has not ended, and a parent that is not
-    cut to the end. On a route they are not all of one vendor."""
+    """Match the campaign's jobs whose vendors would be called if it continued: unfinished ones, uncut parents included.
+
+    On a route their vendors may differ.
+    """
     live = Job.objects.filter(campaign=campaign_id).exclude(status__in=lifecycle.DONE)
     return live.exclude(status__in=lifecycle.PARENTS, remaining=0)
 
 
 def busy(job: Job, leaves: list[Job]) -> str:
-    """Why nothing can be sent again yet, as a sentence; empty: it can."""
+    """Return as a sentence why nothing can be sent again yet; empty if it can."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:
         return f"job {job.pk} is under way ({job.get_status_display()}): stop it first, or wait until it is finished"
     open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
@@ -66,10 +68,10 @@ def busy(job: Job, leaves: list[Job]) -> str:
 
 
 def reopen_leaves(leaves: QuerySet[Job], **sets: Any) -> None:
-    """LOGGED -> READY, and the parents of these leaves are open again.
+    """Move these leaves LOGGED -> READY and reopen their parents.
 
-    What a stop kept from being cut stays uncut. Their claims ask for all suppressions, not for those since the import
-    only: who was suppressed then may wait again, by a recovery of the store or a person's word about a doubt.
+    Parts that a stop left uncut stay uncut. The claims then check all suppressions, not only those since the import: a
+    message suppressed then may wait again, through a recovery of the store or a person's decision about a doubt.
     """
     above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen_parent"].sources)
     ids = list(above.distinct().values_list("pk", flat=True))
@@ -80,22 +82,22 @@ def reopen_leaves(leaves: QuerySet[Job], **sets: Any) -> None:
 
 
 def retry_parent(parent_id: int) -> None:
-    """Opens a parent again: its children go on, and mailcasters cut the rest."""
+    """Reopen a parent: its children go on, and mailcasters cut the rest."""
     _reopen_sessions([parent_id])
     move(Job.objects.filter(pk=parent_id), "retry_parent", **UNDONE)
     move(Job.objects.filter(pk=parent_id, remaining=0), "assigned")
 
 
 def _reopen_sessions(job_ids: Iterable[int]) -> None:
-    """The results that their clients have are not final any more."""
+    """Mark the results that clients already have as not final."""
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
 def stale(job_id: int) -> JobDecision:
-    """The answer to a decision on an old revision."""
+    """Return the answer to a decision on an old revision."""
     return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
 
 
 def count(number: int, thing: str) -> str:
-    """1 message, 2 messages."""
+    """Return "1 message", "2 messages"."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

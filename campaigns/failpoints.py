@@ -1,8 +1,8 @@
-"""Named points in the code at which a test can kill or freeze the process. They do nothing unless they are armed.
+"""Named points in the code at which a test can kill or freeze the process. They do nothing unless armed.
 
-MAILHUB_FAILPOINTS=after_claim,before_record:3 kills the process by SIGKILL when it reaches after_claim, or when it
-reaches before_record for the third time; after_call:1:STOP freezes it there instead, until it gets SIGCONT. Each
-fires once in a process, or, if MAILHUB_FAILPOINTS_DIR is set, once among all processes that share that folder.
+MAILHUB_FAILPOINTS=after_claim,before_record:3 sends SIGKILL to the process at after_claim, or at the third pass of
+before_record. after_call:1:STOP freezes it there until it gets SIGCONT. Each failpoint fires once in a process. If
+MAILHUB_FAILPOINTS_DIR is set, it fires once among all processes that share that folder.
 """
 
 import os
@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-# In the order in which a message passes them. Tests go through this table, so a failpoint is tested once it is here.
+# In the order in which a message passes them. Tests iterate over this table, so every failpoint listed here is tested.
 NAMES = (
     "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_notify", "after_notify",
     "before_start", "after_start",
@@ -22,13 +22,13 @@ NAMES = (
     "after_doubt", "after_recover", "before_rebuild", "mid_rebuild", "after_rebuild",
     "after_due", "before_repeat", "after_repeat", "before_settle", "after_settle",
 )  # fmt: skip
-OF_ROUTES = ("mid_reroute", "after_reroute")  # on the way of a vendor that takes no work
-OF_FETCHED = ("after_fetched",)  # of reports in files
-OF_DRAFTS = ("mid_check", "mid_store")  # while a list is checked, and its campaign stored
+OF_ROUTES = ("mid_reroute", "after_reroute")  # moving jobs of a vendor that takes no work
+OF_FETCHED = ("after_fetched",)  # reading delivery reports in files
+OF_DRAFTS = ("mid_check", "mid_store")  # checking a list, and storing its campaign
 
 
 def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
-    """{name: (the number of the pass at which it fires, the signal)}; raises ValueError for an unknown name."""
+    """Return {name: (number of the pass at which it fires, the signal)}. Raises ValueError for an unknown name."""
     armed = {}
     for point in filter(None, points.split(",")):
         name, _, rest = point.partition(":")
@@ -44,14 +44,14 @@ _passed: Counter[str] = Counter()
 
 
 def arm(points: str) -> None:
-    """Arms these failpoints in a process that is running already; written as in MAILHUB_FAILPOINTS."""
+    """Arm these failpoints in a running process, written as in MAILHUB_FAILPOINTS."""
     _passed.clear()
     _armed.clear()
     _armed.update(_parse(points))
 
 
 def here(name: str) -> None:
-    """Marks the failpoint of this name: kills or freezes the process if it is armed and this is the pass."""
+    """Mark the failpoint of this name: kill or freeze the process if it is armed for this pass."""
     if not _armed or name not in _armed:
         return
     _passed[name] += 1
@@ -61,7 +61,7 @@ def here(name: str) -> None:
 
 
 def _first(name: str) -> bool:
-    """Whether no other process has fired this failpoint yet."""
+    """Return False if another process has already fired this failpoint."""
     folder = os.environ.get("MAILHUB_FAILPOINTS_DIR")
     if not folder:
         return True

@@ -1,4 +1,4 @@
-"""What exactly is frozen of a campaign whose approval is asked for, and what of it has changed since."""
+"""The frozen parts of a campaign, stored at the request for its approval, and the changes made since."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ from django.db import connection
 
 from campaigns.models import Approval
 
-BLOCK = 10_000  # messages whose digests make one digest: any number of them is read in bounded memory
-# What is approved: texts, headers, who sends, by what, when, the files and each message in its order. Times are UTC.
-# Limits at which it pauses itself are no part of it: they may be changed while it is sent.
+BLOCK = 10_000  # messages in one digest, so that any number is read in bounded memory
+# Approved are: texts, headers, sender, vendor, time, files and each message in order. Times are UTC. The limits at
+# which a campaign pauses itself are not included, because they may be changed during sending.
 _PARTS = """
     'sponsor', s.name, 'name', c.name, 'subject', c.subject, 'html', c.html, 'transactional', c.transactional,
     'body', encode(sha256(convert_to(c.body, 'UTF8')), 'hex'),
@@ -50,7 +50,7 @@ WHERE c.id = ANY(%(campaigns)s)
 """
 FROZEN = f"SELECT c.id, jsonb_build_object({_PARTS}, {_LARGE_PARTS}) AS frozen {_OF}"
 SMALL = f"SELECT c.id, jsonb_build_object({_PARTS}) AS frozen {_OF}"
-# Parts that belong to others than the campaign, so that somebody may change them by a page while it waits.
+# Parts stored outside the campaign, which somebody may change on a page while it waits.
 SHARED = ("from", "identity", "reply to", "return path", "route", "route entries", "signed by", "sponsor", "topic")
 DIFFERENT = """
 SELECT n.key, a.frozen -> n.key, n.value FROM ({frozen}) c CROSS JOIN LATERAL jsonb_each(c.frozen) n
@@ -61,7 +61,7 @@ WHERE jsonb_exists(a.frozen, n.key) AND a.frozen -> n.key IS DISTINCT FROM n.val
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part of a campaign that is not as it was when its approval was asked for."""
+    """A part of a campaign that differs from its state at the request for approval."""
 
     part: str
     was: Any
@@ -72,7 +72,7 @@ class Change:
 
 
 def changes(approval: Approval, *, whole: bool = True) -> list[Change]:
-    """What of the campaign is not as it was frozen; empty: all is. whole: also its files and every message of it."""
+    """Return the parts of the campaign that differ from the frozen state. whole: compare files and all messages too."""
     with connection.cursor() as cursor:
         frozen = FROZEN if whole else SMALL
         cursor.execute(DIFFERENT.format(frozen=frozen), {"campaigns": [approval.campaign_id]})
@@ -85,6 +85,6 @@ def _read(value: str) -> Any:
 
 
 def token(changed: Iterable[Change]) -> str:
-    """Names these changes, so that what is approved is what somebody has seen; empty: there are none."""
+    """Return a digest of these changes, so that only changes seen by somebody get approved; empty if none."""
     found = [[one.part, one.now] for one in changed]
     return hashlib.blake2b(json.dumps(found).encode(), digest_size=6).hexdigest() if found else ""

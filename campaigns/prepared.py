@@ -1,6 +1,6 @@
-"""Statements of pages that many people look at: planned once a connection, or written once a process.
+"""Statements of busy pages: planned once for each connection, or compiled once for each process.
 
-PostgreSQL has to keep its sessions for this (docs/explanation/capacity.md).
+This needs PostgreSQL sessions that last (docs/explanation/capacity.md).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 class _PreparingCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, params: Any = None, **_: Any) -> Any:
-        usual = self.connection.prepare_threshold  # None with Django: its own cursors cannot prepare
+        usual = self.connection.prepare_threshold  # None with Django: its cursors cannot prepare
         self.connection.prepare_threshold = 0
         try:
             return super().execute(query, params, prepare=True)
@@ -24,10 +24,10 @@ class _PreparingCursor(psycopg.Cursor[Any]):
 
 
 def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """All rows of a statement, by Django's connection of this thread; parsed and planned once. Errors are Django's.
+    """Run a statement on Django's connection of this thread and return all rows. It is parsed and planned once.
 
-    For long statements whose best plan is the same for all values. A plan for all values uses no partial index whose
-    condition is among them, and expects ten elements of each array.
+    For long statements with one best plan for all values. Such a generic plan uses no partial index whose condition
+    depends on a parameter, and expects ten elements in each array. Errors are Django's.
     """
     connection.ensure_connection()
     with _wrapped(_PreparingCursor(connection.connection)) as cursor:
@@ -36,14 +36,14 @@ def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _wrapped(cursor: Any) -> CursorWrapper:
-    """As Django wraps its own: errors are its own, and statements are counted where it counts them."""
+    """Wrap a cursor like Django's own: errors become Django's, and queries are counted where Django counts them."""
     return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
 
 
 class ByKey:
-    """The values of a queryset for rows of given keys. Django writes its statement once in a process.
+    """The values of a queryset for rows with given keys. Django compiles its statement once in a process.
 
-    build: makes the queryset, without a condition and without an order.
+    build: returns the queryset, without condition or order.
     """
 
     def __init__(self, build: Callable[[], QuerySet[Any, Any]]) -> None:

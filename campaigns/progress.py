@@ -1,4 +1,4 @@
-"""How far jobs and campaigns are, in messages, counted from the rows; a parent is the sum of its children."""
+"""The progress of jobs and campaigns in messages, counted from the rows; a parent is the sum of its children."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from vendors import shut
 class Progress:
     """Counts of messages by state; waiting to in_doubt, suppressed among them, add up to the size (promise P2).
 
-    delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of
-    the jobs may still start calls. begun: a call was made, or a sender has a job. held: one with open messages makes
-    no call until somebody resumes its campaign, its vendor or its credential; going: one with open messages is not
-    held. parts: the children cut from parents; parts_done: those of them that are LOGGED.
+    delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of the
+    jobs may still start calls. begun: a call was made, or a sender has a job. held: a job with open messages makes no
+    call until somebody resumes its campaign, vendor or credential; going: a job with open messages is not held. parts:
+    the children cut from parents; parts_done: those that are LOGGED.
     """
 
     size: int = 0
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def open(self) -> int:
-        """Messages without a result: not called, or called and not answered."""
+        """Messages without a result: not called yet, or unanswered."""
         return self.waiting + self.in_flight
 
     @property
@@ -60,13 +60,13 @@ class Progress:
 
 _counts = attrgetter(*Progress.__slots__)
 
-# Of a job j, beside the credentials that are shut: nothing of it is called until somebody acts.
+# For a job j, next to the shut credentials: nothing of it is called until somebody acts.
 SHUT = f"shut AS MATERIALIZED ({shut.LOGINS})"
 HELD = "(j.paused_at IS NOT NULL OR j.status <> 'RENDERED' AND j.credential_id IN (SELECT id FROM shut))"
 COUNTED = "status, fence, credential_id, paused_at, accepted, refused, expired, delivered, bounced, units"
-# One statement, so that all counts are of one moment: leaves, the children of parents, and what is not cut yet of
-# these, which may be in doubt once the store was taken over (recover_store). OFFSET 0: calls in flight are counted once
-# for each job, and not once for each sum.
+# One statement, so all counts are of one moment. It covers leaves, the children of parents, and the uncut rest of
+# parents, which may be in doubt after a takeover of the store (recover_store). OFFSET 0 counts calls in flight once for
+# each job instead of once for each sum.
 SUMS = f"""
 WITH {SHUT}
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
@@ -104,7 +104,7 @@ STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
-    """Progress by job id, in one statement for any number of jobs, leaves and parents alike."""
+    """Return progress by job id, with one statement for any number of jobs, leaves and parents alike."""
     leaves: list[int] = []
     parents: list[int] = []
     for job in jobs:
@@ -113,12 +113,12 @@ def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
 
 
 def of_leaves(job_ids: Sequence[int]) -> dict[int, Progress]:
-    """Progress by job id, of jobs that are no parents."""
+    """Return progress by job id, for leaves only."""
     return _sums(list(job_ids), [])
 
 
 def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
-    """Progress by campaign id: the sum of all jobs of each campaign."""
+    """Return progress by campaign id: the sum of all jobs of each campaign."""
     jobs = list(Job.objects.filter(Q(parent=None), campaign__in=campaign_ids))
     sums = of_jobs(jobs)
     totals = dict.fromkeys(campaign_ids, Progress())
@@ -146,7 +146,7 @@ def _progress(counts: list[Any]) -> Progress:
 
 
 def in_flight(job_ids: Iterable[int]) -> set[int]:
-    """The messages of these jobs and of their children that are in a call; read it before the messages."""
+    """Return the messages of these jobs and of their children in a call. Read this before the messages."""
     with connection.cursor() as cursor:
         cursor.execute(CALLED, {"jobs": list(job_ids)})
         return {message_id for (message_id,) in cursor.fetchall()}

@@ -1,8 +1,9 @@
 """The ids of rows as programs see them: msg_..., whk_..., sup_..., inb_...
 
-A row's number tells how many rows all sponsors have. So programs get it encrypted: a permutation of 64 bits by a key of
-the installation, as sixteen letters. The key is the oldest one in `token_keys`, which is never deleted, so an id stays
-what it is. Ids of versions before, with the number in figures, are still understood; who may see a row is asked anyway.
+A row's number would tell how many rows all sponsors have, so programs get it encrypted: as sixteen letters, through a
+permutation of 64 bits keyed for the installation. The key is the oldest one in `token_keys`. It is never deleted, so
+ids stay valid. Ids of earlier versions, with the number in digits, are still understood. Access to the row is checked
+separately.
 """
 
 import hashlib
@@ -13,8 +14,8 @@ from campaigns import token_keys
 
 HALF = 32  # bits
 LOW = (1 << HALF) - 1
-ROUNDS = 6  # of a Feistel network; four with independent functions are enough (Luby and Rackoff)
-LETTERS = "abcdefghijklmnop"  # for 0 to 15: no figures, which are of ids of versions before
+ROUNDS = 6  # of a Feistel network; four independent ones are enough (Luby and Rackoff)
+LETTERS = "abcdefghijklmnop"  # for 0 to 15; digits are for ids of earlier versions
 WRITTEN = re.compile(r"([a-z]{3})_(?:([a-p]{16})|(\d{1,18}))", re.ASCII)
 PATTERN = r"([a-p]{16}|\d{1,18})"  # after the kind and its underscore
 _INTO = str.maketrans("0123456789abcdef", LETTERS)
@@ -22,7 +23,7 @@ _BACK = str.maketrans(LETTERS, "0123456789abcdef")
 
 
 def name(kind: str, number: int) -> str:
-    """The id of the row of this kind, as msg, with this number. Raises the database's errors."""
+    """Return the id of the row of this kind (such as msg) with this number. Raises the database's errors."""
     left, right = number >> HALF, number & LOW
     for salt in _salts(kind, _key()):
         left, right = right, left ^ _mixed(salt, right)
@@ -30,7 +31,7 @@ def name(kind: str, number: int) -> str:
 
 
 def number(kind: str, text: str) -> int | None:
-    """The number of the row that an id of this kind names, in either form; None: it is no such id."""
+    """Return the row number named by an id of this kind, in either form; None for any other text."""
     found = WRITTEN.fullmatch(text)
     if not found or found[1] != kind:
         return None

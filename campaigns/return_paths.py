@@ -1,8 +1,8 @@
-"""Addresses that come back to us: each message has a return path of its own (VERP), and an address to unsubscribe.
+"""Addresses that come back to us: each message has its own return path (VERP) and its own address to unsubscribe.
 
-`bounces@brand.example` becomes `bounces+<token>@brand.example`. The token holds the message's uuid, the number of its
-sending and a MAC, whose key says what the address is for. It tells nothing about the recipient, nobody else can make
-one, and capitals make no difference, because some mail servers change them.
+`bounces@brand.example` becomes `bounces+<token>@brand.example`. The token contains the message's uuid, its resend
+number and a MAC; the MAC's key depends on the purpose of the address. It reveals nothing about the recipient, nobody
+else can make one, and case does not matter, because some mail servers change it.
 """
 
 import base64
@@ -19,20 +19,20 @@ from campaigns.models.jobs import Reference
 
 Purpose = Literal["return-path", "unsubscribe"]
 MAC = 8  # bytes
-TOKEN = 40  # characters: 16 bytes of the uuid, one of the number, and the MAC
-TOKENS = re.compile(r"[+=-]([a-z2-7]{40})@", re.IGNORECASE)  # mail servers on the way may write another sign for the +
-MOST = 5  # tokens that are looked at in a text
+TOKEN = 40  # characters in base32: 16 bytes of uuid, one of the number, and the MAC
+TOKENS = re.compile(r"[+=-]([a-z2-7]{40})@", re.IGNORECASE)  # mail servers may replace the +
+MOST = 5  # tokens tried in a text
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnPaths:
-    """Makes the addresses of an identity's messages. keys: to make tokens with, by purpose."""
+    """Makes the addresses of an identity's messages. keys: the newest key for each purpose."""
 
     mailbox: str
     keys: dict[Purpose, bytes]
 
     def of(self, reference: str, purpose: Purpose = "return-path") -> str:
-        """The address of one message."""
+        """Return the address of one message."""
         local, _, domain = self.mailbox.rpartition("@")
         uuid, _, number = reference.rpartition("-")
         named = UUID(uuid).bytes + bytes([min(int(number), 255)])
@@ -41,22 +41,22 @@ class ReturnPaths:
 
 
 def keys() -> dict[Purpose, bytes]:
-    """The keys with which addresses are made now. Raises the database's errors."""
+    """Return the keys that make addresses now. Raises the database's errors."""
     return {purpose: token_keys.keys(purpose)[0] for purpose in get_args(Purpose)}
 
 
 def of_identity(identity: Identity | None, known: dict[Purpose, bytes] | None = None) -> ReturnPaths | None:
-    """None: bounces of this identity's mails do not come back to mailhub. known: keys that were read already.
+    """Return the identity's ReturnPaths, or None if its bounces do not come back to mailhub.
 
-    Raises the database's errors if it has to read them.
+    known: keys already read. Without them, raises the database's errors.
     """
     return ReturnPaths(identity.bounce_mailbox, known or keys()) if identity and identity.verp else None
 
 
 def read(text: str, purpose: Purpose) -> Reference | None:
-    """The message of the first address of ours for this purpose in a text; None: there is none.
+    """Return the message named by the first address of ours for this purpose in a text, or None.
 
-    Its resend_no is at most 255; later sendings have that, too. Raises the database's errors.
+    Its resend_no is at most 255, which also stands for later sendings. Raises the database's errors.
     """
     known = token_keys.keys(purpose)
     for _, found in zip(range(MOST), TOKENS.finditer(text), strict=False):
@@ -69,7 +69,7 @@ def read(text: str, purpose: Purpose) -> Reference | None:
 
 
 def looks_like_one(text: str) -> bool:
-    """Whether it contains an address in the form of ours, made by whomever."""
+    """Tell if the text contains an address in our form, no matter who made it."""
     return TOKENS.search(text) is not None
 
 

@@ -1,8 +1,8 @@
-"""The keys of tokens that leave with a letter and come back: of links to unsubscribe, of addresses for bounces.
+"""The keys of tokens that leave with a letter and come back, in unsubscribe links and addresses for bounces.
 
-They are in the database, encrypted like every secret, so that tokens outlive a change of SECRET_KEY (`rotate_keys`).
-The first key is made when one is needed for the first time. Several may be stored: the newest makes tokens, and all of
-them verify. A key is never deleted, because letters with its tokens are read for years.
+They are in the database, encrypted like every secret, so tokens survive a change of SECRET_KEY (`rotate_keys`). The
+first key is made on first use. Several may be stored: the newest makes tokens, and all of them verify. A key is never
+deleted, because letters with its tokens are read for years.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from campaigns.models import TokenKey
 
-FRESH = 1.0  # seconds for which a process trusts what it has read
+FRESH = 1.0  # seconds for which a process caches them
 SIZE = 32  # bytes of a key
 LONGEST_PURPOSE = hashlib.blake2b.PERSON_SIZE  # bytes
 
@@ -27,7 +27,7 @@ Secrets = TypeVar("Secrets")
 
 
 class Known(Generic[Secrets]):
-    """What this process has read last, and trusts for FRESH seconds. read: raises the database's errors."""
+    """A value cached for FRESH seconds in this process. read: fetches it; raises the database's errors."""
 
     def __init__(self, read: Callable[[], Secrets]) -> None:
         self._read = read
@@ -47,9 +47,9 @@ class Known(Generic[Secrets]):
 
 
 def keys(purpose: str) -> tuple[bytes, ...]:
-    """Keys of 32 bytes for one purpose, newest first; what is made with the one of another purpose fits none of them.
+    """Return the keys (32 bytes) for one purpose, newest first, at least one.
 
-    At least one. purpose: at most 16 bytes. Raises the database's errors.
+    A token made for one purpose fits no other. purpose: at most 16 bytes. Raises the database's errors.
     """
     person = purpose.encode()
     return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in known.get())
@@ -61,7 +61,7 @@ def _read() -> tuple[bytes, ...]:
 
 
 def _made() -> tuple[bytes, ...]:
-    """The keys; makes the first one if there is none."""
+    """Return the keys, making the first one if none exists."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME)
         return _read() or (add(),)
@@ -71,7 +71,7 @@ known = Known(lambda: _read() or _made())  # newest first
 
 
 def add() -> bytes:
-    """Stores a new key, with which tokens are made from now on; all processes know it a second later."""
+    """Store a new key, used for tokens from now on. All processes know it a second later."""
     key = secrets.token_bytes(SIZE)
     secret: Any = {"key": key.hex()}
     TokenKey.objects.create(secret=secret)
