@@ -11,7 +11,7 @@ from django.db import connection
 from campaigns.models import Approval
 
 BLOCK = 10_000  # messages in one digest, so that any number is read in bounded memory
-# Approved are: texts, headers, sender, vendor, time, files and each message in order. Times are UTC. The limits at
+# An approval covers texts, headers, sender, vendor, time, files and each message in order. Times are UTC. The limits at
 # which a campaign pauses itself are not included, because they may be changed during sending.
 _PARTS = """
     'sponsor', s.name, 'name', c.name, 'subject', c.subject, 'html', c.html, 'transactional', c.transactional,

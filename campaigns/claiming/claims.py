@@ -101,13 +101,13 @@ class ToClaim(NamedTuple):
 
 # One statement claims for several jobs of a credential, with a row for each. A job that may not claim gets no row.
 #
-# Nothing is claimed from a store that another server took over or with another version's tables, nor by a sender that
-# began before the last adoption. Locks are taken in the usual order. First the jobs' rows, by id: once a stop or a
-# pause has committed, nothing more is claimed. Then the vendor's row, then the credential's. A writer of either row
-# waits for earlier claims and is seen by later ones: a pause, a Retry-After, a rebuild of the window, an edit of the
-# limits, a new suppression. count(*) reads all of `holder`, so every job is locked by then. Everything else is read as
-# of the start of the statement; any change of the store raises limits_version (a trigger). The time is read after the
-# locks, and no call is allowed once the campaign has closed. If one of the rows stays locked, the statement fails soon
+# Nothing is claimed if the store was taken over or has another version's tables, nor by a sender that began before the
+# last adoption. Locks are taken in the usual order. First the jobs' rows, by id: once a stop or a pause has committed,
+# nothing more is claimed. Then the vendor's row, then the credential's. A writer of either row waits for earlier claims
+# and is seen by later ones: a pause, a Retry-After, a rebuild of the window, an edit of the limits, a new suppression.
+# count(*) reads all of `holder`, so every job is locked by then. Everything else is read as of the start of the
+# statement; any change of the store raises limits_version (a trigger). The time is read after the locks, and no call is
+# allowed once the campaign has closed. If one of the rows stays locked, the statement fails soon
 # (lifecycle.LOCKED_BRIEFLY), and LOCKED says which jobs have to wait.
 #
 # Between the jobs and those two rows, the claim takes its turn behind waiting writers (vendors/locks.py). If it took

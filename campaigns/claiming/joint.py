@@ -47,7 +47,7 @@ def _may_have_committed(error: Exception) -> bool:
     """Tell if the claim may have committed: PostgreSQL was asked and did not report an abort."""
     if not isinstance(error, RowsError):
         return True
-    asked = error.pgconn is None  # otherwise there was not even a connection
+    asked = error.pgconn is None  # False: there was not even a connection
     return asked and error.diag.severity_nonlocalized != "ERROR"
 
 

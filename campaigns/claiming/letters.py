@@ -140,7 +140,7 @@ WHERE j.id = %(job)s
 CAMPAIGN = f"SELECT {columns_of(Campaign, 'c')} FROM campaigns_campaign c WHERE id = %(campaign)s"
 
 
-# Read once for each version of their rows, for all streams of the process.
+# Each of these reads once for each version of its rows, for all streams of the process.
 @lru_cache(maxsize=64)
 def _identity(identity_id: int, version: str) -> Identity:
     return Identity.objects.get(pk=identity_id)

@@ -22,7 +22,7 @@ class Need:
 
 
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed after its vendor could not be reached
-RECOVERED = 120.0  # seconds without such a failure that reset the backoff
+RECOVERED = 120.0  # seconds without such a failure after which the backoff starts again
 
 ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds to wait if the vendor keeps asking for less
 

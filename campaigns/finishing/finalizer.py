@@ -40,7 +40,7 @@ COUNTED = ", ".join(f"{name} = %({name})s" for name in COUNTERS)
 ENDS = "mailcaster_id = NULL, not_before = NULL, waits_for = '', heartbeat_at = NULL, next_message = NULL"
 LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNTED, ENDS)
 REQUEUE = moving("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
-# The next sender counts from the start how long a message is put off.
+# The next sender measures the time that a message is put off from the start.
 NOT_PUT_OFF = """
 UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL
 WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS NOT NULL
