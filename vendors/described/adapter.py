@@ -1,4 +1,4 @@
-"""The adapter `described`: calls a vendor as its description says."""
+"""The adapter `described`, which calls a vendor as its description says."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Make = Callable[[Any], bytes]
 
 
 def description(value: Any) -> str:
-    """The text of a description, or the name of a shipped one, whose text is then stored."""
+    """Return the text to store: the description itself, or that of the shipped one named. Raises ValueError."""
     source = _source(value)
     reading.read_entered(source)
     return source
 
 
 def _source(value: Any) -> str:
-    """The same of what is stored: it was checked when it was entered."""
+    """Return the text without checking it; stored descriptions were checked when they were entered."""
     if not isinstance(value, str) or not value.strip():
         names = ", ".join(reading.shipped())
         raise ValueError(f"must be the text of a description, or the name of a shipped one: {names}")
@@ -50,7 +50,7 @@ def _stored(settings: Mapping[str, Any]) -> Description:
     return reading.read(_source(settings.get("description")))
 
 
-# Of a description: what says neither where and as whom calls are made nor how letters are named there.
+# Keys of a description that change neither the destination of calls nor the names of letters there.
 TUNING: Any = {
     "vendor": True, "settings": True, "secret": True, "answer": True, "dedupe": True, "sms": True, "address": True,
     "cost": True, "reports": True, "inbound": True, "request": {"timeout", "concurrency", "batch"},
@@ -59,9 +59,9 @@ TUNING: Any = {
 
 
 class Described(PrintsAddresses, Adapter):
-    """Any HTTP vendor. `description` is its description; its own settings stand beside it.
+    """An HTTP vendor with a description. Settings that the description declares stand beside `description`.
 
-    A credential without a secret that the description names is paused with the first call; none is made.
+    If a credential lacks a secret that the description names, the first call pauses it, and nothing is sent.
     """
 
     options = {
@@ -129,7 +129,7 @@ class Described(PrintsAddresses, Adapter):
 
     @classmethod
     def _options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:
-        """The adapter's, with `parse` for the description, and the description's own. Raises InvalidDescription."""
+        """Return the adapter's own options plus those the description declares. Raises InvalidDescription."""
         try:
             source = parse(settings.get("description"))
         except InvalidSettings:
@@ -185,7 +185,7 @@ class Described(PrintsAddresses, Adapter):
         self.deadline = self._timeout + WIND_UP + (MAKING if "attachments" in self.carries(known) else 0.0)
         self.concurrency = known["concurrency"] or keys.request.concurrency
         self._batch = min(keys.request.batch, known["batch"] or keys.request.batch)
-        lookup = keys.lookup  # it goes over the connections of the calls
+        lookup = keys.lookup  # uses the connections of the calls
         self._lookup = lookup if lookup and checks.at_one_server(lookup.url, keys.request.url) else None
         self.capabilities = Capabilities(
             dedupe=keys.dedupe is not None,
@@ -202,7 +202,7 @@ class Described(PrintsAddresses, Adapter):
             raise InvalidSettings(["a secret goes over https alone: http is for a sandbox on this machine"])
 
     def _address(self, text: str) -> tuple[str, Pieces]:
-        """The server and what comes behind it: of the description, or with the setting `server` in its place."""
+        """Split a URL into server and path; the setting `server` replaces the description's server."""
         scheme, _, rest = text.partition("://")
         host, slash, path = rest.partition("/")
         server = self._values["settings"]["server"] or f"{scheme}://{host}"
@@ -241,7 +241,7 @@ class Described(PrintsAddresses, Adapter):
         self._make_target = joined(self._target)
 
     def _login(self) -> tuple[bytes, bytes]:
-        """What the URL's query and the headers have of the secret."""
+        """Return the parts of the secret that go into the URL's query and into the headers."""
         auth = self._of.keys.request.auth
         if auth is None:
             return b"", b""
@@ -294,7 +294,7 @@ class Described(PrintsAddresses, Adapter):
         return outcomes
 
     def _request(self, letter: Letter) -> tuple[bytes, bytes, bytes]:
-        """Head, further headers and body for one letter. Raises ValueError or TypeError if it cannot be sent."""
+        """Return head, extra headers and body for one letter. Raises ValueError or TypeError if it cannot be sent."""
         head = self._head or self._head_for(self._of.keys.request.method, self._make_target(letter))
         headers = b"".join([header(name, make(letter)) for name, make in self._own])
         return head, headers, self.make_body(letter)
@@ -326,7 +326,7 @@ def _segments(letter: Letter) -> int:
 
 
 def _header(name: str, value: str) -> bytes:
-    """A header line; its value can be one of the secret, so that no error shows it."""
+    """Build a header line. Errors do not show the value, which may be secret."""
     try:
         return header(name, value)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a vendor's answer means: the table of vendors/outcomes.py, made stricter by a description's rules.
+"""Meaning of a vendor's answers: the table in vendors/outcomes.py, tightened by the description's rules.
 
-A rule may say that an answer proves less than the table says, and that a login or an address is to blame where the
-table would refuse a letter. To prove more it has to name the vendor's contract.
+A rule may say that an answer proves less than the table says. It may also blame the credential or the address where the
+table would refuse the letter. A rule that claims more must name the vendor's contract.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from vendors.outcomes import (
     sane,
 )
 
-_STRICT = ("refused", "not sent", "throttled", "paused")  # what "it was not taken" can mean, the strictest last
+_STRICT = ("refused", "not sent", "throttled", "paused")  # readings of "it was not accepted", the strictest last
 Steps = tuple[str | int, ...]
 
 
 def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
-    """What is wrong with [answer] and [lookup], beside their shape."""
+    """Yield mistakes in [answer] and [lookup] that the schema cannot find."""
     answer = keys.answer
     if (answer.id is None) == (answer.id_header is None):
         yield ("answer",), "needs id, the path of the vendor's id in the body, or id_header: one of them"
@@ -57,7 +57,7 @@ def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
 
 
 def _builtin(status: int) -> str:
-    """The outcome of a status by vendors/outcomes.py, in the words of a rule."""
+    """Return the outcome of a status by vendors/outcomes.py, in the words of a rule."""
     if 200 <= status < 300:
         return "accepted"
     outcome = classify_http(status, {}, b"", now=0.0)
@@ -67,7 +67,7 @@ def _builtin(status: int) -> str:
 
 
 def _is_strict(status: int, rule: Rule) -> bool:
-    """Whether the rule claims no more than the table does."""
+    """Return True if the rule claims no more than the table does."""
     builtin = _builtin(status)
     if rule.outcome in ("in doubt", builtin):
         return True
@@ -77,12 +77,12 @@ def _is_strict(status: int, rule: Rule) -> bool:
 
 
 def steps(path: str) -> Steps:
-    """`data.0.id` as keys and indexes."""
+    """Split a path such as `data.0.id` into keys and indexes."""
     return tuple(int(part) if part.isdigit() else part for part in path.split("."))
 
 
 def value_at(node: Any, path: Steps) -> Any:
-    """What is there, or None."""
+    """Return the value at the path, or None."""
     for step in path:
         if isinstance(node, dict):
             node = node.get(str(step))
@@ -94,15 +94,15 @@ def value_at(node: Any, path: Steps) -> Any:
 
 
 def parsed(body: bytes) -> Any:
-    """The answer's JSON, or None."""
+    """Return the answer's JSON, or None if it is not JSON."""
     try:
         return orjson.loads(body)
-    except orjson.JSONDecodeError:  # also NaN, a wrong charset and deep nesting
+    except orjson.JSONDecodeError:  # also raised for NaN, a wrong charset and deep nesting
         return None
 
 
 class _Test:
-    """A rule, ready to be asked."""
+    """A compiled rule."""
 
     def __init__(self, rule: Rule) -> None:
         self.outcome = rule.outcome
@@ -118,12 +118,12 @@ class _Test:
 
 
 def _plain(value: Any) -> str:
-    """7, "7" and true as JSON writes them, without quotes."""
+    """Return a scalar as JSON writes it, without quotes: 7, "7" and true."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 class Meaning:
-    """Judges answers; made once for an adapter."""
+    """Judges answers. An adapter makes one and keeps it."""
 
     def __init__(self, keys: AnswerKeys, *, dedupe: bool) -> None:
         self._rules: dict[int, list[_Test]] = {}
@@ -143,7 +143,7 @@ class Meaning:
         self._dedupe = dedupe
 
     def of_error(self, error: CallError, now: float, letters: int = 1) -> Outcome:
-        """Of a call without a complete answer: rules that need its body cannot be asked, so they make it a doubt."""
+        """Judge a call without a complete answer. Where a rule needs the body, the outcome is in doubt."""
         outcome = self._of_error(error, now)
         if letters > 1 and error.written and error.status is not None and not isinstance(outcome, InDoubt):
             return self._of_whole(outcome, error.status, None)
@@ -160,15 +160,16 @@ class Meaning:
         return _with_wait(outcome, wait)
 
     def of_one(self, answer: Response, now: float) -> Outcome:
-        """Of the answer to one letter."""
-        if self._one_key and 200 <= answer.status < 300 and answer.status not in self._rules:  # in fewer steps
+        """Judge the answer to a single letter."""
+        # the common case, in fewer steps
+        if self._one_key and 200 <= answer.status < 300 and answer.status not in self._rules:
             node = parsed(answer.body)
             vendor_id = sane(node.get(self._one_key)) if isinstance(node, dict) else ""
             return Accepted(vendor_id) if vendor_id else InDoubt(f"http {answer.status} without an id", answered=True)
         return self._judge(answer.status, answer, parsed(answer.body), now)
 
     def of_batch(self, answer: Response, references: Sequence[str], now: float) -> list[Outcome]:
-        """Of the answer to several, with an entry for each, in their order, or with one id for all."""
+        """Judge the answer to a batch: one entry for each letter, in order, or one id for all."""
         letters = len(references)
         node = parsed(answer.body)
         entries = value_at(node, self._batch_in)
@@ -182,12 +183,13 @@ class Meaning:
         return _each_by_its_id([self._judge(answer.status, answer, entry, now) for entry in entries])
 
     def _of_whole(self, outcome: Outcome, status: int, node: Any) -> Outcome:
-        """Of an error for a whole batch: what says that a letter is wrong does not say that no other one was taken.
+        """Return the outcome of each letter if the whole batch got an error.
 
-        With a rule's contract it does, and still refuses none.
+        An error about one letter does not prove that the others were not accepted, so they are in doubt. A rule with a
+        contract can prove it, but even then no letter is refused.
         """
         rule = self._rule(status, node)
-        doubtful = _builtin(status) == "refused" or status == 402  # the credit may have ended within the batch
+        doubtful = _builtin(status) == "refused" or status == 402  # credit may have run out within the batch
         if isinstance(outcome, Refused):
             reason = f"http {status} for a whole batch: {outcome.code}"[:TEXT_MAX]
             outcome = NotSent(reason, scope="credential", pause=True)
@@ -196,7 +198,7 @@ class Meaning:
         return outcome
 
     def _rule(self, status: int, node: Any) -> _Test | None:
-        """The first that fits."""
+        """Return the first rule that fits."""
         return next((rule for rule in self._rules.get(status, ()) if rule.fits(node)), None)
 
     def _judge(self, status: int, answer: Response, node: Any, now: float) -> Outcome:
@@ -242,7 +244,7 @@ class Meaning:
                 return InDoubt(said, answered=True)
 
     def _wait(self, headers: Mapping[str, str], now: float) -> float | None:
-        """Seconds that the vendor asks to wait, by a span or by a Unix time; None: it says nothing."""
+        """Return the seconds the vendor asks to wait, from a delay or a Unix time; None if it does not say."""
         if self._retry_after in headers:
             return parse_retry_after(headers[self._retry_after], now=now)
         try:
@@ -253,19 +255,19 @@ class Meaning:
 
 
 def of_one_id(vendor_id: str, reference: str) -> str:
-    """The name of a letter whose call has one id for all its letters: evidence is of one letter each."""
+    """Build a vendor id for one letter of a call with a single id, since each letter needs evidence of its own."""
     return f"{vendor_id.strip('<>')[: TEXT_MAX - 1 - len(reference)]} {reference}"
 
 
 def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:
-    """The outcome with the vendor's own wait, if it is one that waits."""
+    """Replace the outcome's wait by the vendor's own, if the outcome has one."""
     if wait is None or not isinstance(outcome, NotSent) or outcome.retry_after is None or outcome.pause:
         return outcome
     return NotSent(outcome.reason, wait, outcome.scope)
 
 
 def _each_by_its_id(outcomes: list[Outcome]) -> list[Outcome]:
-    """An id that several letters have proves none of them."""
+    """Put letters that share an id in doubt; such an id proves none of them."""
     ids = [outcome.vendor_id for outcome in outcomes if isinstance(outcome, Accepted)]
     if len(set(ids)) == len(ids):
         return outcomes
@@ -275,9 +277,10 @@ def _each_by_its_id(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted | NotSent | None:
-    """What the answer to a look-up proves: only a letter with our very reference is ours."""
+    """Judge the answer to a look-up. Only a letter with exactly our reference counts."""
     if answer.status == 404 and lookup.entries is None:
-        if lookup.proves == "both" and not isinstance(parsed(answer.body), dict):  # of whoever stands in between
+        # a 404 that is not JSON may come from a proxy
+        if lookup.proves == "both" and not isinstance(parsed(answer.body), dict):
             return NotSent("http 404 without JSON")
         return None
     if answer.status != 200:
@@ -298,7 +301,7 @@ def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted 
 
 
 def _found_in(node: Any, entries: str | None) -> Sequence[Any] | None:
-    """The entries that a look-up found; None: the answer does not say."""
+    """Return the entries found by a look-up; None if the answer does not say."""
     if entries is None:
         return [node] if isinstance(node, dict) else None
     found = value_at(node, steps(entries))

@@ -1,4 +1,4 @@
-"""Several letters in one call: which go together, and what is sent of them."""
+"""Batches: which letters go together in one call, and the body that carries them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vendors.outcomes import TEXT_MAX, Outcome, Refused
 
 
 class BatchBody(Protocol):
-    """What writes the body of a call for several letters."""
+    """Writes the body of a call for several letters."""
 
     def read(self, letter: Letter) -> Any:
-        """What the body has of one letter. Raises ValueError or TypeError if it cannot be sent."""
+        """Return this letter's part of the body. Raises ValueError or TypeError if it cannot be sent."""
 
     def calls(self, letters: Sequence[Any]) -> Sequence[Sequence[int]]:
-        """The positions of the letters of each call."""
+        """Group the letters into calls, by position."""
 
     def body(self, letters: Sequence[Any]) -> bytes:
-        """The body of a call. Raises ValueError or TypeError if it cannot be sent."""
+        """Return the body of a call. Raises ValueError or TypeError if it cannot be sent."""
 
 
 class JsonList:
-    """A list with an entry for each letter, perhaps as the member `within` of an object."""
+    """A JSON list with an entry for each letter; `within` names the member of an object that holds it."""
 
     def __init__(self, make: Callable[[Letter], bytes], within: str | None) -> None:
         self.read = make
@@ -44,9 +44,9 @@ class JsonList:
 async def send(
     writer: BatchBody, letters: Sequence[Letter], call: Callable[[bytes, Sequence[str]], Awaitable[list[Outcome]]]
 ) -> list[Outcome]:
-    """The outcome of each letter. call: makes one, of a body with these references.
+    """Send the letters and return the outcome of each. `call` makes one call from a body and its references.
 
-    One call, or one for each kind of letters that cannot go together: at most as many as there are letters.
+    Letters that cannot go together get separate calls, at most one for each letter.
     """
     outcomes: dict[int, Outcome] = {}
     read: list[Any] = []

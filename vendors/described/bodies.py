@@ -1,6 +1,6 @@
-"""Compiles what a description sends into slices: constant bytes, and functions of the letter between them.
+"""Compiles the texts of a description into slices: constant bytes, and functions of the letter between them.
 
-Settings and secrets are constants by then; for each letter only what is its own is made.
+Settings and secrets become constants, so only the letter's own values are rendered for each letter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FilledValues = Mapping[str, Mapping[str, Any]]
 
 
 def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
-    """What makes the bytes for a letter; neighbouring constants are one."""
+    """Return a function that renders the bytes for a letter; adjacent constants are merged."""
     slices: Pieces = []
     for piece in pieces:
         if isinstance(piece, bytes) and slices and isinstance(slices[-1], bytes):
@@ -47,12 +47,12 @@ def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
 
 
 def constant_of(pieces: Sequence[Piece]) -> bytes | None:
-    """The bytes, if no letter changes them."""
+    """Return the bytes if they are the same for every letter, else None."""
     return None if any(callable(piece) for piece in pieces) else b"".join(pieces)  # type: ignore[arg-type]
 
 
 def bound_parts(text: str, values: FilledValues) -> Parts:
-    """The parts, with settings and secrets filled in. An optional one that is empty stays a placeholder."""
+    """Fill in settings and secrets. An optional placeholder whose value is empty stays a placeholder."""
     parts: list[str | Placeholder] = []
     for part in split(text):
         if isinstance(part, Placeholder) and part.space in values:
@@ -73,13 +73,13 @@ def bound_getter(placeholder: Placeholder, values: FilledValues) -> Callable[[An
 
 
 def filled(text: str, values: FilledValues) -> str:
-    """The text with settings and secrets; empty if one of them that may be missing is."""
+    """Return the text with settings and secrets filled in; empty if an optional one is missing."""
     parts = bound_parts(text, values)
     return "".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else ""
 
 
 def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Pieces, list[Placeholder]] | None:
-    """The escaped pieces of a text, and its placeholders that may be missing. None: a setting of it is missing."""
+    """Return a text's escaped pieces and its optional placeholders; None if an optional setting is missing."""
     pieces: Pieces = []
     optional: list[Placeholder] = []
     for part in bound_parts(text, values):
@@ -99,7 +99,7 @@ def _escaped(of_letter: Callable[[Any], str], escape: Escape) -> Callable[[Any],
 
 
 def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece], values: FilledValues) -> Callable[[Any], bytes]:
-    """The pieces, or nothing if one of the placeholders is empty."""
+    """Return a function that renders the pieces, or nothing if one of the placeholders is empty."""
     needed = [bound_getter(one, values) for one in optional]
     make = joined(pieces)
     if len(needed) == 1:
@@ -109,7 +109,7 @@ def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece], values: F
 
 
 class Member:
-    """One value: its pieces; optional: they may come to nothing, and `pieces` is one function."""
+    """A rendered value. If `optional`, it may be left out, and `pieces` is one function."""
 
     __slots__ = ("optional", "pieces")
 
@@ -121,7 +121,7 @@ class Member:
 def text_member(
     text: str, values: FilledValues, escape: Escape, before: bytes = b"", after: bytes = b""
 ) -> Member | None:
-    """A text between `before` and `after`. None: it is left out for every letter."""
+    """Build a member from a text, between `before` and `after`. None: it is left out of every letter."""
     found = _text_pieces(text, values, escape)
     if found is None:
         return None
@@ -137,7 +137,7 @@ def _in_form(text: str) -> bytes:
 
 
 def form_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
-    """The pieces of application/x-www-form-urlencoded."""
+    """Return the pieces of an application/x-www-form-urlencoded body."""
     made = [text_member(_typed(value), values, _in_form, _in_form(name) + b"=") for name, value in content.items()]
     there = [member for member in made if member is not None]
     if any(member.optional for member in there):
@@ -156,7 +156,7 @@ def _typed(value: Any) -> str:
 def multipart_body(
     content: Mapping[str, Any], files: str | None, inline: str | None, values: FilledValues
 ) -> tuple[str, Pieces]:
-    """Content type, and the pieces of multipart/form-data. The boundary cannot be guessed, so no letter holds it."""
+    """Return content type and pieces of a multipart/form-data body. The random boundary is in no letter."""
     boundary = secrets.token_hex(16)
     begin = b"--" + boundary.encode() + b"\r\n"
     pieces: Pieces = []
@@ -170,12 +170,12 @@ def multipart_body(
 
 
 def in_part(name: str) -> bytes:
-    """As browsers write names and file names (WHATWG HTML, multipart/form-data)."""
+    """Escape a name or file name as browsers do (WHATWG HTML, multipart/form-data)."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").encode()
 
 
 def file_parts(begin: bytes, files: str, inline: str | None) -> Callable[[Letter], bytes]:
-    """What makes the parts of a letter's files. inline: the field of images within the HTML, each by its cid."""
+    """Return a function that renders a letter's files. `inline`: the field for images in the HTML, by cid."""
 
     def named(one: Attachment) -> tuple[bytes, bytes]:
         return (in_part(inline), in_part(one.cid)) if inline and one.cid else (in_part(files), in_part(one.name))
@@ -207,14 +207,14 @@ def in_url(text: str) -> bytes:
 
 
 def _in_path(text: str) -> bytes:
-    """A value of a letter; those are left out on the way, so that the call would be another one."""
+    """Quote a letter's value in a path. Raises Unsendable for "", "." and "..", which would change the path."""
     if text in ("", ".", ".."):
         raise Unsendable(f"{text!r} cannot be a part of the address")
     return in_url(text)
 
 
 def url_pieces(text: str, values: FilledValues) -> Pieces:
-    """The pieces of an address: constant parts as they are, values quoted."""
+    """Return the pieces of a URL: constant parts unchanged, values quoted."""
     pieces: Pieces = []
     escape = _in_path
     for part in split(text):
@@ -229,7 +229,7 @@ def url_pieces(text: str, values: FilledValues) -> Pieces:
 
 
 def header_pieces(name: str, text: str, values: FilledValues) -> Pieces | None:
-    """The pieces of a header's value. None: an optional setting of it is missing. Raises InvalidSettings."""
+    """Return the pieces of a header's value; None if an optional setting is missing. Raises InvalidSettings."""
     try:
         found = _text_pieces(text, values, _latin)
     except Unsendable as error:
@@ -245,7 +245,7 @@ def _latin(text: str) -> bytes:
 
 
 def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:
-    """What makes the value of a header; one placeholder alone needs no slices."""
+    """Return a function that renders a header's value; a single placeholder is read directly."""
     [first, *more] = split(text)
     if not more and isinstance(first, Placeholder) and first.name not in SENDERS:
         return getter(first)

@@ -1,4 +1,4 @@
-"""What the shape of a description alone does not tell: placeholders, secrets, what belongs together."""
+"""Checks of a description that go beyond its schema: placeholders, secrets, and keys that depend on each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
 
 SIGNED = frozenset({"url", "body", "form", "fields", "timestamp", "token"})
-DEEPEST, MOST_MEMBERS = 10, 300  # of a body
+DEEPEST, MOST_MEMBERS = 10, 300  # limits of a request body
 HEADERS_OF_OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"}
 )
@@ -36,7 +36,7 @@ AUTH_KEYS = {
 
 
 class DescriptionCheck:
-    """What the shape alone does not tell."""
+    """Checks of one description beyond its schema."""
 
     def __init__(self, keys: DescriptionKeys) -> None:
         self.keys = keys
@@ -44,7 +44,7 @@ class DescriptionCheck:
         self._of_secret: set[str] = set()
 
     def unusable(self) -> Iterator[KeyFault]:
-        """What no adapter can be made of. Stored descriptions are held to this alone."""
+        """Yield mistakes that make the description unusable. Stored descriptions are held to these only."""
         keys, request = self.keys, self.keys.request
         yield from self._settings()
         yield from self._url(("request", "url"), request.url)
@@ -60,7 +60,7 @@ class DescriptionCheck:
             yield from self._signature(keys.reports.signature)
 
     def faults(self) -> Iterator[KeyFault]:
-        """All, also of what a description promises."""
+        """Yield all mistakes, including those in what the description promises."""
         keys = self.keys
         yield from self.unusable()
         for name in keys.request.headers:
@@ -271,7 +271,7 @@ class DescriptionCheck:
 
 
 def at_one_server(one: str, other: str) -> bool:
-    """Whether the URLs have the same scheme, host and port."""
+    """Return True if both URLs have the same scheme, host and port."""
     return _server(one) == _server(other)
 
 
@@ -279,7 +279,7 @@ def _server(url: str) -> tuple[str, str, int | None]:
     place = urlsplit(url)
     try:
         port = place.port
-    except ValueError:  # which is told where it stands
+    except ValueError:  # reported where the URL itself is checked
         port = None
     return place.scheme, place.hostname or "", port or {"http": 80, "https": 443}[place.scheme]
 
@@ -292,7 +292,7 @@ def _safely(text: str) -> list[Placeholder]:
 
 
 def parser(setting: Setting) -> Any:
-    """What reads a setting from text; raises ValueError with a sentence that follows its name."""
+    """Return a parser for a setting's text. It raises ValueError with a sentence that follows the setting's name."""
 
     def parse(value: Any) -> Any:
         if setting.kind == "flag":

@@ -1,4 +1,4 @@
-"""Compiles a body of JSON: each letter's own values among constants that are JSON already, written at once."""
+"""Compiles JSON bodies: each letter's own values among constants that are serialized once."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MISSING: Any = object()
 
 
 def json_body(content: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], bytes]:
-    """What makes the JSON of a letter: its own values among constants that are JSON already, written at once."""
+    """Return a function that renders the JSON for a letter."""
     made = _json(content, values)
     if callable(made):
-        return lambda letter: orjson.dumps(made(letter), default=dict)  # of a mapping that is no dict
+        return lambda letter: orjson.dumps(made(letter), default=dict)  # for mappings other than dict
     constant = orjson.dumps(made)
     return lambda letter: constant
 
 
 class _Attribute:
-    """An attribute of a letter."""
+    """Reads an attribute of a letter."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class _Attribute:
 
 
 def _json(node: Any, values: FilledValues) -> Any:
-    """A value, or a function of the letter that gives one or MISSING."""
+    """Compile a node into a constant, or into a function that returns a letter's value or MISSING."""
     if isinstance(node, str):
         return _json_text(node, values)
     if isinstance(node, dict) and "each" in node:
@@ -54,7 +54,7 @@ def _table(made: dict[str, Any]) -> Any:
     own = [(name, value) for name, value in made.items() if callable(value)]
     if not own:
         return made
-    if len(own) == len(made) > 1 and all(isinstance(value, _Attribute) for _, value in own):  # the most usual one
+    if len(own) == len(made) > 1 and all(isinstance(value, _Attribute) for _, value in own):  # the most common case
         names, of_letter = tuple(made), attrgetter(*(value.name for _, value in own))
         return lambda letter: dict(zip(names, of_letter(letter), strict=True))
     base = {name: None if callable(value) else orjson.Fragment(orjson.dumps(value)) for name, value in made.items()}
@@ -84,7 +84,7 @@ def _constant(value: Any) -> Callable[[Any], Any]:
 
 
 def text_maker(value: Any, values: FilledValues) -> Any:
-    """What a member of a form is, or a function of the letter that gives it, not escaped; MISSING: it is left out."""
+    """Compile a member of a form into an unescaped value or a function that returns it; MISSING if it is left out."""
     return _json_text(value, values) if isinstance(value, str) else value
 
 

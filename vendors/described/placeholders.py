@@ -1,7 +1,7 @@
 """Placeholders in the texts of a description: `{recipient}`, `{params.street}`, `{settings.account}`, `{secret.token}`.
 
-A `?` at the end says that the value may be missing: the whole member in which it stands is then left out. There are no
-conditions and no loops. `{{` and `}}` are braces.
+A `?` at the end marks a value that may be missing; then the whole member around it is left out. There are no conditions
+and no loops. `{{` and `}}` are braces.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 class Unsendable(ValueError):
-    """A letter has not what the description needs of it; the message says what."""
+    """The letter lacks a value that the description needs; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """`{name}` or `{space.name}`. optional: written with `?`."""
+    """`{name}` or `{space.name}`. `optional`: written with `?`."""
 
     space: str
     name: str
@@ -47,7 +47,7 @@ Parts = tuple[str | Placeholder, ...]
 
 
 def _from(letter: Letter) -> str:
-    """As in `Velma <post@example.com>`."""
+    """Format the sender like `Velma <post@example.com>`, with the name quoted."""
     origin = letter.origin
     if origin is None or not origin.name:
         return origin.address if origin else ""
@@ -99,7 +99,7 @@ OF_HEADER: Mapping[str, Callable[[Any], str]] = {"header.name": lambda one: one[
 
 
 def split(text: str) -> Parts:
-    """The constant parts and placeholders of a text. Raises ValueError with a sentence that follows its key."""
+    """Split a text into constants and placeholders. Raises ValueError with a sentence that follows its key."""
     parts: list[str | Placeholder] = []
     constant, begin = "", 0
     for found in _PART.finditer(text):
@@ -133,7 +133,7 @@ def placeholders(parts: Parts) -> Iterator[Placeholder]:
 
 
 def as_text(value: Any) -> str:
-    """A field of a list, or a setting, as text."""
+    """Return a list's field, or a setting, as text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -144,7 +144,7 @@ def as_text(value: Any) -> str:
 
 
 def alphabet(gsm: str, unicode: str) -> Callable[[Letter], str]:
-    """The vendor's name of the alphabet that an SMS needs (3GPP TS 23.038)."""
+    """Return a function that gives the vendor's name of the alphabet an SMS needs (3GPP TS 23.038)."""
 
     def name(letter: Letter) -> str:
         return gsm if in_gsm(OF_LETTER["text"](letter)) else unicode
@@ -153,7 +153,7 @@ def alphabet(gsm: str, unicode: str) -> Callable[[Letter], str]:
 
 
 def sender(placeholder: Placeholder, default: str) -> Callable[[Letter], str]:
-    """What gives the sender of an SMS. default: where the letter has no origin."""
+    """Return a function that gives the sender of an SMS; `default` serves letters without an origin."""
     if not default:
         return getter(placeholder)
     of_letter = OF_LETTER[placeholder.name]
@@ -162,7 +162,10 @@ def sender(placeholder: Placeholder, default: str) -> Callable[[Letter], str]:
 
 
 def getter(placeholder: Placeholder) -> Callable[[Any], str]:
-    """What gives its text for a letter, a file or a header; raises Unsendable if it may not be missing."""
+    """Return a function that gives the placeholder's text for a letter, file or header.
+
+    It raises Unsendable if the value is missing and not optional.
+    """
     if placeholder.space == "params":
         return _param(placeholder.name, placeholder.optional)
     of_every = {**OF_LETTER, **OF_FILE, **OF_HEADER}[placeholder.name]

@@ -1,6 +1,6 @@
-"""The lines of a TOML document's keys; tomllib, which reads it, tells none.
+"""Line numbers of the keys in a TOML document, which tomllib does not report.
 
-Only for a document that tomllib has read: what is not valid has no lines here that mean anything.
+Only for documents that tomllib has parsed; the lines of an invalid document mean nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KeyFault = tuple[KeyPath, str]
 """Where a mistake is, and a sentence that follows the key."""
 
 _OPEN, _CLOSE = "[{", "]}"
-# A text that does not end is one to the end, so that each character is looked at once whatever the document is.
+# An unterminated string extends to the end, so each character is scanned once, whatever the document.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
     r"|'''.*?(?:'{3,5}|\Z)"
@@ -31,7 +31,7 @@ _TABLE = re.compile(r"\s*(\[\[?)(.*?)\]\]?\s*(?:#.*)?$", re.DOTALL)
 
 
 def lines_of(source: str) -> dict[KeyPath, int]:
-    """The line on which each key and table begins, the first being 1; keys of inline tables have no line of their own.
+    """Return the line, from 1, on which each key and table begins. Keys of inline tables have no line of their own.
 
     A table in a list of tables has its index in the path: ("answer", "rules", 0, "status").
     """
@@ -49,13 +49,13 @@ def lines_of(source: str) -> dict[KeyPath, int]:
 
 
 def deep_line(source: str) -> int:
-    """The line of the first name of more than DEEPEST parts; 0: there is none. To read those takes very long."""
+    """Return the line of the first name with more than DEEPEST parts, or 0. Parsing such names takes very long."""
     found = _DEEP.search(source)
     return source.count("\n", 0, found.start()) + 1 if found else 0
 
 
 def line_at(lines: dict[KeyPath, int], path: Iterable[str | int]) -> int:
-    """The line of a path, or of the nearest one around it; 1 if there is none."""
+    """Return the line of a path, else that of the nearest enclosing path, else 1."""
     wanted = tuple(path)
     while wanted and wanted not in lines:
         wanted = wanted[:-1]
@@ -63,7 +63,7 @@ def line_at(lines: dict[KeyPath, int], path: Iterable[str | int]) -> int:
 
 
 def _statements(source: str) -> Iterator[tuple[int, str]]:
-    """Each statement with the line on which it begins; brackets and texts over several lines hold one together."""
+    """Yield each statement with its first line. Brackets and strings may span several lines."""
     begin = depth = counted = 0
     line = 1
     for token in _TOKEN.finditer(source + "\n"):
@@ -82,7 +82,7 @@ def _statements(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _names(key: str) -> KeyPath:
-    """The parts of a dotted key, unquoted as TOML does it."""
+    """Return the parts of a dotted key, unquoted."""
     node = tomllib.loads(f"{key} = 0")
     names: list[str] = []
     while isinstance(node, dict):
@@ -92,7 +92,7 @@ def _names(key: str) -> KeyPath:
 
 
 def _table(names: KeyPath, listed: bool, counts: dict[KeyPath, int]) -> KeyPath:
-    """The path of a table's header, with the index of each list of tables that it is in."""
+    """Return the path of a table header, with the index of each list of tables on the way."""
     path: KeyPath = ()
     for depth, name in enumerate(names, start=1):
         path = (*path, name)

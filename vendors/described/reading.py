@@ -1,4 +1,4 @@
-"""Reads a description, and explains all its mistakes, each with its key and line."""
+"""Reads a description and explains all its mistakes, each with its key and line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vendors.described.positions import DEEPEST, KeyFault, KeyPath, deep_line, l
 from vendors.described.schema import DescriptionKeys
 
 SHIPPED = Path(__file__).parent / "shipped"
-LONGEST = 65_536  # characters of a file
-ROUNDS = 6  # of looking for more mistakes
+LONGEST = 65_536  # characters in a file
+ROUNDS = 6  # validation passes that look for more mistakes
 STAND_INS: dict[Any, Any] = {
     "vendor": {},
     "request": {},
@@ -46,7 +46,7 @@ STAND_INS: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake. path: as answer.rules.0.status."""
+    """One mistake. `path` looks like answer.rules.0.status."""
 
     line: int
     path: str
@@ -57,7 +57,7 @@ class Fault:
 
 
 class InvalidDescription(InvalidSettings):
-    """A file that cannot be used; `faults` has all its mistakes, in the order of their lines."""
+    """The file cannot be used; `faults` lists its mistakes by line."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.line)
@@ -66,7 +66,7 @@ class InvalidDescription(InvalidSettings):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A file that was checked. used: every placeholder in what is sent."""
+    """A checked file. `used`: every placeholder in what is sent."""
 
     source: str
     keys: DescriptionKeys
@@ -74,22 +74,22 @@ class Description:
 
     @property
     def lists(self) -> frozenset[str]:
-        """Which of LISTS are sent."""
+        """Return the names from LISTS that are sent."""
         return frozenset(one.name for one in self.used if not one.space and one.name in LISTS)
 
 
 @lru_cache(maxsize=256)
 def read(source: str) -> Description:
-    """A text that is stored, or to be: what cannot be used of it is a mistake. Raises InvalidDescription with each.
+    """Read a stored text, or one about to be stored. Raises InvalidDescription with every unusable part.
 
-    A later release that lets less pass must not stop vendors that send; so what could be used is not refused here.
+    A release with stricter checks must not stop vendors that already send, so only unusable parts are refused.
     """
     return _read(source, entered=False)
 
 
 @lru_cache(maxsize=256)
 def read_entered(source: str) -> Description:
-    """A text that somebody gives us now. Raises InvalidDescription with every mistake."""
+    """Read a text that a user has just entered. Raises InvalidDescription with every mistake."""
     if len(source) > LONGEST:
         raise InvalidDescription([Fault(1, "", f"it is longer than {LONGEST:,} characters")])
     return _read(source, entered=True)
@@ -117,21 +117,21 @@ def _read(source: str, entered: bool) -> Description:
 
 
 def shipped() -> list[str]:
-    """The names of the descriptions that come with mailhub."""
+    """Return the names of the descriptions that come with mailhub."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def source_of(name: str) -> str:
-    """The text of a shipped description. Raises ValueError."""
+    """Return the text of a shipped description. Raises ValueError."""
     if name not in shipped():
         raise ValueError(f"is not the text of a description, nor the name of a shipped one: {', '.join(shipped())}")
     return (SHIPPED / f"{name}.toml").read_text()
 
 
 def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFault]]:
-    """The keys, and what is wrong with their shape.
+    """Validate the keys. Returns them, or None if too much is wrong, and the mistakes in their shape.
 
-    What is wrong is taken away or stood in for, so that the same run can tell what else there is; None: too much is.
+    Invalid values are removed or replaced by stand-ins, so that the same run can find further mistakes.
     """
     found: list[KeyFault] = []
     for _ in range(ROUNDS):
@@ -148,7 +148,7 @@ def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFau
 
 
 def _is_within(path: KeyPath, known: Collection[KeyPath]) -> bool:
-    """Whether the path, or what it is a part of, is known as wrong."""
+    """Return True if the path, or one that contains it, is known to be wrong."""
     return any(path[:depth] in known for depth in range(1, len(path) + 1))
 
 
@@ -161,7 +161,7 @@ def _mend(node: Any, path: KeyPath, missing: bool) -> None:
             node[last] = copy.deepcopy(STAND_INS[last])
         elif not missing:
             del node[last]
-    except (KeyError, IndexError, TypeError):  # what it was in has been taken away
+    except (KeyError, IndexError, TypeError):  # its parent was removed already
         return
 
 
@@ -180,7 +180,7 @@ def _syntax(message: str, source: str) -> Fault:
 
 
 def _shape(error: Any) -> KeyFault:
-    """What pydantic says, in a sentence that follows the key."""
+    """Return pydantic's error as a sentence that follows the key."""
     path = _path(error)
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":

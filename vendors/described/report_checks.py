@@ -1,4 +1,4 @@
-"""What the shape of [reports] alone does not tell: above all that what is read was signed."""
+"""Checks of [reports] beyond its schema, above all that everything that is read is signed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token", "toke
 
 
 def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
-    """What is wrong with `[reports]`, if there is one."""
+    """Yield the mistakes in `[reports]`, if there is one."""
     keys = of.reports
     if of.inbound and not keys:
         yield ("inbound",), "needs [reports], whose signature proves it"
@@ -46,7 +46,7 @@ def _signature(signature: Signature) -> Iterator[KeyFault]:
 
 
 def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
-    """What is read has to be signed, or the vendor says that it is not."""
+    """Yield mistakes unless all data that is read is signed, or the vendor's contract is named."""
     signature = keys.signature
     of_url = keys.body == "query" or keys.reference_query is not None
     if signature.scheme == "standard-webhooks" and of_url:

@@ -1,4 +1,4 @@
-"""Delivery reports of a described vendor: what they say."""
+"""Reads a described vendor's delivery reports and inbound messages."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from vendors.outcomes import is_about_us, says_unknown
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
 _LONGEST_SMS = 1600
-_MOST_FIELDS = 65_536  # bytes of a body that is no JSON, or in which nothing stands
+_MOST_FIELDS = 65_536  # bytes of a body that is not JSON, or that contains its signature
 
 
 @lru_cache(maxsize=256)
 def reader_of(source: str) -> ReportReader | None:
-    """What reads the reports of vendors with this description; None: it describes none."""
+    """Return the reader for vendors with this description; None if it describes no reports."""
     keys = reading.read(source).keys
     return ReportReader(keys.reports, one_id=keys.answer.one_id) if keys.reports else None
 
 
 class ReportReader:
-    """Made once for a description. one_id: whether an id is that of a call, which may be one for several letters."""
+    """Reads a description's delivery reports. `one_id`: a vendor id belongs to a call, perhaps of several letters."""
 
     def __init__(self, keys: ReportKeys, *, one_id: bool = False) -> None:
         self._keys = keys
@@ -53,12 +53,12 @@ class ReportReader:
         self._paths: dict[str, Steps] = {name: steps(path) for name, path in paths.items() if path}
 
     def check_key(self, key: str) -> None:
-        """Check that reports can be signed with this key. Raises ValueError."""
+        """Check that this key can verify signatures. Raises ValueError."""
         if self._keys.signature.scheme == "standard-webhooks":
             reports.check_secret(key)
 
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
-        """Raises NotTheVendor, BadReport about the whole of it."""
+        """Read the reports. Raises NotTheVendor, and BadReport if the whole body is unreadable."""
         self._check(request, source)
         return reports.readable(list(self._reported(request)))
 
@@ -71,7 +71,7 @@ class ReportReader:
     def inbound(
         self, keys: InboundKeys, request: ReportRequest, source: ReportSource
     ) -> Iterator[InboundText | UnreadableEntry]:
-        """Raises NotTheVendor, BadReport about the whole of it."""
+        """Read inbound messages. Raises NotTheVendor, and BadReport if the whole body is unreadable."""
         self._check(request, source)
         paths = [steps(path) for path in (keys.id, keys.sender, keys.to, keys.text)]
         times = [steps(path) for path in keys.time]
@@ -82,7 +82,7 @@ class ReportReader:
                     raise bad_report("missing", "A message has no id, or no numbers.", index)
                 at = _time(entry, times, index)
                 yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
-            except BadReport as bad:  # another one may be a STOP
+            except BadReport as bad:  # go on: another message may be a STOP
                 yield UnreadableEntry(bad.errors)
 
     def _reported(self, request: ReportRequest) -> Iterator[Reported | UnreadableEntry]:
@@ -93,7 +93,7 @@ class ReportReader:
                 continue
             try:
                 yield self._event(event, kind, query, index)
-            except BadReport as bad:  # the others are taken: a vendor repeats what is refused, for ever the same
+            except BadReport as bad:  # accept the others: a vendor repeats a refused request unchanged, for ever
                 yield UnreadableEntry(bad.errors)
 
     def _event(self, event: Any, kind: str, query: Mapping[str, str], index: int) -> Reported:
@@ -130,7 +130,7 @@ class ReportReader:
         return entries
 
     def _kind(self, event: Any) -> str:
-        """By the vendor's word for it; a code may say more of what did not arrive."""
+        """Return the kind of event, from the vendor's word for it; a code may refine a failed delivery."""
         found = (as_text(value_at(event, path)) for path in self._kinds)
         kind = next((self._keys.kinds[one] for one in found if one in self._keys.kinds), "ignored")
         if kind in ("ignored", "delivered", "opened", "clicked") or "code" not in self._paths:
@@ -139,7 +139,7 @@ class ReportReader:
 
 
 def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText | UnreadableEntry]:
-    """What somebody wrote to us, from the vendor with this description. Raises NotTheVendor, BadReport."""
+    """Read messages that recipients sent to us through this vendor. Raises NotTheVendor and BadReport."""
     keys, reader = reading.read(source).keys.inbound, reader_of(source)
     if keys is None or reader is None:
         raise NotTheVendor("this vendor hands on no messages")
@@ -147,7 +147,7 @@ def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[
 
 
 def _time(event: Any, paths: Sequence[Steps], index: int) -> datetime | None:
-    """When it happened, if the vendor says it."""
+    """Return the time of the event; None if the vendor does not say."""
     found = next((at for path in paths if (at := value_at(event, path)) not in (None, "")), None)
     if found is None:
         return None
@@ -158,7 +158,7 @@ def _time(event: Any, paths: Sequence[Steps], index: int) -> datetime | None:
 
 
 def _careful(kind: str, note: str) -> str:
-    """No hard bounce, which suppresses its recipient, against the words of the receiver."""
+    """Downgrade a hard bounce, which suppresses the recipient, if the receiver's words contradict it."""
     if kind == "hard bounce" and is_about_us("", note):
         return "blocked"
     return "soft bounce" if kind == "hard bounce" and says_unknown(note) is False else kind
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def _moment(value: Any) -> datetime:
-    """A time in ISO 8601, as in mails, or as a Unix time in seconds or milliseconds; without a zone it is in UTC."""
+    """Parse ISO 8601, an RFC 5322 date or a Unix time in seconds or milliseconds. UTC if there is no zone."""
     try:
         number = as_time(value)
     except ValueError:

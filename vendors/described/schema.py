@@ -1,4 +1,4 @@
-"""The keys of a description, their types and bounds; docs/reference/descriptions.md tells what each one means."""
+"""Schema of a description: keys, types and bounds. docs/reference/descriptions.md explains each key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AnswerPath = Annotated[str, BeforeValidator(_path)]
 
 
 def _statuses(value: Any) -> frozenset[int]:
-    """400, "4xx" or a list of both, as a set of statuses."""
+    """Parse 400, "4xx" or a list of both into a set of statuses."""
     found: set[int] = set()
     for one in value if isinstance(value, list) and value else [value]:
         if isinstance(one, str) and re.fullmatch(r"[2-5]xx", one):
@@ -63,7 +63,7 @@ class Keys(BaseModel):
 
 
 class About(Keys):
-    """[vendor]: what it is called, and what the description was written after."""
+    """[vendor]: its name, and the vendor's documents that the description follows."""
 
     name: Short
     channel: Literal["print", "email", "sms"]
@@ -71,7 +71,7 @@ class About(Keys):
 
 
 class Setting(Keys):
-    """[settings.NAME]: what differs from one customer of the vendor to the next."""
+    """[settings.NAME]: a setting that differs between the vendor's customers."""
 
     about: Short
     kind: Literal["text", "flag", "number"] = "text"
@@ -80,7 +80,7 @@ class Setting(Keys):
 
 
 class Auth(Keys):
-    """[request.auth]: how the secret goes along."""
+    """[request.auth]: how the secret is sent."""
 
     scheme: Literal["basic", "bearer", "header", "query"]
     user: Line | None = None
@@ -91,7 +91,7 @@ class Auth(Keys):
 
 
 class SharedFormKeys(Keys):
-    """[request.recipients]: of a form that is one for all letters of a call: where what each has of its own goes."""
+    """[request.recipients]: in a form shared by all letters of a call, where each letter's own values go."""
 
     to: Short
     variables: Short
@@ -101,7 +101,7 @@ class SharedFormKeys(Keys):
 
 
 class RequestKeys(Keys):
-    """[request]: the call that hands a letter over, or several."""
+    """[request]: the call that submits one or more letters."""
 
     method: Literal["POST", "PUT"] = "POST"
     url: Url
@@ -119,7 +119,7 @@ class RequestKeys(Keys):
 
 
 class Rule(Keys):
-    """[[answer.rules]]: what an answer means; the first that fits decides."""
+    """[[answer.rules]]: the meaning of an answer; the first rule that fits decides."""
 
     status: Statuses
     body: dict[AnswerPath, list[str | int | bool]] = Field(default_factory=dict, max_length=10)
@@ -142,14 +142,14 @@ class AnswerKeys(Keys):
 
 
 class Dedupe(Keys):
-    """[dedupe]: that the vendor takes a repeat with the same reference only once."""
+    """[dedupe]: the vendor accepts a repeat with the same reference only once."""
 
     seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
     contract: Contract
 
 
 class LookUpKeys(Keys):
-    """[lookup]: how to ask whether the vendor has a letter."""
+    """[lookup]: how to ask the vendor for a letter."""
 
     url: Url
     id: AnswerPath
@@ -161,9 +161,9 @@ class LookUpKeys(Keys):
 
 
 class Sms(Keys):
-    """[sms]: the vendor's names of the alphabets of an SMS, of which {alphabet} is the one that a letter needs.
+    """[sms]: the vendor's names for the alphabets of an SMS; {alphabet} is the one a letter needs.
 
-    sender: what {sender} is of a letter without a sender identity.
+    sender: {sender} of a letter without a sender identity.
     """
 
     gsm: Short | None = None
@@ -172,7 +172,7 @@ class Sms(Keys):
 
 
 class AddressKeys(Keys):
-    """[address]: what the vendor demands of the columns from which it makes a postal address."""
+    """[address]: the vendor's rules for the columns that make up a postal address."""
 
     one_of: list[Column] = Field(default_factory=list, max_length=20)
     longest: dict[Column, Annotated[int, Field(ge=1, le=10_000)]] = Field(default_factory=dict, max_length=30)
@@ -181,13 +181,13 @@ class AddressKeys(Keys):
 
 
 class Cost(Keys):
-    """[cost]: what the vendor's limits count."""
+    """[cost]: the unit that the vendor's limits count."""
 
     unit: Literal["message", "segment"] = "message"
 
 
 class Signature(Keys):
-    """[reports.signature]: what proves that the vendor made a report."""
+    """[reports.signature]: the proof that a report comes from the vendor."""
 
     scheme: Literal["hmac", "basic", "header", "standard-webhooks"]
     header: Token | None = None
@@ -213,7 +213,7 @@ _Kind = Literal[
 
 
 class ReportKeys(Keys):
-    """[reports]: what the vendor posts of letters that it had accepted."""
+    """[reports]: the reports that the vendor posts about accepted letters."""
 
     body: Literal["json", "form", "query"] = "json"
     events: AnswerPath | None = None
@@ -230,7 +230,7 @@ class ReportKeys(Keys):
 
 
 class InboundKeys(Keys):
-    """[inbound]: where an SMS that somebody wrote to us has its parts; body and signature are those of [reports]."""
+    """[inbound]: where an inbound SMS has its parts; body and signature are those of [reports]."""
 
     id: AnswerPath
     sender: AnswerPath = Field(alias="from")
@@ -240,7 +240,7 @@ class InboundKeys(Keys):
 
 
 class DescriptionKeys(Keys):
-    """A whole file."""
+    """A whole description."""
 
     vendor: About
     settings: dict[Name, Setting] = Field(default_factory=dict, max_length=30)

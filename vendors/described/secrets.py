@@ -1,6 +1,7 @@
-"""What looks like a secret in a description, and what hides one in a text that is shown.
+"""Finds likely secrets in a description, and hides known ones in texts that are shown.
 
-A description is stored in the open, shown to whoever sees the vendor and passed on; secrets belong to the credential.
+A description is stored in the open, shown to everybody who sees the vendor, and passed on. Secrets belong to the
+credential.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PROSE = ("about", "contract", "documents", "pattern")  # keys whose texts are fo
 
 
 def suspects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The paths of texts that look like a secret, each with a sentence that does not show it."""
+    """Yield the path of each text that looks like a secret, with a sentence that does not show it."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield from suspects(value, (*path, str(name)))
@@ -47,7 +48,7 @@ def _named(path: tuple[str | int, ...]) -> bool:
 
 
 def hider(secret: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Finds each value of the secret, also quoted, as JSON, or as the login of basic authentication."""
+    """Return a pattern for each value of the secret, also URL-quoted, in JSON, or base64 as in basic authentication."""
     values = {value for value in secret.values() if value}
     forms = {form for value in values for form in (value, quote(value, safe=""), quote_plus(value), quote(value))}
     forms |= {orjson.dumps(value).decode()[1:-1] for value in values}
@@ -56,7 +57,7 @@ def hider(secret: Mapping[str, str]) -> re.Pattern[str] | None:
 
 
 def hidden(text: str, secret: Mapping[str, str]) -> str:
-    """The text without the secret, and without the whole value of an Authorization header."""
+    """Return the text without the secret and without the value of an Authorization header."""
     pattern = hider(secret)
     shown = pattern.sub(HIDDEN, text) if pattern else text
     return re.sub(r"(?im)^(authorization: \w+).*$", rf"\1 {HIDDEN}", shown)

@@ -1,7 +1,8 @@
-"""One form for all letters of a call: what each has of its own goes along as variables of its recipient.
+"""One form for all letters of a call, with each letter's own values as variables of its recipient.
 
-So do services whose batch is one mail to many: a field of the form says `%recipient.text%`, and beside it stands an
-object with the text of each. Letters that differ in anything else, as in their files, go in calls of their own.
+This suits services whose batch is one mail to many recipients: a field of the form says `%recipient.text%`, and an
+object beside it gives each recipient's text. Letters that differ otherwise, such as in their files, go in separate
+calls.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from vendors.described.schema import RequestKeys, SharedFormKeys
 
 @dataclass(frozen=True, slots=True)
 class FormLetter:
-    """What one letter has of a form. shared: names and values that all letters of a call must have alike.
+    """One letter's part of a form. `shared`: names and values that must be equal for all letters of a call.
 
-    own: the names of what it has of its own; variables: those with their values, as a member of an object of JSON.
+    `own`: the names of its own values. `variables`: those values as a member of a JSON object.
     """
 
     letter: Letter
@@ -35,12 +36,12 @@ class FormLetter:
 
     @property
     def alike(self) -> tuple[Any, ...]:
-        """Of letters that can go in one call it is the same."""
+        """Return a key that is equal for letters that can go in one call."""
         return self.shared, self.own, tuple(map(id, self.letter.attachments))
 
 
 class SharedForm:
-    """Made once for an adapter."""
+    """Writes shared forms. An adapter makes one and keeps it."""
 
     def __init__(self, keys: RequestKeys, of: SharedFormKeys, values: FilledValues) -> None:
         self._of = of
@@ -59,7 +60,7 @@ class SharedForm:
             self._files = file_parts(self._begin, keys.files, keys.inline)
 
     def read(self, letter: Letter) -> FormLetter:
-        """Raises ValueError or TypeError if it cannot be sent."""
+        """Return the letter's part of the form. Raises ValueError or TypeError if it cannot be sent."""
         own = dict(_made(self._own, letter))
         if self._of.headers is not None:
             own |= {f"{self._of.headers}{name}": value for name, value in letter.headers}
@@ -67,7 +68,7 @@ class SharedForm:
         return FormLetter(letter, tuple(_made(self._shared, letter)), tuple(own), variables)
 
     def calls(self, letters: Sequence[FormLetter]) -> list[list[int]]:
-        """Those that are alike go together, but no recipient twice."""
+        """Group letters with equal keys, never two of one recipient."""
         times: dict[tuple[Any, ...], int] = {}
         found: dict[tuple[Any, ...], list[int]] = {}
         for position, one in enumerate(letters):
@@ -78,7 +79,7 @@ class SharedForm:
         return list(found.values())
 
     def body(self, letters: Sequence[FormLetter]) -> bytes:
-        """Of letters that are alike."""
+        """Return the body for letters with equal keys."""
         first = letters[0]
         fields = [*first.shared, *((name, self._of.variable.replace("NAME", name)) for name in first.own)]
         fields += [(self._of.to, one.letter.recipient) for one in letters]

@@ -1,4 +1,4 @@
-"""Whether the vendor made a delivery report: its signature, as the description says how it is made."""
+"""Checks by its signature, as the description defines it, that a delivery report comes from the vendor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PORTS = {"https": 443, "http": 80}
 
 
 def prove(keys: ReportKeys, request: ReportRequest, source: ReportSource) -> None:
-    """Raises NotTheVendor. Who sends no signature that could be one costs nothing more."""
+    """Check the signature. Raises NotTheVendor, at little cost if nothing in the request could be a signature."""
     signature = keys.signature
     match signature.scheme:
         case "standard-webhooks":
@@ -39,7 +39,7 @@ def prove(keys: ReportKeys, request: ReportRequest, source: ReportSource) -> Non
 
 
 def as_time(value: Any) -> float:
-    """A Unix time in seconds; milliseconds are known by their size. Raises ValueError."""
+    """Parse a Unix time into seconds; milliseconds are recognised by their size. Raises ValueError."""
     number = float(value)
     if not abs(number) < 1e300:
         raise ValueError("not a time")
@@ -47,7 +47,7 @@ def as_time(value: Any) -> float:
 
 
 def _by_hmac(keys: ReportKeys, request: ReportRequest, source: ReportSource) -> tuple[list[bytes], list[bytes]]:
-    """What is given as a signature, and what it would be. Raises NotTheVendor."""
+    """Return the signatures given and those that would be valid. Raises NotTheVendor."""
     signature = keys.signature
     try:
         there = _fields(keys, request) if signature.path or "{fields}" in signature.over else {}
@@ -67,7 +67,7 @@ def _by_hmac(keys: ReportKeys, request: ReportRequest, source: ReportSource) -> 
 
 
 def _fields(keys: ReportKeys, request: ReportRequest) -> Mapping[str, Any]:
-    """The body as an object. Raises BadReport."""
+    """Return the body as an object. Raises BadReport."""
     if keys.body == "query":
         return dict(request.query())
     if keys.body == "form":
@@ -81,7 +81,7 @@ def _header(request: ReportRequest, name: str) -> bytes:
 
 
 def _elements(request: ReportRequest, name: str | None, signature: Signature) -> list[bytes]:
-    """The header's value, or where that is a list as `t=...,v1=...` those with a signature."""
+    """Return the header's value, or the signatures in a list such as `t=...,v1=...`."""
     value = _header(request, name or "")
     if signature.timestamp_prefix is None:
         return [value]
@@ -89,13 +89,13 @@ def _elements(request: ReportRequest, name: str | None, signature: Signature) ->
 
 
 def _length(signature: Signature) -> int:
-    """Of a signature, without its prefix."""
+    """Return the length of a signature without its prefix."""
     size = hashlib.new(signature.algorithm).digest_size
     return 2 * size if signature.encoding == "hex" else 4 * -(-size // 3)
 
 
 def _keys(signature: Signature, source: ReportSource) -> list[str]:
-    """The secrets of which one has signed: those that were entered for reports, or one of the logins'."""
+    """Return the candidate signing secrets: those entered for reports, or one from each credential."""
     if signature.key is None:
         return [key for key in source.secrets if key]
     [part] = split(signature.key)
@@ -109,7 +109,7 @@ def _signed(signature: Signature, key: bytes, text: bytes) -> bytes:
 
 
 def _texts(signature: Signature, request: ReportRequest, there: Mapping[str, Any]) -> list[bytes]:
-    """What may have been signed: vendors write the default port into the URL, or do not."""
+    """Return the texts that may have been signed: with and without the default port in the URL."""
     parts = {"body": request.body, "timestamp": _timestamp(signature, request, there)}
     if signature.token:
         parts["token"] = _header(request, signature.token)
@@ -137,7 +137,7 @@ def _with_port(url: str) -> str:
 
 
 def _timestamp(signature: Signature, request: ReportRequest, there: Mapping[str, Any]) -> bytes:
-    """The time of signing, which must be near, as it is signed. Raises NotTheVendor."""
+    """Return the time of signing as it was signed. Raises NotTheVendor unless it is recent."""
     if signature.timestamp is None and signature.timestamp_path is None:
         return b""
     if signature.timestamp_path:
