@@ -1,1 +1,1 @@
-"""Letters on paper: HTML becomes PDF, and batches of them become files for a vendor that prints them."""
+"""Printed letters: HTML is rendered to PDF, and batches of PDFs become files for a vendor that prints them."""

@@ -1,7 +1,7 @@
-"""Acknowledgement files: a CSV in which a vendor says what became of letters.
+"""Acknowledgement files: CSV files in which a vendor reports the fate of letters.
 
-Columns, in any order and beside others: reference and status; and id, code and reason, if the vendor has them. A row
-that says nothing is told of and harms no other, and so it is with a file.
+Required columns are reference and status; id, code and reason are optional. Order does not matter, and other columns
+are ignored. An unreadable row or file is reported and does not affect the others.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from vendors.printing.places import Place, PlacedFile, PlaceError
 
 STATUSES = ("accepted", "refused", "delivered", "failed")
 assert set(STATUSES) <= set(get_args(ReportedKind))
-MOST_STRANGE = 5  # rows that are told of one by one
-MOST_FILES = 50  # that are read at once
-PART, MOST = 4 << 20, 256 << 20  # bytes of a file that are read at a time, and that are read of it at all
-LONGEST_HEAD = 10_000  # bytes of the names of columns
+MOST_STRANGE = 5  # unreadable rows reported individually
+MOST_FILES = 50  # files read in one pass
+PART, MOST = 4 << 20, 256 << 20  # bytes: of one read, and of one file in total
+LONGEST_HEAD = 10_000  # bytes of the header line
 LONGEST = 100_000  # characters of a row that is read
 TOO_LARGE = f"it is larger than {MOST:,} bytes: what follows is not read"
-OLD = 600.0  # seconds after which a file without an end of its last line is not written any more
-READ = ".read"  # ends the name of a file that was read
+OLD = 600.0  # seconds after which an unfinished last line is taken as complete
+READ = ".read"  # suffix of a file that has been read
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class AcknowledgementFile(NamedTuple):
-    """What a file says, or a part of it. strange: sentences about rows that say nothing, the first of them; left_out:
-    how many rows; rows: how many there are.
+    """The content of a file, or of a part of it.
+
+    `strange`: sentences about the first rows that were left out; `left_out`: the number of all such rows; `rows`: the
+    number of all rows.
     """
 
     reported: list[Reported]
@@ -45,7 +47,7 @@ class AcknowledgementFile(NamedTuple):
 
 
 def read(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
-    """now: when it was read, as its rows have no time. row: the number of the first behind the names of the columns."""
+    """Read the rows. `now`: the time of reading, since rows have none. `row`: number of the first row of data."""
     reported: list[Reported] = []
     strange: list[str] = []
     left_out, number = 0, row - 1
@@ -67,9 +69,9 @@ def read(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
 
 
 def _rows(content: bytes) -> Iterator[dict[str, str]]:
-    """The rows by the names of their columns; an incomplete last line is none.
+    """Yield the complete rows as dictionaries by column name.
 
-    A line is a row, whatever quotes are in it: one that is never closed costs its own row alone.
+    Each line is one row, whatever quotes it contains. So an unclosed quote spoils only its own row.
     """
     if not _has_columns(content):
         return
@@ -82,7 +84,7 @@ def _rows(content: bytes) -> Iterator[dict[str, str]]:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    """Of one line; none if it is too long."""
+    """Split one line into cells; empty if the line is too long."""
     try:
         row = next(csv.reader([line], delimiter=delimiter), []) if len(line) <= LONGEST else []
         return [cell.strip() for cell in row]
@@ -108,8 +110,9 @@ def _text(content: bytes) -> str:
 
 
 async def fetched(place: Place, folder: str) -> AsyncIterator[FetchedReports]:
-    """What the files in the folder say. Which of many come first is left to chance: files that cannot be named as read,
-    or that are still written, keep no other one waiting for ever. Raises PlaceError.
+    """Yield the content of the folder's files. Raises PlaceError.
+
+    Files are chosen at random: some cannot be renamed or are still being written, and these must not block the others.
     """
     found = [one for one in await place.files(folder) if one.name.lower().endswith(".csv")]
     for one in random.sample(found, min(MOST_FILES, len(found))):
@@ -125,7 +128,7 @@ async def fetched(place: Place, folder: str) -> AsyncIterator[FetchedReports]:
 
 @dataclass
 class FileInParts:
-    """A file at the vendor, read part by part, each with whole lines and the names of the columns."""
+    """A file at the vendor, read in parts. Each part has whole lines and the column names."""
 
     place: Place
     path: str
@@ -136,7 +139,7 @@ class FileInParts:
     named: bool = False
 
     async def parts(self) -> AsyncIterator[FetchedReports]:
-        """Raises PlaceError."""
+        """Yield the parts. Raises PlaceError."""
         head, rest, row = b"", b"", 2
         old = time.time() - self.about.changed > OLD
         while True:
@@ -155,17 +158,17 @@ class FileInParts:
                 return
 
     async def settle_part(self) -> None:
-        """Names the file as read with its last part, unless one was not stored, or the vendor is still writing it."""
+        """Rename the file as read after its last part, unless a part was not stored or the file still grows."""
         self.stored += 1
         try:
             if self.named and self.stored == self.given and await self.place.size(self.path) == self.size:
-                await self.place.remove(self.path + READ)  # an older one of that name
+                await self.place.remove(self.path + READ)  # an earlier file of that name
                 await self.place.rename(self.path, self.path + READ)
         except PlaceError as error:
             raise OSError(f"{self.path} cannot be named as read: {error.reason}") from None
 
 
 def _whole_lines(content: bytes, last: bool) -> tuple[bytes, bytes]:
-    """Up to the end of its last line, and the rest; all of the last part, and of one without lines."""
+    """Split the content after its last line end. The last part, or one without a line end, is returned whole."""
     end = len(content) if last else content.rfind(b"\n") + 1 or len(content)
     return content[:end], content[end:]

@@ -1,7 +1,7 @@
-"""The adapter `print_file`: letters are printed to PDF, and a batch of them is brought to the vendor as two files.
+"""The adapter `print_file`: prints letters to PDF and brings each batch to the vendor as two files.
 
-The vendor says by an acknowledgement file what it takes. Until then a letter that was brought is in doubt, and never
-brought again: docs/decisions/0027-a-print-file-is-accepted-by-its-acknowledgement.md.
+The vendor accepts letters by an acknowledgement file. Until then a delivered letter is in doubt, and it is never
+brought again (docs/decisions/0027-a-print-file-is-accepted-by-its-acknowledgement.md).
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 from vendors.printing.places import Opens, Place, PlaceError, SftpServer
 from vendors.printing.uploading import Upload, not_sent
 
-MOST_BYTES = 48 << 20  # of the PDFs of a batch, which are in memory
-MOST_MANIFEST = 5 << 20  # bytes of one that is looked into
+MOST_BYTES = 48 << 20  # of a batch's PDFs, which are kept in memory
+MOST_MANIFEST = 5 << 20  # bytes of a manifest that is read
 UNSENDABLE = "unsendable"
-LETTERS_TIME = 0.75  # the part of the setting `making` in which letters are made; the rest is for one PDF of them
-NEXT_BATCH = 5.0  # seconds until a letter that did not fit is called again, at the least
+LETTERS_TIME = 0.75  # share of the setting `making` for rendering letters; the rest is for merging them
+NEXT_BATCH = 5.0  # least seconds until a letter that did not fit is called again
 
 
 class PrintFile(FetchesReports, PrintsAddresses, Adapter):
-    """`host`: of the SFTP server; without it folders are below the setting PRINT_FOLDER of this machine. The secret
-    holds `password` or `private_key` (OpenSSH's, without a passphrase), for SFTP.
+    """A vendor that prints PDF files.
 
-    `accepted`: acknowledged: a letter is accepted when a file in `acknowledgements` says so; uploaded: the vendor's
-    contract takes whatever is in the folder. `manifests_stay`: manifests stay there for some days, so that a letter in
-    doubt may be found in one. What is not found may have been there, or may still come.
+    `host`: its SFTP server; without one, folders lie below the setting PRINT_FOLDER on this machine. For SFTP the
+    secret holds `password` or `private_key` (OpenSSH, without a passphrase).
+
+    `accepted`: with `acknowledged`, a letter is accepted when a file in `acknowledgements` says so; with `uploaded`,
+    the vendor's contract covers whatever is in the folder. `manifests_stay`: manifests stay in the folder for some
+    days, so a letter in doubt can be looked up. A letter that is not found proves nothing.
     """
 
     options = OPTIONS
@@ -54,7 +56,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        return frozenset({"attachments"})  # images within the HTML
+        return frozenset({"attachments"})  # images in the HTML
 
     @classmethod
     def fetches_reports(cls, settings: Mapping[str, Any]) -> bool:
@@ -92,14 +94,14 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         )
         self._makers: list[PageMaker] = []
         self._weigher, self._weighing = PageMaker(), asyncio.Lock()
-        self._weighed: dict[tuple[str, str, str], Sheet] = {}  # what `send` need not make again, the oldest first
+        self._weighed: dict[tuple[str, str, str], Sheet] = {}  # rendered by `weigh` and reused by `send`; oldest first
         self._seen: dict[str, set[str]] = {}
-        self._together = self.capabilities.batch_max  # letters that can be brought together in time
+        self._together = self.capabilities.batch_max  # letters that can be merged in time
         self._closed = False
 
     @staticmethod
     def _place(known: Mapping[str, Any], secret: Mapping[str, str]) -> Opens:
-        """Raises InvalidSettings, which never shows a secret."""
+        """Return how to open the place. Raises InvalidSettings, which never shows a secret."""
         if not known["host"]:
             if secret:
                 raise InvalidSettings(["a folder needs no secret"])
@@ -124,9 +126,9 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self._weighed.clear()
 
     async def weigh(self, letter: Letter) -> int:
-        """By its pages, or the sheets that they are on. One that cannot be printed costs one: `send` refuses it.
+        """Return the letter's cost in pages or sheets. A letter that cannot be printed costs one; `send` refuses it.
 
-        A letter of an estimate comes without its images: they count as dots.
+        An estimate's letter comes without its images; each counts as a dot.
         """
         if self._known["unit"] == "letter":
             return 1
@@ -144,7 +146,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         made = await self._made(letters)
         if not self._weighing.locked():
-            await self._weigher.close()  # started anew when the next letters are weighed
+            await self._weigher.close()  # starts again when the next letters are weighed
         ready = [one for one in made if isinstance(one, Sheet)]
         if not ready:
             return [one for one in made if not isinstance(one, Sheet)]
@@ -164,7 +166,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         return outcomes
 
     async def _made(self, letters: Sequence[Letter]) -> list[Sheet | Refused | NotSent]:
-        """Letters as PDF, as many as can be made in time; the others wait for another batch."""
+        """Render as many letters as time allows; the others wait for the next batch."""
         maker = PageMaker()
         self._makers.append(maker)
         made: list[Sheet | Refused | NotSent] = []
@@ -192,7 +194,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
     async def _one(
         self, maker: PageMaker, letter: Letter, until: float, *, whole: bool = True
     ) -> Sheet | Refused | NotSent:
-        """whole: it has all its images."""
+        """Render one letter. `whole`: all its images are present."""
         rules = self._rules
         for fault in rules.faults(letter.recipient, letter.params) if rules else ():
             return Refused(UNSENDABLE, fault[:255])
@@ -210,7 +212,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         return Sheet(letter.reference, letter.recipient, printed.pages, address, printed.pdf)
 
     async def _brought(self, name: str, ready: Sequence[Sheet]) -> NotSent | InDoubt | None:
-        """None: the vendor has the batch."""
+        """Merge the letters and upload the batch. Returns None if the vendor has it."""
         if self._closed:
             return NotSent("the adapter is closed")
         maker = PageMaker()
@@ -220,7 +222,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
             self._together = min(2 * self._together, self.capabilities.batch_max)
         except Stopped as error:
             return _stopped(error)
-        except TimeoutError:  # a busy machine; one letter alone needs no bringing together, so this ends
+        except TimeoutError:  # the machine is busy; halving ends, as a single letter needs no merging
             self._together = max(1, len(ready) // 2)
             return NotSent("its letters were not brought together in time", retry_after=NEXT_BATCH)
         finally:
@@ -230,7 +232,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         return await upload.bring(pdf, rows, self._known["uploading"], 2 * self._known["timeout"])
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
-        """Whether a manifest at the vendor has it."""
+        """Look for the letter in the vendor's manifests."""
         folder = self._known["folder"]
         try:
             async with self._opens() as place:
@@ -248,7 +250,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         return NotSent(f"it is in the batch {name}, which the vendor has not acknowledged", retry_after=3600.0)
 
     async def _references(self, place: Place, name: str) -> set[str]:
-        """Of a manifest, which never changes. Raises PlaceError for one that cannot be read: it may have any letter."""
+        """Return the references in a manifest, which never changes. Raises PlaceError if it is unreadable."""
         if name not in self._seen:
             content = await place.read(f"{self._known['folder']}/{name}", MOST_MANIFEST)
             try:
@@ -267,7 +269,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
 
 
 def _at_least(letter: Letter) -> int:
-    """Before its pages are made: see `weigh`."""
+    """Return the least cost, before the pages are rendered: see `weigh`."""
     return 1
 
 

@@ -1,4 +1,4 @@
-"""A batch of letters as a vendor takes it: one PDF, and a manifest that says which pages are whose."""
+"""Batches as the vendor gets them: one PDF, and a manifest that says which pages belong to which letter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 class Sheet(NamedTuple):
-    """A letter in a batch. address: its lines."""
+    """One letter in a batch. `address`: its lines."""
 
     reference: str
     recipient: str
@@ -28,14 +28,15 @@ class Sheet(NamedTuple):
 
 
 def name(references: Iterable[str]) -> str:
-    """The batch's name: of the same letters always the same, so that a repeat is no second batch."""
+    """Return the batch's name. The same letters always get the same name, so a repeat makes no second batch."""
     return PREFIX + blake2b("\n".join(references).encode(), digest_size=12).hexdigest()
 
 
 def manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool) -> bytes:
-    """A CSV with a row for each letter, in UTF-8. Pages are counted from 1; in duplex each letter begins on a front.
+    """Return the manifest: a UTF-8 CSV with a row for each letter.
 
-    Values are as they are: a program reads them. In a spreadsheet one that begins with = is a formula.
+    Pages count from 1; in duplex each letter begins on a front. Values are not escaped for spreadsheets, since a
+    program reads them.
     """
     out = io.StringIO(newline="")
     rows = csv.writer(out)
@@ -50,7 +51,7 @@ def manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool)
 
 
 def references(content: bytes) -> set[str]:
-    """The references in a manifest of ours. Raises ValueError for what is none."""
+    """Return the references in one of our manifests. Raises ValueError for any other content."""
     rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
     if tuple(next(rows, ())) != COLUMNS:
         raise ValueError("it is no manifest")

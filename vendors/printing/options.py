@@ -1,4 +1,4 @@
-"""The settings of the adapter `print_file`, and what must hold between them."""
+"""Settings of the adapter `print_file`, and the rules between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vendors.printing import batches, pages, sheets
 
 
 def below(value: Any) -> str:
-    """A folder, without `..`."""
+    """Parse a folder, which may not contain `..`. Raises ValueError."""
     path = PurePosixPath(options.text(value))
     if ".." in path.parts:
         raise ValueError("must be a folder without ..")
@@ -20,7 +20,7 @@ def below(value: Any) -> str:
 
 
 def host_keys(value: Any) -> tuple[str, ...]:
-    """Public keys of a server, separated by commas, such as `ssh-ed25519 AAAA...`."""
+    """Parse a server's public keys, separated by commas, such as `ssh-ed25519 AAAA...`. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     found = tuple(" ".join(str(one).split()[:2]) for one in parts if str(one).strip())
     if not found or not all(one.partition(" ")[2] for one in found):
@@ -29,7 +29,7 @@ def host_keys(value: Any) -> tuple[str, ...]:
 
 
 def ending(value: Any) -> str:
-    """The end of a name."""
+    """Parse the suffix of temporary names. Raises ValueError."""
     word = options.text(value)
     if not word.startswith(".") or "/" in word or word.lower() in (".csv", ".pdf"):
         raise ValueError("must begin with a dot, such as .part, and be neither .csv nor .pdf")
@@ -69,7 +69,7 @@ OPTIONS: dict[str, Option] = {
 
 
 def faults(known: Mapping[str, Any]) -> list[str]:
-    """What does not go together, as sentences. known: each setting, parsed."""
+    """Return contradictions between the parsed settings, as sentences."""
     errors = []
     if known["host"] and not (known["user"] and known["host_key"]):
         errors.append("host needs user and host_key: without the server's key anybody could take the letters")

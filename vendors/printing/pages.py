@@ -1,4 +1,4 @@
-"""Letters as PDFs, made by a process that can be stopped: what it does holds up nobody here, and harms nobody."""
+"""Renders letters to PDF in a child process that can be killed, so it cannot block or harm senders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vendors.adapters.base import Attachment, Letter
 from vendors.printing import sheets
 
 KEPT = ("HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
-MOST = 64 << 20  # bytes of one answer
+MOST = 64 << 20  # bytes in one answer
 LIBRARIES = (
     ("libpango-1.0.so.0", "libpango-1.0.dylib", "libpango-1.0-0.dll"),
     ("libpangoft2-1.0.so.0", "libpangoft2-1.0.dylib", "libpangoft2-1.0-0.dll"),
@@ -36,13 +36,13 @@ class Printed(NamedTuple):
 
 
 class NotPrintable(Exception):
-    """No PDF can be made of this letter; the text says why."""
+    """This letter cannot be rendered; the text says why."""
 
 
 class Stopped(Exception):
-    """The process is gone, or was too slow: nothing is known of the letter that it had.
+    """The process died or was too slow; the fate of its letter is unknown.
 
-    for_good: it will be so for every letter, until a person mends it.
+    `for_good`: every letter will fail until a person fixes the installation.
     """
 
     def __init__(self, reason: str, *, for_good: bool = False) -> None:
@@ -52,7 +52,7 @@ class Stopped(Exception):
 
 @cache
 def missing(*more: str) -> str:
-    """What this machine lacks to make pages, as a sentence; or "". more: packages that are needed, too."""
+    """Return a sentence about what this machine lacks for rendering, or "". `more`: further packages required."""
     absent = [name for name in (*EXTRAS, *more) if find_spec(name) is None]
     if absent:
         return f"{' and '.join(absent)} must be installed: pip install --require-hashes -r requirements-extras.txt"
@@ -71,7 +71,7 @@ def _loads(name: str) -> bool:
 
 
 class Look(NamedTuple):
-    """How letters of a vendor are printed. pages_max: of a letter; seconds: of the processor, for one letter."""
+    """Print settings of a vendor. `pages_max`: pages in a letter; `seconds`: processor time for one letter."""
 
     paper: str = "A4"
     window: str = "none"
@@ -83,7 +83,7 @@ class Look(NamedTuple):
         return sheets.WINDOWS.get(self.window)
 
     def question(self, letter: Letter, address: Sequence[str], *, frame: bool = False) -> dict[str, Any]:
-        """What the process is asked. frame: the window's edge is drawn, too."""
+        """Build the request for the process. `frame`: also draw the window's edge."""
         window = self.its_window
         over = sheets.over(self.paper, window, address, frame=frame) if window and (address or frame) else ""
         return {
@@ -99,16 +99,17 @@ class Look(NamedTuple):
 
 
 class PageMaker:
-    """One process; for one caller at a time. It is started when it is needed, and again after it has ended."""
+    """One child process, for one caller at a time. It starts on demand, and again after it has ended."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._given: dict[str, Attachment] = {}
 
     async def letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
-        """Raises NotPrintable and Stopped. If it is cancelled the process is killed.
+        """Render a letter. Raises NotPrintable and Stopped. On cancellation the process is killed.
 
-        What ends the process twice is the letter's fault, if another one can be made then: nobody calls it again.
+        If the letter ends the process twice and another letter can be rendered, the letter itself is to blame: it
+        raises NotPrintable and is not called again.
         """
         with suppress(Stopped):
             return await self._letter(question, files)
@@ -137,13 +138,13 @@ class PageMaker:
         return Printed(found["pages"], pdf)
 
     async def merge(self, parts: Sequence[bytes], *, fronts: bool) -> bytes:
-        """One PDF of several. fronts: each begins on the front of a sheet printed on both sides. Raises Stopped."""
+        """Merge PDFs. `fronts`: each begins on the front of a sheet printed on both sides. Raises Stopped."""
         if len(parts) == 1:
             return parts[0]
         return (await self._ask([orjson.dumps({"what": "merge", "parts": len(parts), "fronts": fronts}), *parts]))[1]
 
     async def close(self) -> None:
-        """Ends the process."""
+        """Kill the process."""
         process, self._process = self._process, None
         self._given.clear()
         if process is not None:
@@ -169,12 +170,12 @@ class PageMaker:
             raise Stopped(f"the process that makes pages has ended ({type(error).__name__})") from None
         except Stopped:
             raise
-        except BaseException:  # cancelled: it would answer the next question with this one's answer
+        except BaseException:  # also on cancellation: a late answer would be taken for the next one
             await asyncio.shield(self.close())
             raise
 
     async def _start(self) -> asyncio.subprocess.Process:
-        # It finds no program: WeasyPrint's look-up of libraries would start a compiler and a linker for each name.
+        # An empty PATH: WeasyPrint's search for libraries would otherwise run a compiler and a linker for each name.
         environment = {"PATH": "", **{name: os.environ[name] for name in KEPT if name in os.environ}}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,

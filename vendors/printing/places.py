@@ -1,4 +1,4 @@
-"""Where print files go: a folder of this machine, or one of a server by SFTP."""
+"""Places for print files: a folder on this machine, or one on an SFTP server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Done = TypeVar("Done")
 
 
 class PlaceError(Exception):
-    """What was asked was not done, as far as `answered` tells: False: nobody knows, the answer was lost.
+    """An operation failed. With `answered` False its result is unknown, because the answer was lost.
 
-    pause: only a person can mend it.
+    `pause`: only a person can fix it.
     """
 
     def __init__(self, reason: str, *, answered: bool = True, pause: bool = False) -> None:
@@ -26,7 +26,7 @@ class PlaceError(Exception):
 
 
 class PlacedFile(NamedTuple):
-    """A file. changed: Unix time by the place's clock."""
+    """A file. `changed`: Unix time by the place's clock."""
 
     name: str
     size: int
@@ -38,27 +38,27 @@ class Place(ABC):
 
     @abstractmethod
     async def write(self, path: str, content: bytes) -> None:
-        """Writes a file whole and lets it reach the disk."""
+        """Write a whole file and flush it to disk."""
 
     @abstractmethod
     async def rename(self, old: str, new: str) -> None:
-        """In one step, so that nobody sees half a file."""
+        """Rename atomically, so nobody sees half a file."""
 
     @abstractmethod
     async def remove(self, path: str) -> bool:
-        """False: it is not there."""
+        """Remove a file. Returns False if there is none."""
 
     @abstractmethod
     async def size(self, path: str) -> int | None:
-        """None: it is not there."""
+        """Return a file's size, or None if there is no file."""
 
     @abstractmethod
     async def read(self, path: str, most: int, begin: int = 0) -> bytes:
-        """At most so many bytes from there on."""
+        """Return at most `most` bytes from `begin` on."""
 
     @abstractmethod
     async def files(self, folder: str) -> list[PlacedFile]:
-        """The files in a folder, by name."""
+        """Return the files in a folder by name."""
 
 
 Opens = Callable[[], AbstractAsyncContextManager[Place]]
@@ -67,7 +67,7 @@ MENDED_BY_A_PERSON = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, er
 
 
 class LocalFolder(Place):
-    """Below a folder of this machine. Its calls run in threads: a disk may be slow."""
+    """A folder on this machine. Its calls run in threads, because disks may be slow."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -84,7 +84,7 @@ class LocalFolder(Place):
     async def rename(self, old: str, new: str) -> None:
         def done() -> None:
             os.rename(self._at(old), self._at(new))
-            with suppress(OSError):  # some file systems cannot; the name is there all the same
+            with suppress(OSError):  # some file systems cannot sync a folder; the rename holds anyway
                 handle = os.open(self._at(new).parent, os.O_RDONLY)
                 try:
                     os.fsync(handle)
@@ -129,7 +129,7 @@ class LocalFolder(Place):
         return await self._do(done)
 
     def _at(self, path: str) -> Path:
-        """Raises PlaceError for a path that leads out of the root, also by a link."""
+        """Resolve a path. Raises PlaceError if it leads out of the root, even by a link."""
         found = (self._root / path.lstrip("/")).resolve()
         if not found.is_relative_to(self._root.resolve()):
             raise PlaceError(f"{path} leads out of the folder of print files", pause=True)
@@ -150,7 +150,7 @@ async def folder(root: Path) -> AsyncIterator[Place]:
 
 
 class SftpServer(NamedTuple):
-    """host_keys: of the server, as in known_hosts: it is no other one. secret: private_key or password."""
+    """An SFTP server. `host_keys`: its keys, as in known_hosts. `secret`: private_key or password."""
 
     host: str
     port: int
@@ -161,7 +161,7 @@ class SftpServer(NamedTuple):
 
 
 def check_keys(host_keys: Sequence[str], private_key: str | None) -> None:
-    """Raises ValueError, which never shows a private key."""
+    """Check the keys. Raises ValueError, which never shows a private key."""
     import asyncssh
 
     for one in host_keys:
@@ -172,12 +172,12 @@ def check_keys(host_keys: Sequence[str], private_key: str | None) -> None:
     if private_key:
         try:
             asyncssh.import_private_key(private_key)
-        except (asyncssh.KeyImportError, ValueError):  # also one with a passphrase
+        except (asyncssh.KeyImportError, ValueError):  # also with a passphrase
             raise ValueError("the secret's private_key must be a private key without a passphrase") from None
 
 
 class Sftp(Place):
-    """On a server, over one connection."""
+    """A server, over one connection."""
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._client, self._timeout = client, timeout
@@ -186,7 +186,7 @@ class Sftp(Place):
         async def done() -> None:
             from asyncssh import SFTPOpUnsupported
 
-            file = await self._client.open(path, "wb")  # not closed if it fails: that would wait for an answer again
+            file = await self._client.open(path, "wb")  # not closed on failure, which would wait for another answer
             await file.write(content)
             with suppress(SFTPOpUnsupported):
                 await file.fsync()
@@ -245,7 +245,7 @@ class Sftp(Place):
         return await self._do(done())
 
     async def _do(self, work: Any, *, slow: bool = False) -> Any:
-        """slow: its time grows with the file, and the caller limits it."""
+        """Run one operation. `slow`: its time grows with the file, so the caller limits it."""
         import asyncssh
 
         try:
@@ -264,10 +264,10 @@ class Sftp(Place):
 
 @asynccontextmanager
 async def sftp(server: SftpServer) -> AsyncIterator[Place]:
-    """A connection of its own, that is cut at the end. Raises PlaceError."""
+    """Open a connection and cut it at the end. Raises PlaceError."""
     import asyncssh
 
-    asyncssh.set_log_level("WARNING")  # it tells of each connection
+    asyncssh.set_log_level("WARNING")  # it logs every connection
     password, key = server.secret.get("password"), server.secret.get("private_key")
     try:
         async with asyncio.timeout(server.timeout):

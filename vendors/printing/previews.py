@@ -1,4 +1,4 @@
-"""Letters as PDF, to look at before they go: as they will be printed, with the envelope's window drawn."""
+"""Previews: letters as they will be printed, as PDF, with the envelope's window drawn."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vendors.printing import pages
 from vendors.printing.adapter import PrintFile
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 
-SECONDS = 120.0  # for all letters of a preview
-AT_ONCE = 2  # previews that a process makes: of two sponsors (mailhub/shares.py)
+SECONDS = 120.0  # for all letters in a preview
+AT_ONCE = 2  # previews a process makes at once, each for another sponsor (mailhub/shares.py)
 _few_at_a_time = threading.BoundedSemaphore(AT_ONCE)
 
 
 class Busy(ValueError):
-    """Previews take a processor: a process makes few at a time."""
+    """Too many previews are being made in this process; each needs a whole core."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintPreview:
-    """One PDF of letters. pages: of each letter; duplex: they are printed on both sides."""
+    """A PDF of several letters. `pages`: those of each letter. `duplex`: printed on both sides."""
 
     pdf: bytes
     pages: Sequence[int]
@@ -34,12 +34,12 @@ class PrintPreview:
 
     @property
     def sheets(self) -> int:
-        """Of all letters together."""
+        """Sheets of all letters together."""
         return sum(-(-one // 2) for one in self.pages) if self.duplex else sum(self.pages)
 
     @property
     def sentence(self) -> str:
-        """2 letters, 5 pages on 3 sheets (printed on both sides)."""
+        """Summary such as "2 letters, 5 pages on 3 sheets (printed on both sides)"."""
         letters, total = len(self.pages), sum(self.pages)
         sides = "printed on both sides" if self.duplex else "printed on one side"
         return f"{_count(letters, 'letter')}, {_count(total, 'page')} on {_count(self.sheets, 'sheet')} ({sides})"
@@ -52,11 +52,10 @@ def made(
     look: Mapping[str, str],
     seconds: float = SECONDS,
 ) -> PrintPreview:
-    """The letters as printed. adapter, settings: of their vendor; look: `paper` and `window` instead of the vendor's.
+    """Render the letters as their vendor would print them.
 
-    seconds: for all of them.
-
-    Raises ValueError with a sentence.
+    `look`: `paper` and `window` in place of the vendor's. `seconds`: the time for all letters. Raises ValueError with a
+    sentence.
     """
     if not _few_at_a_time.acquire(blocking=False):
         raise Busy("other previews are being made: ask again in a moment")

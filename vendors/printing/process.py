@@ -1,8 +1,8 @@
-"""A process of its own that makes PDFs of HTML: it reaches no network and no file, and its memory and time end.
+"""Child process that renders HTML to PDF, without access to network or files and with limited memory and time.
 
-Started as a script, without the environment (pages.py): it imports nothing of ours, and knows no secret. It reads
-frames from its input and writes frames to its output: four bytes with the length, then so many bytes. A question is one
-frame of JSON and the frames that it announces; the answer is one frame of JSON, and one with a PDF if there is one.
+pages.py starts it as a script without the environment. So it imports none of our code and knows no secret. It reads and
+writes frames: four bytes with the length, then the content. A request is a frame of JSON and the frames it announces;
+the answer is a frame of JSON, plus one with the PDF if there is one.
 """
 
 import io
@@ -15,17 +15,17 @@ import sys
 import time
 from typing import Any, BinaryIO
 
-MEMORY = 1 << 30  # bytes of addresses
-SIZE_TOLERANCE = 0.75  # of a millimetre: how far a page's size may be from the paper's
-DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # instead of an image that is not given
+MEMORY = 1 << 30  # bytes of address space
+SIZE_TOLERANCE = 0.75  # millimetres by which a page may differ from the paper
+DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # stands in for a missing image
 
 
 class Unprintable(BaseException):
-    """Why no PDF is made of a letter. No library holds it back as it would an Exception."""
+    """The reason why a letter cannot be rendered. Unlike an Exception, no library catches it."""
 
 
 def read(stream: BinaryIO) -> bytes:
-    """One frame. Raises EOFError."""
+    """Read one frame. Raises EOFError."""
     head = stream.read(4)
     if len(head) < 4:
         raise EOFError
@@ -44,7 +44,7 @@ def _too_long(*_: object) -> None:
 
 
 class MissingPart(logging.Handler):
-    """Ends a letter of which WeasyPrint leaves something out, such as an image that it cannot read."""
+    """Aborts a letter when WeasyPrint reports that it leaves something out, such as an unreadable image."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:
@@ -52,17 +52,17 @@ class MissingPart(logging.Handler):
 
 
 class PdfMaker:
-    """Makes PDFs. files: what letters may show as cid:NAME, with its type."""
+    """Renders PDFs. `files`: what letters may show as cid:NAME, with its type."""
 
     def __init__(self) -> None:
         self._fonts: Any = None
         self._files: dict[str, tuple[str, bytes]] = {}
-        self._shown: set[str] = set()  # the letter's own
+        self._shown: set[str] = set()  # of the current letter
 
     def prepare(self) -> None:
-        """For letters; bringing PDFs together needs none of it, which costs half a second of the processor.
+        """Load what letters need. Raises ImportError and OSError.
 
-        Raises ImportError and OSError.
+        Merging PDFs does without it and saves the time.
         """
         if self._fonts is None:
             from weasyprint.text.fonts import FontConfiguration
@@ -74,8 +74,10 @@ class PdfMaker:
         self._files[name] = kind, content
 
     def render(self, asked: dict[str, Any]) -> tuple[int, bytes]:
-        """The number of pages, and the PDF. asked: html, css, over (HTML drawn over the first page), files (by name),
-        paper, pages_max, seconds; whole: no file is missing. It has been prepared. Raises Unprintable.
+        """Render a letter. Returns its number of pages and the PDF. Raises Unprintable. Call `prepare` first.
+
+        Keys of `asked`: html, css, over (HTML drawn over the first page), files (by name), paper, pages_max, seconds;
+        whole: no file is missing.
         """
         self._shown, self._whole = set(asked["files"]), asked["whole"]
         signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
@@ -94,19 +96,19 @@ class PdfMaker:
             return len(document.pages), made
         except (MemoryError, RecursionError) as error:
             raise Unprintable(f"it is too large or too deep to make pages of it ({type(error).__name__})") from None
-        except Exception as error:  # whatever HTML may have in it
+        except Exception as error:  # HTML may contain anything
             raise Unprintable(f"no pages can be made of it: {type(error).__name__}: {error}"[:200]) from None
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     def merge(self, parts: list[bytes], fronts: bool) -> bytes:
-        """All of them in one PDF, in their order. fronts: each begins on the front of a sheet printed on both sides."""
+        """Merge the parts in order. `fronts`: each begins on the front of a sheet printed on both sides."""
         import pypdf
 
         writer = pypdf.PdfWriter()
         for part in parts:
             if fronts and len(writer.pages) % 2:
-                writer.add_blank_page()  # as large as the last one
+                writer.add_blank_page()  # in the size of the last one
             writer.append(io.BytesIO(part))
         out = io.BytesIO()
         writer.write(out)
@@ -120,7 +122,7 @@ class PdfMaker:
         return page.render(stylesheets=sheets, font_config=self._fonts)
 
     def _fetch(self, url: str, *_: object, **__: object) -> Any:
-        """What the HTML shows, if it is within the letter: all else ends the letter, as it would be missing."""
+        """Return content that the letter carries. Anything else aborts the letter, as it would be missing."""
         from weasyprint.urls import URLFetcher, URLFetcherResponse
 
         if url.lower().startswith("data:"):
@@ -151,7 +153,7 @@ class PdfMaker:
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:
-    """Answers until the input ends."""
+    """Answer requests until the input ends."""
     pages = PdfMaker()
     while True:
         question = json.loads(read(asked))
@@ -165,7 +167,7 @@ def serve(asked: BinaryIO, answers: BinaryIO) -> None:
                 try:
                     pages.prepare()
                     number, made = pages.render(question)
-                except (ImportError, OSError) as error:  # WeasyPrint's libraries
+                except (ImportError, OSError) as error:  # from WeasyPrint's libraries
                     write(answers, json.dumps({"broken": f"{type(error).__name__}: {error}"[:200]}).encode())
                     return
                 except Unprintable as why:

@@ -1,4 +1,4 @@
-"""What letters are printed on: papers, and the windows of envelopes through which the address is read."""
+"""Papers, and the envelope windows through which addresses show."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ INCH = 25.4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An envelope's window on the folded letter's first page, in millimetres from its top left corner.
+    """An envelope's window on the first page of the folded letter, in millimetres from its top left corner.
 
-    inset: how far from the window's edge the address begins, so that it stays visible when the letter slides.
+    `inset`: distance from the window's edge to the address, so it stays visible if the letter slides.
     """
 
     left: float
@@ -27,18 +27,18 @@ class Window:
 
 PAPERS = {"A4": (210.0, 297.0), "Letter": (8.5 * INCH, 11 * INCH)}
 WINDOWS = {
-    # DIN 5008 form B: the field of 85 x 45 mm, of which the upper 17.7 mm are for the sender's line and remarks
+    # DIN 5008 form B: a field of 85 x 45 mm, its upper 17.7 mm for the return address and remarks
     "din5008b": Window(20, 45, 85, 45, (5, 17.7), 98.5),
-    # a letter folded in three in a US #10 envelope: 4 1/2 x 1 1/8 in, 7/8 in from the left, 1/2 in from the bottom
+    # folded in three in a US #10 envelope: 4 1/2 x 1 1/8 in, 7/8 in from the left, 1/2 in from the bottom
     "us10": Window(0.875 * INCH, 2.04 * INCH, 4.5 * INCH, 1.125 * INCH, (0.125 * INCH, 0.125 * INCH), 3.5 * INCH),
 }
-LINE = 4.6  # millimetres from one line of an address to the next
+LINE = 4.6  # millimetres between lines of an address
 FAMILY = "'Liberation Sans', Arial, Helvetica, 'DejaVu Sans', sans-serif"
 FONT = f"font: 10pt/4.6mm {FAMILY}"
 
 
 def style(paper: str, window: Window | None) -> str:
-    """What holds where the letter's own CSS says nothing else."""
+    """Return default CSS; the letter's own CSS overrides it."""
     width, height = PAPERS[paper]
     first = f" @page :first {{ margin-top: {window.free:.2f}mm }}" if window else ""
     pages = f"@page {{ size: {width}mm {height}mm; margin: 20mm 20mm 20mm 25mm }}{first}"
@@ -46,12 +46,12 @@ def style(paper: str, window: Window | None) -> str:
 
 
 def lines_seen(window: Window) -> int:
-    """How many lines of an address are seen through it."""
+    """Return how many address lines show through the window."""
     return int((window.height - window.inset[1]) / LINE)
 
 
 def over(paper: str, window: Window, lines: Sequence[str], *, frame: bool) -> str:
-    """A page with the address where the window is. frame: with the window's edge."""
+    """Return a page with the address at the window. `frame`: draw the window's edge."""
     width, height = PAPERS[paper]
     place = f"left: {window.left:.2f}mm; top: {window.top:.2f}mm; width: {window.width:.2f}mm"
     place += f"; height: {window.height:.2f}mm"
@@ -65,5 +65,5 @@ def over(paper: str, window: Window, lines: Sequence[str], *, frame: bool) -> st
 
 
 def page_of_text(text: str) -> str:
-    """A letter that is a text as HTML."""
+    """Wrap a plain-text letter in HTML."""
     return f'<body><div style="white-space: pre-wrap">{escape(text)}</div></body>'

@@ -1,8 +1,10 @@
-"""A batch is brought to its vendor so that it is there whole or not at all, and once.
+"""Uploads a batch completely or not at all, and only once.
 
-PDF and manifest are written under temporary names, then renamed, the manifest last: its name says that the batch is
-whole. Before that rename nothing is there for the vendor. When its answer is lost, what settles it is to remove the
-temporary file: of rename and removal one comes first, and the other one finds nothing.
+PDF and manifest are written under temporary names and then renamed, the manifest last: its final name marks the batch
+as complete. Before that rename the vendor sees nothing.
+
+If the answer to the rename is lost, removing the temporary file settles it: only one of rename and removal can succeed,
+because the other finds no file.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ WAIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A batch to bring. folder: where the vendor looks; temporary: the end of names that it leaves alone.
+    """A batch to upload. `folder`: where the vendor looks; `temporary`: a suffix the vendor ignores.
 
-    Temporary names are of one upload alone: a late rename or write of an earlier one finds nothing.
+    Temporary names belong to one upload, so a late rename or write of an earlier upload finds nothing.
     """
 
     opens: Opens
@@ -35,19 +37,19 @@ class Upload:
         return f"{self.folder.rstrip('/')}/{self.name}{end}"
 
     def part(self, end: str) -> str:
-        """The temporary name."""
+        """Return the temporary name."""
         return self.path(f".{self.upload}{end}{self.temporary}")
 
     async def bring(self, pdf: bytes, manifest: bytes, seconds: float, settling: float) -> NotSent | InDoubt | None:
-        """None: the vendor has the batch; NotSent: provably nothing of it is visible.
+        """Upload the batch. Returns None if the vendor has it, NotSent if provably nothing of it is visible.
 
-        seconds: until it is renamed; settling: to find out what came of that, if no answer did.
+        `seconds`: time until the rename. `settling`: time to find out whether an unanswered rename took effect.
         """
         begun = False
         try:
             async with asyncio.timeout(seconds), self.opens() as place:
                 if await place.size(self.path(".csv")) is not None:
-                    return None  # an earlier call has brought it
+                    return None  # an earlier call uploaded it
                 await place.write(self.part(".pdf"), pdf)
                 await place.write(self.part(".csv"), manifest)
                 await self._replace(place)
@@ -61,24 +63,24 @@ class Upload:
         return await self._settle(error, settling) if begun else not_sent(error)
 
     async def _replace(self, place: Place) -> None:
-        """Renames the PDF, which is nothing without its manifest; an earlier call may have left one."""
+        """Rename the PDF, replacing one left by an earlier call. Without its manifest it means nothing."""
         if await place.size(self.path(".pdf")) is not None:
             await place.remove(self.path(".pdf"))
         await place.rename(self.part(".pdf"), self.path(".pdf"))
 
     async def _settle(self, error: PlaceError, seconds: float) -> NotSent | InDoubt | None:
-        """What a rename came to that failed, or whose answer was lost."""
+        """Find out whether a failed or unanswered rename took effect."""
         try:
             async with asyncio.timeout(seconds), self.opens() as place:
                 removed = await place.remove(self.part(".csv"))
                 visible = await place.size(self.path(".csv")) is not None
-                if not removed and (visible or not error.answered):  # renamed; the vendor may have taken it away since
+                if not removed and (visible or not error.answered):  # renamed; the vendor may have collected it since
                     return None
-                if not removed:  # the rename was refused, and somebody else has removed what it should rename
+                if not removed:  # the rename was refused, and somebody else removed the temporary file
                     return InDoubt(f"{self.name}: {error.reason}; its temporary name is gone", pause=error.pause)
                 if visible:
                     return InDoubt(f"{self.name}: {error.reason}; there are both names")
-                return not_sent(error)  # the PDF may stay: without its manifest it is no batch
+                return not_sent(error)  # the PDF may stay: without its manifest it is not a batch
         except TimeoutError:
             return InDoubt(f"{self.name}: {error.reason}; then it took more than {seconds:g} s")
         except PlaceError as later:
