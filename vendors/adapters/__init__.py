@@ -1,9 +1,10 @@
-"""Adapters: the names that packages of others may use, and how an adapter is found by its name.
+"""Adapters: the public names for other packages, and the lookup of an adapter by its name.
 
-What `__all__` names is public: it keeps its name and its meaning within a major version, and what goes is deprecated in
-the version before. Anything else may change with every version. Adapters are found by name: the built-in ones, and
-those that installed packages offer as entry points. A process knows what was installed when it began: what is
-installed, or exchanged, later needs a restart, and vendors/restarts.py tells of whom.
+Names in `__all__` are public: they keep their meaning within a major version and are deprecated one version before
+removal. Anything else may change in any version.
+
+Adapters are found by name among the built-in ones and the entry points of installed packages. A process knows only what
+was installed when it started; later changes need a restart (vendors/restarts.py says of which processes).
 """
 
 from __future__ import annotations
@@ -104,18 +105,18 @@ _BUILT_IN = {
 
 
 class UnknownAdapter(LookupError):
-    """This process does not know the adapter, or cannot load it; another one, or a later one, may."""
+    """This process does not know the adapter or cannot load it; another process may."""
 
 
 @cache
 def _found() -> dict[str, EntryPoint]:
-    """By name, those of the first look; a package cannot take the name of a built-in adapter."""
+    """Return entry points by name, found once. A package cannot take the name of a built-in adapter."""
     installed = {point.name: point for point in entry_points(group=GROUP)}
     return installed | {name: EntryPoint(name, path, GROUP) for name, path in _BUILT_IN.items()}
 
 
 def names() -> list[str]:
-    """The names that `load` knows."""
+    """Return the names that `load` knows."""
     return sorted(_found())
 
 
@@ -125,9 +126,9 @@ def is_built_in(name: str) -> bool:
 
 @cache
 def load(name: str) -> type[Adapter]:
-    """The adapter class of that name. Raises UnknownAdapter, a LookupError, with the known names.
+    """Return the adapter class of that name. Raises UnknownAdapter, a LookupError, with the known names.
 
-    Cached: searching all installed packages took a sixth of the time of a job with one message.
+    Cached, because searching all installed packages is slow.
     """
     point = _found().get(name)
     if point is None:
@@ -136,7 +137,7 @@ def load(name: str) -> type[Adapter]:
         )
     try:
         adapter = point.load()
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # importing a package may raise anything
         raise UnknownAdapter(f"the adapter {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(adapter, type) and issubclass(adapter, Adapter)):
         raise UnknownAdapter(f"the adapter {name!r} cannot be loaded: {point.value} is not an adapter")
@@ -145,9 +146,9 @@ def load(name: str) -> type[Adapter]:
 
 @cache
 def of_others() -> dict[str, str]:
-    """The adapters of other packages that this process can load, with the version of the package.
+    """Return the loadable adapters of other packages, with the version of their package.
 
-    A worker loads them before it forks: all its processes have the same ones until it is restarted.
+    A worker loads them before it forks, so all its processes have the same ones until it restarts.
     """
     return {name: _version(point) for name, point in _found().items() if name not in _BUILT_IN and _loads(name)}
 

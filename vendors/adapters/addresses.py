@@ -1,4 +1,4 @@
-"""Postal addresses from the columns of a list, and what a vendor demands of them."""
+"""Postal addresses from the columns of a list, and a vendor's rules for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _COLUMN = re.compile(r"\w{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """lines: of an address, each of the columns in it; empty: the recipient's own lines are the address.
+    """A vendor's rules for addresses. `lines`: the columns in each line; empty: the recipient itself is the address.
 
-    required: columns that must not be empty; one_of: columns of which one must not be; longest: how many characters a
-    column may have. most_lines, width: how many lines, and characters in one; 0: any number. country: a column that
-    holds one of `countries`; empty: none does.
+    `required`: columns that must not be empty; `one_of`: at least one of these must be filled; `longest`: the
+    characters a column may have. `most_lines` and `width`: the number of lines, and of characters in a line; 0:
+    unlimited. `country`: a column whose value must be among `countries`; empty: no such rule.
     """
 
     lines: tuple[tuple[str, ...], ...] = ()
@@ -35,19 +35,19 @@ class AddressRules:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those that a list must have."""
+        """Columns a list must have."""
         own = {self.country} if self.country else set()
         return frozenset(column for line in self.lines for column in line) | self.required | own
 
     def of(self, recipient: str, fields: Mapping[str, Any]) -> list[str]:
-        """The lines of one recipient's address; those in which nothing stands are left out."""
+        """Return the lines of a recipient's address, without empty ones."""
         if not self.lines:
             return lines_of(recipient)
         found = (" ".join(filter(None, (_text(fields.get(name)) for name in line))) for line in self.lines)
         return [line for line in found if line]
 
     def faults(self, recipient: str, fields: Mapping[str, Any]) -> Iterator[str]:
-        """What the vendor would not take, as sentences."""
+        """Yield a sentence for each rule that the address breaks."""
         for name in sorted(self.required):
             if not _text(fields.get(name)):
                 yield f"{name!r} is empty, and the address needs it"
@@ -74,7 +74,7 @@ class AddressRules:
                 yield f"the address's line {_short(line)} has {strange!r}, which the vendor cannot print"
 
     def _strange(self, line: str) -> str:
-        """A character that is not printed, or not in the vendor's alphabet."""
+        """Return a character that cannot be printed or is not in the vendor's alphabet, or ""."""
         for one in line:
             if not one.isprintable():
                 return one
@@ -91,16 +91,16 @@ class PrintsAddresses(ABC):
     @classmethod
     @abstractmethod
     def address_rules(cls, settings: Mapping[str, Any]) -> AddressRules | None:
-        """What an address must be, by these settings; None: anything. Raises ValueError."""
+        """Return the rules for addresses under these settings; None: no rules. Raises ValueError."""
 
 
 def lines_of(recipient: str) -> list[str]:
-    """Of an address that is the recipient itself."""
+    """Return the lines of an address that is the recipient itself."""
     return [line for line in (_text(one) for one in recipient.splitlines()) if line]
 
 
 def lines(value: Any) -> tuple[tuple[str, ...], ...]:
-    """An option: columns, those of a line separated by blanks, lines by semicolons."""
+    """Parse an option: columns, separated by blanks within a line and by semicolons between lines."""
     parts = value.split(";") if isinstance(value, str) else value
     found = tuple(tuple(one.split() if isinstance(one, str) else one) for one in parts)
     if not all(found) or not all(_COLUMN.fullmatch(name) for line in found for name in line):
@@ -109,7 +109,7 @@ def lines(value: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """An option: words, separated by blanks or commas."""
+    """Parse an option: words, separated by blanks or commas."""
     found = tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
     if not found or not all(_COLUMN.fullmatch(name) for name in found):
         raise ValueError("must be words, separated by blanks")

@@ -1,7 +1,7 @@
-"""The adapter `anymail`: e-mail services over their HTTP APIs, by django-anymail.
+"""The adapter `anymail`: e-mail services over their HTTP APIs, through django-anymail.
 
-django-anymail makes the request and reads the answer; our own client makes the call, so what was written and what was
-answered is known as exactly as of any other vendor (docs/decisions/0024-anymail-writes-our-client-calls.md).
+django-anymail builds the request and reads the answer, but our own client makes the call. So written and answered bytes
+are known as exactly as with any other vendor (docs/decisions/0024-anymail-writes-our-client-calls.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from vendors.outcomes import (
     sane,
 )
 
-BUILD_SECONDS = 60.0  # until a request is made, with the wait for its turn; before that nothing has left
+BUILD_SECONDS = 60.0  # to build a request, including the wait for its turn; nothing has been sent by then
 WRITERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], Writer]] = {"amazon_ses": SesWriter}
 _LATE = NotSent("the request was not made in time", retry_after=5.0)
 """It puts off this mail alone: a busy machine says nothing of the service. The next call finds the request made."""
@@ -54,7 +54,7 @@ _ELSEWHERE = frozenset({"host", "content-length", "connection", "accept-encoding
 
 
 def more_settings(value: Any) -> dict[str, Any]:
-    """NAME:VALUE, separated by commas."""
+    """Parse NAME:VALUE pairs, separated by commas. Raises ValueError."""
     if isinstance(value, dict):
         return value
     pairs = [one.partition(":") for one in str(value).split(",") if one.strip()]
@@ -64,10 +64,11 @@ def more_settings(value: Any) -> dict[str, Any]:
 
 
 class Anymail(Adapter):
-    """One call a mail. `service`: of SERVICES; `more`: its other settings, as django-anymail names them in lower case.
+    """An e-mail service, called once for each mail.
 
-    `reference`: how our reference travels: as metadata, as a tag, or, none, not at all; then reports name the service's
-    own id. It is sent as Idempotency-Key, too; `dedupe` says that the service's contract honours that.
+    `service`: one of SERVICES; `more`: its other settings, named as in django-anymail but in lower case. `reference`:
+    carries our reference as metadata, as a tag, or with `none` not at all; then reports name the service's own id. The
+    reference is also sent as Idempotency-Key; `dedupe` says that the service's contract honours it.
     """
 
     needs_origin = True
@@ -138,7 +139,7 @@ class Anymail(Adapter):
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
-        service = source.settings.get("service")  # the rest may be of use to a worker alone, as ca_file
+        service = source.settings.get("service")  # other settings, such as ca_file, may be valid on a worker only
         return anymail_reports.read(str(service), request, source.secrets)
 
     async def open(self) -> None:
@@ -165,13 +166,13 @@ class Anymail(Adapter):
         return self._classify(answer, written, message)
 
     def _build(self, letter: Letter) -> tuple[Any, ServiceRequest, bytes, bytes, bytes]:
-        """The mail, what was written of it, and the request's head, headers and body. Raises _Unsendable."""
+        """Return the mail, the service's request, and the call's head, headers and body. Raises _Unsendable."""
         from anymail.exceptions import AnymailConfigurationError, AnymailError, AnymailUnsupportedFeature
 
         try:
             message = anymail_mails.mail(letter, self._reference)
             written = self._writer.write(message)
-        except AnymailConfigurationError as error:  # of each letter alike
+        except AnymailConfigurationError as error:  # concerns every letter
             raise _Unsendable(NotSent(anymail_answers.shown(str(error)), scope="credential", pause=True)) from None
         except Unwritable as error:
             raise _Unsendable(NotSent(str(error), scope="credential", pause=True)) from None
@@ -181,13 +182,13 @@ class Anymail(Adapter):
             raise _Unsendable(Refused("unsendable", anymail_answers.shown(str(error)))) from None
         try:
             return message, written, *self._request(written, letter.reference)
-        except UnicodeError:  # a text of the letter, as the secret is ASCII
+        except UnicodeError:  # caused by the letter's text: the secret is ASCII
             raise _Unsendable(Refused("unsendable", "it cannot be encoded")) from None
         except ValueError:  # its text may show the secret
             raise _Unsendable(NotSent(UNWRITABLE, scope="credential", pause=True)) from None
 
     def _request(self, written: ServiceRequest, reference: str) -> tuple[bytes, bytes, bytes]:
-        """The head, the headers and the body."""
+        """Return head, headers and body."""
         lines = [
             header(name, _text(value)) for name, value in written.headers.items() if name.lower() not in _ELSEWHERE
         ]
@@ -199,7 +200,7 @@ class Anymail(Adapter):
 
     def _classify(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome:
         status, headers = answer.status, answer.headers
-        if status >= 300:  # its texts are shown, and some services give a wrong key back
+        if status >= 300:  # answers are shown, and some services echo a wrong key
             answer = answer._replace(body=functools.reduce(_without, self._hidden, answer.body))
         if 200 <= status < 300 or status == 422:
             found = self._of_recipient(answer, written, message)
@@ -214,26 +215,26 @@ class Anymail(Adapter):
         return anymail_answers.refusal(self._service, answer, found) if isinstance(found, Refused) else found
 
     def _of_recipient(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome | None:
-        """What the service says of the one recipient; None: nothing that django-anymail understands."""
+        """Return the outcome the service gives for the one recipient; None if django-anymail finds none."""
         if answer.body and not anymail_answers.is_json(answer.body):
             return None
         if self._service == "sendgrid" and not (answer.status == 202 and answer.headers.get("x-message-id")):
-            return None  # its answer has no body, as that of something before it may be
+            return None  # SendGrid's answers have no body, and a proxy's may have none either
         try:
             said = self._writer.read(answer, written, message)
-        except Exception:  # whatever an answer has in it
+        except Exception:  # an answer may contain anything
             return None
         if said.status in ("sent", "queued"):
             name = sane(said.message_id)
             return Accepted(name) if name and answer.status < 300 else None
-        # "failed" may be django-anymail's word for an answer that says nothing
+        # django-anymail also says "failed" for answers without meaning
         if said.status in ("rejected", "invalid"):
             return Refused(said.status, anymail_answers.reason(answer.headers, answer.body)[1])
         return None
 
 
 class _Unsendable(Exception):
-    """Nothing has left. outcome: what the letter comes to."""
+    """Nothing was sent. `outcome`: the letter's outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What e-mail services say of a mail that they refuse: of the mail and its recipient, or of all that we send."""
+"""Tells whether a service's refusal concerns the mail and its recipient or everything we send."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from vendors.adapters.http_client import Response
 from vendors.outcomes import TEXT_MAX, NotSent, Outcome, Refused, is_about_us
 
-# Refusals whose text speaks of the recipient, and of those that do not: of our sender, account or quota.
+# Texts of refusals that concern the recipient, and of those that concern our sender, account or quota.
 _OF_RECIPIENT = re.compile(
     r"\bto\b['\"`]? (parameter|field|address)|recipient|['\"`]to['\"`]|to\.\d|inactive", re.IGNORECASE
 )
@@ -19,9 +19,9 @@ _OF_US = re.compile(
     r"|\bcredits?\b|\baccount\b|\bplan\b|\bquota\b",
     re.IGNORECASE,
 )
-# Postmark's codes decide, as in vendors/described/shipped/postmark.toml; 300 is of any field, so its text decides.
-# Of Amazon SES all but these two are of our account, identity or configuration set.
-_BY_CODE: dict[str, dict[str, bool | None]] = {  # whether a refusal is of the letter
+# Postmark's codes decide, as in vendors/described/shipped/postmark.toml; 300 covers any field, so its text decides.
+# Amazon SES: all codes but these two concern our account, identity or configuration set.
+_BY_CODE: dict[str, dict[str, bool | None]] = {  # True: the refusal concerns the letter; None: the text decides
     "amazon_ses": {"BadRequestException": None, "MessageRejected": None},
     "postmark": {"300": None, "406": True, "411": True},
 }
@@ -29,7 +29,10 @@ _ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 
 
 def refusal(service: str, answer: Response, found: Refused) -> Outcome:
-    """A refused request: of this letter, or of all that we send; then it pauses. found: by the table of all vendors."""
+    """Judge a refused request: it refuses this letter, or pauses the credential if it concerns all mail.
+
+    `found`: the outcome by the common table.
+    """
     code, text = reason(answer.headers, answer.body)
     of_letter = _BY_CODE[service].get(code, False) if code and service in _BY_CODE else None
     if of_letter is None:
@@ -40,7 +43,7 @@ def refusal(service: str, answer: Response, found: Refused) -> Outcome:
 
 
 def reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """The code and the text of an answer, wherever services have them, or empty."""
+    """Return an answer's code and text, wherever the service puts them; either may be empty."""
     code, text = _of_body(body)
     code = shown(headers.get("x-amzn-errortype", "")).partition(":")[0] or code
     return code.rpartition("#")[2][:50], text
@@ -65,12 +68,12 @@ def _of_body(body: bytes) -> tuple[str, str]:
 def is_json(body: bytes) -> bool:
     try:
         orjson.loads(body)
-    except orjson.JSONDecodeError:  # also NaN and a wrong charset
+    except orjson.JSONDecodeError:  # also raised for NaN and a wrong charset
         return False
     return True
 
 
 def shown(text: str) -> str:
-    """One line without addresses, as it may be stored and shown."""
+    """Return one line without addresses, fit to be stored and shown."""
     line = "".join(one if one.isprintable() else " " for one in text[: 4 * TEXT_MAX])
     return _ADDRESS.sub("(address)", line).strip()[:TEXT_MAX]

@@ -1,4 +1,4 @@
-"""A letter as Django's mail, which django-anymail makes requests of."""
+"""Converts a letter into a Django mail, from which django-anymail builds requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SEVERAL = re.compile(r"[,;<>\s\0]")
 
 
 def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
-    """The letter with our reference as metadata, as a tag, or (none) without it.
+    """Return the letter as a mail, with our reference as metadata, as a tag, or (`none`) without it.
 
-    Raises ValueError for what could become another recipient or another header.
+    Raises ValueError for text that could add another recipient or header.
     """
     origin = letter.origin
     if origin is None:
@@ -56,7 +56,7 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
 
 
 def _in_ascii(address: str) -> str:
-    """The address with its domain in ASCII, as services answer with it. Raises ValueError."""
+    """Return the address with its domain in ASCII, as services return it. Raises ValueError."""
     local, _, domain = address.rpartition("@")
     return address if domain.isascii() else f"{local}@{idna.encode(domain, uts46=True).decode()}"
 
@@ -68,7 +68,7 @@ def _file(one: Attachment) -> MIMEBase:
         try:
             one.content.decode(str(part.get_content_charset("utf-8")))
         except (UnicodeError, LookupError):
-            part.set_param("charset", "iso-8859-1")  # which any bytes are
+            part.set_param("charset", "iso-8859-1")  # accepts any bytes
     encode_base64(part)
     part.add_header("Content-Disposition", "inline" if one.cid else "attachment", filename=one.name)
     if one.cid:

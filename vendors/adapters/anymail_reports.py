@@ -1,4 +1,4 @@
-"""What e-mail services report, by django-anymail: their own signatures, and their events as ours."""
+"""Delivery reports of e-mail services through django-anymail: verifies signatures and maps their events to ours."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from vendors.outcomes import is_about_us, says_unknown
 REFERENCE = "reference"
 """The name under which our reference travels in a mail's metadata."""
 
-# Under which name django-anymail wants a service's signing secret; the others are called with a user and a password
-# within the address (basic authentication), as USER:PASSWORD.
+# django-anymail's name for each service's signing secret. The other services call with USER:PASSWORD in the address
+# (basic authentication).
 SIGNED = {
     "mailgun": "webhook_signing_key",
     "sendgrid": "tracking_webhook_verification_key",
@@ -43,7 +43,7 @@ SIGNED = {
     "postal": "webhook_key",
     "unisender_go": "api_key",
 }
-SVIX = ("resend",)  # Standard Webhooks under the older names of its headers, which need no further package
+SVIX = ("resend",)  # Standard Webhooks with older header names, so no further package is needed
 _SUBSCRIBE = re.compile(
     r"https://sns\.(?P<region>[a-z]{2}(?:-[a-z0-9]+){1,4})\.amazonaws\.com(?:\.cn)?/\?Action=ConfirmSubscription&[!-~]{1,2000}"
 )
@@ -65,8 +65,8 @@ def _of(event: Any, *path: str) -> Any:
     return event
 
 
-# Whether a service's own word is that there is no such recipient; of all other bounces, or where the text says
-# otherwise, a bounce is soft: a hard one suppresses its recipient.
+# True if the service itself says that the recipient does not exist. Any other bounce is soft, as a hard one suppresses
+# its recipient; so is one whose text contradicts it.
 UNKNOWN: dict[str, Callable[[Any], bool]] = {
     "amazon_ses": lambda event: (
         _of(event, "bounce", "bounceType") == "Permanent"
@@ -78,7 +78,7 @@ UNKNOWN: dict[str, Callable[[Any], bool]] = {
     "resend": lambda event: _of(event, "data", "bounce", "type") == "Permanent",
     "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") == "bounce",
 }
-# Whether a service calls a bounce permanent, of whatever cause: then the text decides.
+# True if the service calls a bounce permanent, whatever the cause; then the text decides.
 PERMANENT: dict[str, Callable[[Any], bool]] = {
     "amazon_ses": lambda event: _of(event, "bounce", "bounceType") == "Permanent",
     "mailgun": lambda event: _is_permanent(event),
@@ -103,25 +103,25 @@ def _is_hard(service: str, event: Any, note: str) -> bool:
 
 
 def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
-    """The events of a report of this service, signed with one of the secrets.
+    """Return the events in a service's report, signed with one of the secrets.
 
     Raises NotTheVendor, BadReport, ToConfirm.
     """
     if service == "amazon_ses":
-        check_boto3()  # django-anymail's view of it wants that, too
+        check_boto3()  # django-anymail's view needs it too
     view = _verified(service, request, secrets)
     if service == "amazon_ses" and (confirming := request.json()).get("Type") == "SubscriptionConfirmation":
         raise ToConfirm(_of_amazon(confirming))
     try:
         events = view.parse_events(_as_django(request))
         found = [_reported(service, event) for event in events]
-    except Exception as error:  # whatever is missing in it
+    except Exception as error:  # anything may be missing in it
         raise bad_report("unreadable", f"It is no report as {service} makes them: {type(error).__name__}.") from None
     return [one for one in found if one is not None]
 
 
 def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> Any:
-    """The view that has found the signature right."""
+    """Return the view that accepts the signature. Raises NotTheVendor."""
     if service in SVIX:
         renamed = {
             f"webhook-{name}": request.headers.get(f"svix-{name}", "") for name in ("id", "timestamp", "signature")
@@ -129,7 +129,7 @@ def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> A
         verify(secrets, renamed, request.body)
         return _view(service, "nobody:")
     for secret in secrets if service in SIGNED else _logged_in(request, secrets):
-        with suppress(Exception):  # whatever a stranger has put in it
+        with suppress(Exception):  # a stranger may send anything
             view = _view(service, secret)
             view.run_validators(_as_django(request))
             return view
@@ -137,7 +137,7 @@ def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> A
 
 
 def _logged_in(request: ReportRequest, secrets: Sequence[str]) -> list[str]:
-    """Those of the secrets that the request has as its login: of a stranger's request nothing else is read."""
+    """Return the secrets that match the request's basic authentication. Nothing else is read without a match."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "basic":
         return []
@@ -146,7 +146,7 @@ def _logged_in(request: ReportRequest, secrets: Sequence[str]) -> list[str]:
 
 
 def _of_amazon(said: Mapping[str, Any]) -> str:
-    """The URL that confirms a subscription, which the request chose: of Amazon SNS, in its topic's own region, only.
+    """Return the URL that confirms a subscription. Only Amazon SNS in the topic's own region is accepted.
 
     Raises BadReport.
     """
@@ -159,13 +159,14 @@ def _of_amazon(said: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=256)
 def _view(service: str, secret: str) -> Any:
-    """django-anymail's view of the service, which is only asked to check and to read. Raises ValueError."""
+    """Return django-anymail's view of the service, used only to check and read. Raises ValueError."""
     module = importlib.import_module(f"anymail.webhooks.{service}")
     mine = [one for name, one in vars(module).items() if name.endswith("TrackingWebhookView")]
     (kind,) = (one for one in mine if one.__module__ == module.__name__)
     given: dict[str, Any] = {SIGNED.get(service, "webhook_secret"): secret}
     if service == "amazon_ses":
-        given["auto_confirm_sns_subscriptions"] = False  # it would call by boto3, with what login there is
+        # django-anymail would confirm through boto3, with any AWS credential it finds
+        given["auto_confirm_sns_subscriptions"] = False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SendGrid: "dropped official support"
         return kind(**given)
@@ -189,7 +190,7 @@ def _as_django(request: ReportRequest) -> WSGIRequest:
 
 
 def _reported(service: str, event: Any) -> Reported | None:
-    """None: it means nothing to us, as that a mail is on its way."""
+    """Convert an event; None if it means nothing to us, such as that a mail is on its way."""
     kind = KINDS.get(event.event_type)
     if kind is None:
         return None
@@ -205,7 +206,7 @@ def _reported(service: str, event: Any) -> Reported | None:
 
 
 def _reference(event: Any) -> str:
-    """Ours, from the metadata or the tags, or empty."""
+    """Return our reference from the metadata or the tags, or ""."""
     found = _of(event.metadata, REFERENCE)
     if isinstance(found, str) and found:
         return found

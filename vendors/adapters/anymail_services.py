@@ -1,4 +1,4 @@
-"""E-mail services as django-anymail has them: their settings and secrets, and how each writes a request."""
+"""E-mail services of django-anymail: their settings and secrets, and how each builds a request."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ MORE = {
 }
 """What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
 UNWRITABLE = "no request could be made with this secret and these settings"
-NO_IMAGES = ("brevo", "postal", "scaleway")  # within the HTML
+NO_IMAGES = ("brevo", "postal", "scaleway")  # services that cannot show images in the HTML
 NO_METADATA = ("mailersend", "postal")
-NO_REPORTS = ("scaleway",)  # none that django-anymail reads
+NO_REPORTS = ("scaleway",)  # services whose reports django-anymail does not read
 _MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class ServiceRequest(NamedTuple):
-    """A request that a service is to get. payload: django-anymail's, by which the answer is read."""
+    """A request to a service. `payload`: django-anymail's own, with which it reads the answer."""
 
     payload: Any
     method: str
@@ -73,25 +73,28 @@ class ServiceRequest(NamedTuple):
 
 
 class Unwritable(ValueError):
-    """No request can be made of any letter, with this secret and these settings. Its text shows no secret."""
+    """No letter can be sent with this secret and these settings. The text shows no secret."""
 
 
 class Writer(ABC):
-    """Makes a service's requests. url: all go there, at least to its scheme and host."""
+    """Builds a service's requests. `url`: all requests go to its scheme and host."""
 
     url: str
 
     @abstractmethod
     def write(self, message: Any) -> ServiceRequest:
-        """Raises Unwritable; AnymailError, ValueError, TypeError for what is wrong with this mail; calls nobody."""
+        """Build a request without sending it. Raises Unwritable.
+
+        Raises AnymailError, ValueError or TypeError if this mail cannot be sent.
+        """
 
     @abstractmethod
     def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
-        """What a good answer says of the one recipient (AnymailRecipientStatus). Raises anything."""
+        """Return the AnymailRecipientStatus of the one recipient from a good answer. May raise anything."""
 
 
 class RequestsWriter(Writer):
-    """Of the services that django-anymail calls by `requests`."""
+    """Builds requests of services that django-anymail calls through `requests`."""
 
     def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         given = dict(known["more"]) | dict(secret) | ({"api_url": known["url"]} if known["url"] else {})
@@ -104,7 +107,7 @@ class RequestsWriter(Writer):
         check_address(asked["url"], self.url)
         try:
             made = requests.Request(**asked).prepare()
-        except UnicodeError:  # a text of the mail, as the secret is ASCII
+        except UnicodeError:  # caused by the mail's text: the secret is ASCII
             raise ValueError("it cannot be encoded") from None
         except (requests.RequestException, ValueError):  # its text may show the secret
             raise Unwritable(UNWRITABLE) from None
@@ -127,7 +130,7 @@ def check_address(wanted: str, known: str) -> None:
 
 
 def check_more(service: str, more: Mapping[str, Any]) -> None:
-    """Check the settings of a service, without its secret. Raises InvalidSettings."""
+    """Check a service's settings without its secret. Raises InvalidSettings."""
     if strange := [name for name in more if name not in MORE.get(service, ())]:
         may = ", ".join(MORE.get(service, ())) or "none"
         raise InvalidSettings([f"more: {service} has no setting {', '.join(strange)}; it has {may}"])
@@ -141,13 +144,13 @@ def check_more(service: str, more: Mapping[str, Any]) -> None:
 
 
 def check_boto3() -> None:
-    """Raises InvalidSettings where it is not installed."""
+    """Check that boto3 is installed. Raises InvalidSettings."""
     if find_spec("boto3") is None:
         raise InvalidSettings(["amazon_ses needs boto3: install requirements-extras.txt here and on all workers"])
 
 
 def check_secret(service: str, secret: Mapping[str, str]) -> None:
-    """Raises InvalidSettings, which never shows a secret, for what no header could carry as it is."""
+    """Check that headers can carry the secret. Raises InvalidSettings, which never shows a secret."""
     may = SES_SECRETS if service == "amazon_ses" else SECRETS
     if strange := sorted(set(secret) - set(may)):
         raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(may)}"])
@@ -157,7 +160,7 @@ def check_secret(service: str, secret: Mapping[str, str]) -> None:
 
 
 def backend(service: str, given: Mapping[str, Any]) -> Any:
-    """django-anymail's backend of the service. Raises InvalidSettings, which never shows a secret."""
+    """Return django-anymail's backend for the service. Raises InvalidSettings, which never shows a secret."""
     from anymail.exceptions import AnymailConfigurationError
 
     module = importlib.import_module(f"anymail.backends.{service}")
@@ -170,5 +173,5 @@ def backend(service: str, given: Mapping[str, Any]) -> Any:
         name = wanted[0].removeprefix(f"{service.upper()}_").lower() if wanted else "a setting"
         where = "the secret" if name in SECRETS else "more"
         raise InvalidSettings([f"{where} must have {name}, for {service}"]) from None
-    except (LookupError, AttributeError, ValueError):  # Scaleway's address may have {region}
+    except (LookupError, AttributeError, ValueError):  # Scaleway's URL may contain {region}
         raise InvalidSettings([f"url cannot be used for {service}"]) from None

@@ -1,7 +1,7 @@
-"""Amazon SES: django-anymail writes the mail, boto3 makes the request and signs it, and our own client makes the call.
+"""Amazon SES: django-anymail writes the mail, boto3 builds and signs the request, and our own client makes the call.
 
-boto3 would call by threads, and repeat by itself. Its event `before-send` gives the request as it would have left, and
-there it ends.
+Left alone, boto3 would call from threads and retry. Its event `before-send` yields the finished request, and there
+boto3 is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vendors.adapters.http_client import Response
 from vendors.outcomes import RETRY_DEFAULT, TEXT_MAX, NotSent, parse_retry_after
 
 OUT_OF_QUOTA = "quota"
-QUOTA_WAIT = 3600.0  # seconds; the quota is of 24 hours that end at any time
+QUOTA_WAIT = 3600.0  # seconds; the quota covers a sliding 24 hours
 """In the text of an answer that throttles: the mails of the day are used up, not those of the second."""
 THROTTLED = ("ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded")
 NO_CONFIGURATION = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
@@ -28,7 +28,7 @@ NO_CONFIGURATION = {"profile": (None, None, None, None), "config_file": (None, N
 
 
 class _Ready(Exception):
-    """The request is made and signed."""
+    """The request is built and signed."""
 
     def __init__(self, request: Any) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def _end(request: Any, **_: Any) -> NoReturn:
 
 
 class SesWriter(Writer):
-    """Version 2 of the API. Nothing of the machine's own AWS configuration is used: no login, profile or address."""
+    """Writes requests for version 2 of the API. Ignores the machine's AWS credentials, profile and endpoint."""
 
     def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         if missing := [name for name in SES_SECRETS[:2] if name not in secret]:
@@ -58,7 +58,7 @@ class SesWriter(Writer):
             made = ready.request
             anymail_services.check_address(made.url, self.url)
             return ServiceRequest(payload, made.method, made.url, made.headers, made.body or b"")
-        except AnymailAPIError:  # boto3's; what it says may show the secret
+        except AnymailAPIError:  # from boto3; its text may show the secret
             raise Unwritable(UNWRITABLE) from None
         raise Unwritable("boto3 has made no request")
 
@@ -69,7 +69,7 @@ class SesWriter(Writer):
 
 
 def throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) -> NotSent | None:
-    """What an answer of 4xx comes to that says we are too fast, often not as 429; None: it says something else."""
+    """Return the wait if a 4xx answer says that we are too fast, often not as 429; None if it says something else."""
     code, text = anymail_answers.reason(headers, body)
     if not 400 <= status < 500 or code not in THROTTLED:
         return None
@@ -81,7 +81,7 @@ def throttled(status: int, headers: Mapping[str, str], body: bytes, now: float) 
 
 @cache
 def _descriptions() -> Any:
-    """Keeps botocore's descriptions of services, which a client alone would read for itself: 40 ms and 10 MB."""
+    """Keep botocore's service descriptions, which each client would otherwise load for itself."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -89,7 +89,7 @@ def _descriptions() -> Any:
 
 @lru_cache(maxsize=16)
 def _backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[str, str], ...]) -> Any:
-    """django-anymail's, with a client of boto3 that calls nobody; made once for all jobs.
+    """Return django-anymail's backend, with a boto3 client that never calls; one for all jobs.
 
     Raises InvalidSettings.
     """

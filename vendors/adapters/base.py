@@ -1,4 +1,4 @@
-"""The contract of an adapter, which vendors/testing tests."""
+"""The contract that every adapter keeps; vendors/testing tests it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ LookUp = Literal["none", "weak", "strong"]
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Attachment:
-    """A file that letters carry; one object serves all of them. content_type: as image/png.
+    """A file that letters carry; all letters share one object. `content_type`: such as image/png.
 
-    cid: of an image within the HTML, which shows it as `cid:...`; empty: a file beside it. part: as the adapter sends
-    it, once it has been made.
+    `cid`: set for an image in the HTML, which shows it as `cid:...`; empty for an attached file. `part`: the file as
+    the adapter sends it, cached after its first use.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """As whom a letter goes out. address: of an e-mail; of an SMS the sender id, or a number in E.164.
+    """The sender of a letter. `address`: an e-mail address; for SMS a sender id or a number in E.164.
 
-    reply_to: an address or a name with an address in <>; empty: none. return_path: where bounces go; empty: to
-    `address`. dkim: with which its mails are signed.
+    `reply_to`: an address, or a name with an address in <>; may be empty. `return_path`: the address for bounces;
+    empty: `address`. `dkim`: the key that signs its mails.
     """
 
     address: str
@@ -68,11 +68,11 @@ class Origin:
 
 
 class Letter(NamedTuple):
-    """One rendered message. reference: its idempotency key, the same for every attempt.
+    """One rendered message. `reference`: its idempotency key, the same for every attempt.
 
-    text: beside an HTML body. headers: further ones, each a name and a value. Those two and attachments are given only
-    to an adapter that `carries` them. origin: of e-mail and SMS only. return_path: where this letter's bounces go;
-    empty: where those of its origin go.
+    `text`: alternative to an HTML body. `headers`: additional ones, each a name and a value. Only an adapter that
+    `carries` text, headers or attachments gets them. `origin`: set for e-mail and SMS only. `return_path`: this
+    letter's address for bounces; empty: its origin's.
     """
 
     reference: str
@@ -89,19 +89,19 @@ class Letter(NamedTuple):
 
 
 def one_unit(letter: Letter) -> int:
-    """The default cost: one place in the vendor's window for every letter."""
+    """Return the default cost: every letter takes one place in the vendor's window."""
     return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a vendor's contract promises. The defaults are the pessimistic ones.
+    """Promises of a vendor's contract. The defaults are the pessimistic ones.
 
-    dedupe: a second call with the same reference is never a second acceptance, for dedupe_ttl seconds after the first
-    (None: for ever). lookup: `strong`: "not found" proves that the vendor does not have the letter; `weak`: only
-    "found" proves something. settle_delay: seconds to wait after a lost answer before looking it up. batch_max: letters
-    per call, fewer where they are large together. cost: the places that a letter takes in the vendor's window, at least
-    1, always the same for that letter.
+    `dedupe`: a second call with the same reference is never a second acceptance, for `dedupe_ttl` seconds after the
+    first (None: for ever). `lookup`: with `strong`, "not found" proves that the vendor does not have the letter; with
+    `weak`, only "found" proves anything. `settle_delay`: seconds between a lost answer and its look-up. `batch_max`:
+    letters in a call; fewer if they are large. `cost`: the places a letter takes in the vendor's window, at least 1 and
+    always the same for that letter.
     """
 
     dedupe: bool = False
@@ -113,7 +113,7 @@ class Capabilities:
 
 
 class Adapter(ABC):
-    """Calls a vendor with one credential. It is used in one event loop, between `open` and `close`."""
+    """Calls a vendor with one credential. Used in one event loop, between `open` and `close`."""
 
     options: ClassVar[Mapping[str, Option]]
     """The settings that the adapter knows, by name."""
@@ -135,7 +135,7 @@ class Adapter(ABC):
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, parsed from text (`KEY=VALUE`), with defaults. Its own result passes unchanged.
+        """Return the settings, parsed from text (`KEY=VALUE`), with defaults. Its own result passes unchanged.
 
         Raises InvalidSettings with one sentence for each error.
         """
@@ -143,7 +143,8 @@ class Adapter(ABC):
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that say where the secret goes; if one changes it is deleted (vendors/configuration.py).
+        """Return the settings that say where the secret goes. A change to them deletes it (vendors/configuration.py).
+
         If an adapter marks no option as destination, all of them count. Raises InvalidSettings.
         """
         known = cls.validate(settings)
@@ -152,27 +153,27 @@ class Adapter(ABC):
 
     @classmethod
     def calls_at(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that say where and as whom calls are made: all that are not marked as tuning.
+        """Return the settings that say where calls go and which account they use: all but those marked as tuning.
 
-        If one changes, what is asked of the vendor proves nothing about earlier calls (vendors/destinations.py).
-        Raises InvalidSettings.
+        If one changes, the vendor's answers prove nothing about earlier calls (vendors/destinations.py). Raises
+        InvalidSettings.
         """
         known = cls.validate(settings)
         return {name: known[name] for name, option in cls.options.items() if not option.tuning}
 
     @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether letters need an origin, by these settings; asked as `carries` is. Raises ValueError."""
+        """Return True if these settings require an origin in each letter; needs no secret. Raises ValueError."""
         return cls.needs_origin
 
     @classmethod
     def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:
-        """Which names a credential's secret must have, by these settings. Raises ValueError."""
+        """Return the names a credential's secret must have under these settings. Raises ValueError."""
         return cls.needs_secret
 
     @classmethod
     def for_credential(cls, settings: Mapping[str, Any], secret: Mapping[str, str]) -> Self:
-        """The adapter with a credential's secret. Raises InvalidSettings, also where it lacks what calls need."""
+        """Return an adapter with a credential's secret. Raises InvalidSettings, NoSecret if a name is missing."""
         wanted = cls.asks_secret(settings)
         if missing := [name for name in wanted if not secret.get(name)]:
             raise NoSecret([f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"])
@@ -181,32 +182,32 @@ class Adapter(ABC):
         except InvalidSettings as error:
             if secret:
                 raise
-            cls.validate(settings)  # what is wrong with them is said first
+            cls.validate(settings)  # reports faults of the settings first
             raise NoSecret(error.errors) from None
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        """Which of PARTS a letter may have, asked without a secret: more is refused at intake. Raises ValueError."""
+        """Return the PARTS a letter may have; intake refuses others. Needs no secret. Raises ValueError."""
         return frozenset()
 
     @classmethod
     def shows_images(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether an attachment may be an image within the HTML, if attachments are carried; asked as `carries` is."""
+        """Return True if an attachment may be an image in the HTML. Matters only if attachments are carried."""
         return True
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether the vendor sends delivery reports, by these settings, without a secret. Raises ValueError."""
+        """Return True if the vendor sends delivery reports under these settings; needs no secret. Raises ValueError."""
         return False
 
     @classmethod
     def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether the reports name letters by the vendor's id alone, as ours cannot travel along. Raises ValueError."""
+        """Return True if reports name letters only by the vendor's id, as it cannot carry ours. Raises ValueError."""
         return False
 
     @classmethod
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
-        """Check that reports can be signed with this key, when it is entered. Raises ValueError."""
+        """Check a newly entered key for verifying reports. Raises ValueError."""
         if not key:
             raise ValueError("it is empty")
 
@@ -214,22 +215,22 @@ class Adapter(ABC):
     def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported | UnreadableEntry]:
         """Check that the vendor made this request, then parse it; calls nobody. Raises NotTheVendor, BadReport.
 
-        Of several entries those that cannot be read are UnreadableEntry; BadReport is about the whole of it.
+        Unreadable entries among several become UnreadableEntry; BadReport concerns the whole request.
         """
         raise NotTheVendor("this vendor sends no reports")
 
     @classmethod
     def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText | UnreadableEntry]:
-        """The same for an SMS that somebody has written to us."""
+        """Read inbound SMS in the same way."""
         raise NotTheVendor("this vendor hands on no messages")
 
     @abstractmethod
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
-        """Raises InvalidSettings; opens nothing."""
+        """Keep the settings and the secret without opening anything. Raises InvalidSettings."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Prepare to send. Connections are made when they are needed."""
+        """Prepare to send. Connections are made on demand."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -237,31 +238,31 @@ class Adapter(ABC):
 
     @abstractmethod
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        """Call the vendor once for at most `batch_max` letters; returns one outcome for each, in their order.
+        """Call the vendor once for at most `batch_max` letters. Returns one outcome for each, in order.
 
-        It never raises for anything that the vendor or the network does, and never repeats a call. If it is cancelled
-        it closes its connection, and the caller must treat the letters as in doubt.
+        Never raises because of the vendor or the network, and never repeats a call. If cancelled, it closes its
+        connection, and the caller must treat the letters as in doubt.
         """
 
     async def weigh(self, letter: Letter) -> int:
-        """What the letter costs, as `capabilities.cost` says; an adapter may have to make it first, to count its pages.
+        """Return the letter's cost as `capabilities.cost` counts it; may render the letter to count its pages.
 
-        It calls no vendor, and is only asked where `capabilities.cost` is not `one_unit`.
+        Calls no vendor. Used only if `capabilities.cost` is not `one_unit`.
         """
         return self.capabilities.cost(letter)
 
     def is_good(self, outcome: Outcome) -> bool | None:
-        """Whether the outcome is a good or a bad answer for the vendor's health (document 002); None: neither.
+        """Return True for an outcome that shows a healthy vendor, False for the contrary, else None (document 002).
 
-        A refused message is a good answer: the service works. A lost answer, a failed connection and a refused login
-        are bad ones. An answer that asks us to wait is neither: it concerns the throttle.
+        A refused message is a good sign: the service works. A lost answer, a failed connection and a refused credential
+        are bad signs. A request to wait is neither; it concerns the throttle.
         """
         if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
             return None
         return isinstance(outcome, Accepted | Refused) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
-        """Look a reference up: Accepted, None if it is not found, or NotSent if the question was not answered.
+        """Look up a reference. Returns Accepted, None if not found, or NotSent if the look-up got no usable answer.
 
         `capabilities.lookup` says what "not found" proves.
         """

@@ -1,6 +1,6 @@
-"""Mails that take long to write: made by a few threads in turn, and kept where their time was up before they were made.
+"""Builds slow mails in a few threads, and keeps those whose time ran out for the next try.
 
-A busy machine makes large mails later. Without what is kept, each try would begin anew and none would ever end.
+Large mails take longer on a busy machine. Without the kept result each try would start over and might never finish.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ KEPT_SECONDS = 120.0
 """Amazon SES refuses a request that was signed five minutes ago."""
 KEPT_MOST = 8
 
-# Few, as they share the processor. Mails with files do not keep others waiting.
+# Few threads, as they share the processor. Mails with files have their own, so they delay no others.
 _makers, _makers_of_files = ThreadPoolExecutor(2, "mails"), ThreadPoolExecutor(2, "mails-with-files")
 
 
 class _Making(NamedTuple, Generic[Made]):
     letter: Letter
-    made: Future[tuple[Made, float]]  # and when, in time.monotonic()
+    made: Future[tuple[Made, float]]  # and its finish, in time.monotonic()
 
 
 class Builds(Generic[Made]):
-    """Writes letters by `make`, used in one event loop."""
+    """Writes letters with `make`, in one event loop."""
 
     def __init__(self, make: Callable[[Letter], Made]) -> None:
         self._make = make
@@ -38,8 +38,8 @@ class Builds(Generic[Made]):
     async def built(self, letter: Letter, seconds: float) -> Made:
         """Return what `make` returns, or raise what it raises.
 
-        Raises TimeoutError after `seconds`, with the wait for a thread. A letter that no thread has begun leaves the
-        queue; one that is being made is made to its end, and the next call for the same letter gets it.
+        Raises TimeoutError after `seconds`, which include the wait for a thread. A letter that no thread has begun
+        leaves the queue. One being built is finished and kept for the next call for the same letter.
         """
         making = self._kept.pop(letter.reference, None)
         if making is None or not _is_usable(making, letter):
@@ -64,7 +64,7 @@ class Builds(Generic[Made]):
 
 
 def _is_usable(making: _Making[Made], letter: Letter) -> bool:
-    """Whether it is made of the same letter, and not too old."""
+    """Return True if the mail was built from the same letter and is recent."""
     done = making.made.done() and making.made.exception() is None
     if done and time.monotonic() > making.made.result()[1] + KEPT_SECONDS:
         return False

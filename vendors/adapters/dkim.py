@@ -1,7 +1,7 @@
-"""Signs mails by DKIM (RFC 6376): rsa-sha256 and relaxed/relaxed, with the RSA of OpenSSL.
+"""Signs mails with DKIM (RFC 6376): rsa-sha256 and relaxed/relaxed, using OpenSSL's RSA.
 
-The library dkimpy computes RSA in Python, twenty times as slow (docs/decisions/0020-we-sign-by-openssl.md); the tests
-let it verify what is signed here.
+The library dkimpy computes RSA in Python, which is far slower (docs/decisions/0020-we-sign-by-openssl.md). The tests
+use it to verify our signatures.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 BITS_LEAST = 1024  # RFC 8301
 BITS = 2048  # of a new key
-FOLD = 72  # characters of the signature in a line
+FOLD = 72  # characters of the signature per line
 
-# Nobody may add a second one of these, or a first: they are signed once more than they are there (RFC 6376, 8.15).
+# Listed once more than they occur, so that nobody can add one (RFC 6376, 8.15).
 GUARDED = ("from", "reply-to", "subject", "date", "to", "list-unsubscribe", "list-unsubscribe-post")
 
 _BLANKS = re.compile(rb"[ \t]+")
@@ -30,7 +30,7 @@ _TABS = bytes.maketrans(b"\t", b" ")
 
 @dataclass(frozen=True, slots=True)
 class DkimKey:
-    """A private key, in PEM, whose public half is in the DNS at <selector>._domainkey.<domain>."""
+    """A private key in PEM. Its public key is in the DNS at <selector>._domainkey.<domain>."""
 
     domain: str
     selector: str
@@ -38,12 +38,12 @@ class DkimKey:
 
 
 def new_private_key() -> str:
-    """A new RSA key in PEM."""
+    """Return a new RSA key in PEM."""
     return _pem(rsa.generate_private_key(65537, BITS))
 
 
 def private_key(text: str) -> str:
-    """The key in PEM. Raises ValueError, which never shows it."""
+    """Return the key in PEM. Raises ValueError, which never shows the key."""
     try:
         key = serialization.load_pem_private_key(text.encode(), None)
     except (ValueError, TypeError):  # TypeError: it has a password
@@ -54,16 +54,16 @@ def private_key(text: str) -> str:
 
 
 def record(key: DkimKey) -> str:
-    """The TXT record for <selector>._domainkey.<domain>."""
+    """Return the TXT record for <selector>._domainkey.<domain>."""
     public = _loaded(key.private_key).public_key()
     bare = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"v=DKIM1; k=rsa; p={base64.b64encode(bare).decode('ascii')}"
 
 
 def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
-    """The header line DKIM-Signature of a mail.
+    """Return the DKIM-Signature header line of a mail.
 
-    pieces: the mail as SMTP transmits it, each of whole lines, without the dot after it; the first has all headers.
+    `pieces`: the mail as SMTP transmits it, in whole lines, without the final dot. The first piece has all headers.
     """
     head, _, begin = pieces[0].partition(b"\r\n\r\n")
     fields = [(name.strip().lower(), value) for name, value in _FIELD.findall(head + b"\r\n")]
@@ -86,7 +86,7 @@ def _relaxed(name: bytes, value: bytes) -> bytes:
 
 
 def _body_hash(pieces: Sequence[bytes]) -> bytes:
-    """Of the body without the dots of SMTP, blanks at the ends of lines and empty lines at the end."""
+    """Return the hash of the body without SMTP's dots, trailing blanks and trailing empty lines."""
     digest, last = hashlib.sha256(), len(pieces) - 1
     for number, piece in enumerate(pieces):
         plain = _relaxed_lines(piece)
@@ -98,7 +98,7 @@ def _body_hash(pieces: Sequence[bytes]) -> bytes:
 
 
 def _relaxed_lines(lines: bytes) -> bytes:
-    """Whole lines as they are signed; a file, which has nothing to change, is not copied."""
+    """Return whole lines in relaxed form. Files need no change and are not copied."""
     if b"\t" in lines:
         lines = lines.translate(_TABS)
     while b"  " in lines:

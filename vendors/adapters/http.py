@@ -49,7 +49,7 @@ _FIXED = (
 
 
 def url(value: Any) -> str:
-    """An http(s) address without a login, query or fragment."""
+    """Parse an http(s) URL without user info, query or fragment. Raises ValueError."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
         raise ValueError("must be an ASCII http or https URL")
     try:
@@ -68,7 +68,7 @@ def url(value: Any) -> str:
 
 
 def parts(value: Any) -> tuple[str, ...]:
-    """Some of PARTS, separated by commas."""
+    """Parse some of PARTS, separated by commas. Raises ValueError."""
     chosen = value.split(",") if isinstance(value, str) else value
     found = tuple(sorted({str(word).strip() for word in chosen})) if isinstance(chosen, list | tuple) else ("",)
     if not set(found) <= set(PARTS):
@@ -77,7 +77,7 @@ def parts(value: Any) -> tuple[str, ...]:
 
 
 def statuses(value: Any) -> tuple[int, ...]:
-    """HTTP statuses from 500 to 599, separated by commas."""
+    """Parse HTTP statuses from 500 to 599, separated by commas. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     try:
         found = tuple(sorted({int(word) for word in parts}))
@@ -89,7 +89,7 @@ def statuses(value: Any) -> tuple[int, ...]:
 
 
 def secret_headers(secret: Mapping[str, str]) -> bytes:
-    """The credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
+    """Return the credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
     errors = [f"the secret must not set the header {name}" for name in secret if name.lower() in _OURS]
     lines = []
     for name, value in secret.items():
@@ -103,15 +103,17 @@ def secret_headers(secret: Mapping[str, str]) -> bytes:
 
 
 class Http(Adapter):
-    """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
+    """Sends POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
-    With a sender identity also {"from": {"name", "address"}, "reply_to"}. `carries`: which of text, headers and
+    With a sender identity it adds {"from": {"name", "address"}, "reply_to"}. `carries`: which of text, headers and
     attachments the vendor takes as further members.
 
-    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, except
-    those about the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up:
-    GET <url>/<reference> → 200 {"id"} or 404. `timeout` (seconds) should be a little longer than the vendor's own: a
-    shorter one leaves letters in doubt. `receipts`: the vendor posts delivery reports (vendors/adapters/reports.py).
+    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, unless it
+    concerns the credential or the address; 429 with Retry-After not sent; others as in vendors/outcomes.py. Look-up:
+    GET <url>/<reference> → 200 {"id"} or 404.
+
+    `timeout` (seconds) should be a little longer than the vendor's own; a shorter one leaves letters in doubt.
+    `receipts`: the vendor posts delivery reports (vendors/adapters/reports.py).
     """
 
     options = {
@@ -182,7 +184,7 @@ class Http(Adapter):
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         outcomes = []
-        for letter in letters:  # in a comprehension it would cost a coroutine more
+        for letter in letters:  # a comprehension would cost another coroutine
             outcomes.append(await self._post(letter))  # noqa: PERF401
         return outcomes
 
@@ -198,7 +200,7 @@ class Http(Adapter):
             return classify_error(error, now=time.time(), safe_statuses=self._safe)
         return classify_http(
             answer.status,
-            answer.headers if answer.status >= 300 else {},  # of an acceptance nothing but the id counts
+            answer.headers if answer.status >= 300 else {},  # an acceptance needs only its id
             answer.body,
             now=time.time(),
             safe_statuses=self._safe,
@@ -219,12 +221,12 @@ class Http(Adapter):
             if error.status is None:
                 return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
             status, headers, body = error.status, error.headers, b""
-        # A look-up changes nothing, so Retry-After counts with any status.
+        # A look-up changes nothing, so Retry-After is safe to follow with any status.
         safe = (status,) if "retry-after" in headers else ()
         found = classify_http(status, headers, body, now=time.time(), safe_statuses=safe)
         if isinstance(found, Accepted) and status == 200:
             return found
-        if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # those are about this URL alone
+        if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # WRONG_ADDRESS concerns only the look-up's URL
             return found
         return _unanswered(found, status)
 
@@ -252,7 +254,7 @@ def _packed(letter: Letter) -> bytes:
         content["reply_to"] = origin.reply_to
     if letter.return_path:
         content["return_path"] = letter.return_path
-    return orjson.dumps(content, default=dict)  # of a mapping that is none
+    return orjson.dumps(content, default=dict)  # for mappings other than dict
 
 
 def _file(one: Attachment) -> dict[str, str]:

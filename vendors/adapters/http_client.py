@@ -1,6 +1,6 @@
 """A small HTTP/1.1 client that knows whether a request was written (docs/decisions/0004).
 
-It follows no redirects, uses no proxies and never repeats a request by itself.
+It follows no redirects, uses no proxies and never repeats a request.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Lines = list[tuple[bytes, bytes]]
 
 
 def _read_headers(lines: Lines) -> dict[str, str]:
-    """Names in lower case; of several with one name the last."""
+    """Return headers by lower-case name; the last of several wins."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
 
 
 class Response(NamedTuple):
-    """A complete answer. lines: its headers as they came; of most answers nobody reads them."""
+    """A complete answer. `lines`: its raw headers, parsed on demand."""
 
     status: int
     lines: Lines
@@ -40,7 +40,7 @@ class Response(NamedTuple):
 class HttpConnection(Wire):
     """One HTTP/1.1 connection, with one request at a time. Unexpected data closes it.
 
-    limit: bytes that an answer may have, including its head and informational answers (1xx).
+    `limit`: bytes in an answer, including its head and informational answers (1xx).
     """
 
     def __init__(self, limit: int, deadline: float) -> None:
@@ -61,7 +61,7 @@ class HttpConnection(Wire):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of the answer that have arrived."""
+        """Headers of the answer received so far."""
         return _read_headers(self._lines)
 
     async def exchange(self, request: bytes) -> Response:
@@ -100,7 +100,7 @@ class HttpConnection(Wire):
     def eof_received(self) -> None:
         self.closed = True
         if self.status is not None and not self.headers.keys() & {"content-length", "transfer-encoding"}:
-            self._finish()  # without a length the end of the connection is the end of the answer
+            self._finish()  # without a length, the end of the connection ends the answer
         self._fail("the vendor closed the connection before the end of its answer")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,7 +134,7 @@ class HttpConnection(Wire):
         status = self._parser.get_status_code()
         if status >= 200:
             self.status = status
-        else:  # 100 Continue, 103 Early Hints: the answer is still to come
+        else:  # 100 Continue, 103 Early Hints: the answer is yet to come
             self._lines = []
 
     def on_body(self, body: bytes) -> None:
@@ -156,7 +156,7 @@ _is_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 
 
 def header(name: str, value: str) -> bytes:
-    """One header line. Raises ValueError for anything that could begin another one."""
+    """Return one header line. Raises ValueError for anything that could begin another one."""
     if not _is_name(name):
         raise ValueError("a header name must be a token")
     if not (value.isascii() and value.isprintable()) and not _is_value(value):
@@ -167,8 +167,8 @@ def header(name: str, value: str) -> bytes:
 class Client:
     """Keep-alive connections to one origin.
 
-    connections: at most so many at once; further calls wait. deadline: seconds for a whole call. ca_file: authorities
-    to trust instead of the system's, for https.
+    `connections`: their largest number; further calls wait. `deadline`: seconds for a whole call. `ca_file`:
+    authorities to trust for https instead of the system's.
     """
 
     def __init__(self, url: str, *, connections: int, deadline: float, ca_file: str = "") -> None:
@@ -183,13 +183,13 @@ class Client:
         self._pool = Pool(self._connect, slots=connections, idle_max=IDLE_MAX)
 
     def head(self, method: str, target: str, headers: bytes = b"") -> bytes:
-        """The beginning of a request, made once for many. target: path and query, quoted; headers: as in `call`."""
+        """Build the start of a request, to be reused. `target`: path and query, quoted. `headers`: as in `call`."""
         return f"{method} {target} HTTP/1.1\r\n".encode("ascii") + self._host_line + headers
 
     async def call(self, head: bytes, headers: bytes = b"", body: bytes = b"") -> Response:
-        """Send one request and return its answer. headers: more lines, made by `header`.
+        """Send one request and return its answer. `headers`: more lines, built by `header`.
 
-        Raises CallError, which says whether anything was written. If it is cancelled it closes its connection.
+        Raises CallError, which says whether anything was written. If cancelled, it closes its connection.
         """
         length = b"Content-Length: %d\r\n" % len(body) if body else b""
         request = b"".join((head, headers, length, b"\r\n", body))

@@ -1,6 +1,6 @@
 """Composes an e-mail as the bytes that SMTP transmits: header lines, canonical line ends, stuffed dots.
 
-The standard library's composer would take about a millisecond a mail.
+The standard library's composer is much slower.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD_MAX = 76
 Mail = tuple[bytes, ...]
 """A mail in pieces, the last with END. Files are pieces of their own: the same objects in all mails that carry them."""
 
-UNSUBSCRIBE = "List-Unsubscribe"  # addresses in <>, as mailhub makes them
+UNSUBSCRIBE = "List-Unsubscribe"  # addresses in <>, as mailhub writes them
 FOLD = "\r\n "
 
 OURS = frozenset({"date", "from", "reply-to", "to", "subject", "message-id", "mime-version", "dkim-signature"})
@@ -47,7 +47,7 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,76}")
 
 @dataclass(frozen=True, slots=True)
 class FromAddress:
-    """The sender's address. header: the encoded value of From; reply_to: of Reply-To. return_path: for SMTP."""
+    """The sender's address. `header` and `reply_to`: encoded values of From and Reply-To. `return_path`: for SMTP."""
 
     header: str
     address: str
@@ -69,7 +69,7 @@ def sender(value: str) -> FromAddress:
 
 @lru_cache(maxsize=1000)
 def written(origin: Origin) -> FromAddress:
-    """The origin as its mails have it. Raises ValueError."""
+    """Return the origin as its mails carry it. Raises ValueError."""
     if _CONTROL.search(origin.name):
         raise ValueError("the name is not one line")
     shown = _from(origin.name, origin.address)
@@ -93,9 +93,9 @@ def _from(name: str, plain: str) -> FromAddress:
 
 
 def address(value: str) -> str:
-    """The address for SMTP, with the domain in ASCII. Raises ValueError.
+    """Return the address for SMTP, with the domain in ASCII. Raises ValueError.
 
-    The part before the @ may have other letters; then the relay must offer SMTPUTF8 (RFC 6531).
+    The part before the @ may have non-ASCII letters; then the relay must offer SMTPUTF8 (RFC 6531).
     """
     local, _, domain = value.rpartition("@")
     if not domain.isascii():
@@ -107,7 +107,7 @@ def address(value: str) -> str:
 
 
 def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
-    """The whole mail including END. recipient: from `address`. Raises ValueError for what cannot be a header."""
+    """Compose the whole mail including END. `recipient`: from `address`. Raises ValueError for an invalid header."""
     if not _REFERENCE.fullmatch(letter.reference):
         raise ValueError("the reference cannot be a Message-ID")
     reply_to = f"Reply-To: {origin.reply_to}\r\n" if origin.reply_to else ""
@@ -133,13 +133,13 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
 
 
 def _further(name: str, value: str) -> str:
-    """A header line. The links of each letter's own are folded between them, and not remembered."""
+    """Return a header line. Unsubscribe links differ in each letter, so they are folded here and not cached."""
     return f"{name}: {value.replace(', <', f',{FOLD}<')}\r\n" if name == UNSUBSCRIBE else header_line(name, value)
 
 
 @lru_cache(maxsize=2000)
 def header_line(name: str, value: str) -> str:
-    """A header of one's own as it is written, folded at its blanks. Raises ValueError."""
+    """Return a custom header, folded at its blanks. Raises ValueError."""
     if not _HEADER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
     if name.lower() in OURS or name.lower().startswith("content-"):
@@ -163,7 +163,7 @@ def _subject(text: str) -> str:
 
 
 def _folded(pieces: list[str], before: int = len("Subject: ")) -> str:
-    """Folded into lines, each beginning with the blanks before a word (RFC 5322, 2.2.3). before: characters."""
+    """Fold into lines that begin with the blanks before a word (RFC 5322, 2.2.3). `before`: characters already used."""
     lines, width = [""], HEAD_MAX - before
     for piece in pieces:
         if lines[-1] and len(lines[-1]) + len(piece) > width:
@@ -174,7 +174,7 @@ def _folded(pieces: list[str], before: int = len("Subject: ")) -> str:
 
 
 def _encoded(text: str, most: int = WORD_MAX) -> str:
-    """Encoded words of whole characters, one a line (RFC 2047). Raises ValueError for a lone surrogate."""
+    """Return encoded words of whole characters, one per line (RFC 2047). Raises ValueError for a lone surrogate."""
     pieces, current = [], b""
     for sign in text:
         more = sign.encode()

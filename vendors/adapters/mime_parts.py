@@ -1,6 +1,6 @@
-"""The content of a mail as MIME: its texts, its files, and what holds them together (RFC 2045 to 2047, 2387).
+"""MIME content of a mail: texts, files and multiparts (RFC 2045 to 2047, 2387).
 
-A file is encoded once and shared by all mails that carry it; a mail of its own has only texts and boundaries.
+A file is encoded once and shared by all mails that carry it; only texts and boundaries are written for each mail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHARED_FROM = 16_384
 
 
 def text(plain: str, kind: str) -> bytes:
-    """A text as a part, with its header and stuffed dots; it ends with a line's end. kind: plain or html."""
+    """Return a text as a part, with its header and stuffed dots, ending with a line end. `kind`: plain or html."""
     content = _LINE_END.sub("\r\n", plain).encode()
     if not content.endswith(b"\r\n"):
         content += b"\r\n"
@@ -44,8 +44,8 @@ def text(plain: str, kind: str) -> bytes:
 
 
 def several(letter: Letter) -> list[bytes]:
-    """The parts of a letter with a text beside its HTML, or with files, as pieces of a mail; large ones are shared."""
-    token = secrets.token_hex(12)  # nobody who writes a field can know it
+    """Return the pieces of a letter with text beside HTML, or with files. Large pieces are shared objects."""
+    token = secrets.token_hex(12)  # so that people who write fields cannot guess it
     parts = [[text(letter.body, "html" if letter.html else "plain")]]
     inline = [[encoded(file)] for file in letter.attachments if file.cid]
     if inline:
@@ -59,7 +59,7 @@ def several(letter: Letter) -> list[bytes]:
 
 
 def encoded(file: Attachment) -> bytes:
-    """The file as a part, with its header; made at the first use and kept with it."""
+    """Return the file as a part with its header; encoded once and cached."""
     if not file.part:
         file.part = _head(file) + _base64(file.content)
     return file.part
@@ -67,7 +67,7 @@ def encoded(file: Attachment) -> bytes:
 
 def _head(file: Attachment) -> bytes:
     main, _, sub = file.content_type.partition("/")
-    if main.lower() in ("message", "multipart"):  # they may not be encoded (RFC 2045, 6.4)
+    if main.lower() in ("message", "multipart"):  # may not be encoded (RFC 2045, 6.4)
         main, sub = "application", "octet-stream"
     made = EmailMessage(policy=SMTP)
     made.set_content(
@@ -92,7 +92,7 @@ def _base64(content: bytes) -> bytes:
 
 
 def _joined(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
-    """A multipart. The line's end before a boundary belongs to the boundary."""
+    """Return a multipart. The line end before a boundary belongs to the boundary."""
     pieces = [f'Content-Type: multipart/{kind};\r\n boundary="{boundary}"\r\n'.encode()]
     for part in parts:
         pieces += [f"\r\n--{boundary}\r\n".encode(), *part]
@@ -100,7 +100,7 @@ def _joined(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
 
 
 def _merged(pieces: list[bytes]) -> list[bytes]:
-    """The same bytes in fewer pieces: small ones are put together, large ones stay the objects that they are."""
+    """Return the same bytes in fewer pieces: small ones are joined, large ones stay shared objects."""
     merged: list[bytes] = []
     small: list[bytes] = []
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""The settings of an adapter: options, and the parsers that read their values from text."""
+"""Options of an adapter's settings, and parsers that read their values from text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 
 class InvalidSettings(ValueError):
-    """Settings that cannot be used; `errors` holds one sentence for each fault."""
+    """Unusable settings; `errors` holds one sentence for each fault."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__("; ".join(errors))
@@ -20,16 +20,16 @@ class InvalidSettings(ValueError):
 
 
 class NoSecret(InvalidSettings):
-    """The secret lacks what the adapter demands."""
+    """The secret lacks what the adapter requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. parse: takes text or its own result, and raises ValueError with a text to follow the setting's name.
+    """One setting. `parse` takes text or its own result; its ValueError has a text that follows the setting's name.
 
-    destination: whether it says where the secret goes, or how it is protected on the way. tuning: whether calls reach
-    the same account of the same server whatever it is, so that what is asked there afterwards still says something of
-    earlier calls: time limits, numbers of connections, what the vendor promises, how letters look.
+    `destination`: it says where the secret goes, or how it is protected on the way. `tuning`: calls reach the same
+    account of the same server whatever its value, so later look-ups still prove something about earlier calls.
+    Examples: time limits, numbers of connections, promises of the vendor, the look of letters.
     """
 
     parse: Callable[[Any], Any]
@@ -40,7 +40,7 @@ class Option:
 
 
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option parsed or its default. Raises InvalidSettings."""
+    """Parse every option or use its default. Raises InvalidSettings."""
     errors = [
         f"{name} is not a setting; the settings are {', '.join(options)}" for name in settings if name not in options
     ]
@@ -59,7 +59,7 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether this host is the machine itself."""
+    """Return True if this host is the machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -67,21 +67,21 @@ def is_this_machine(host: str) -> bool:
 
 
 def check_protected(url: str, secret: Mapping[str, str]) -> None:
-    """Check that a secret goes over https alone: http is for a server on this machine. Raises InvalidSettings."""
+    """Check that a secret uses https; http is only for a server on this machine. Raises InvalidSettings."""
     parts = urlsplit(url)
     if secret and parts.scheme == "http" and not is_this_machine(parts.hostname or ""):
         raise InvalidSettings([f"a secret goes over https alone: http is for a sandbox on this machine, not {url}"])
 
 
 def text(value: Any) -> str:
-    """Any non-empty text on one line."""
+    """Parse a non-empty text on one line. Raises ValueError."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError("must be a text on one line")
     return value.strip()
 
 
 def certificates(value: Any) -> str:
-    """The path of a PEM file with the authorities that may sign the vendor's certificate."""
+    """Check the path of a PEM file with authorities that may sign the vendor's certificate. Raises ValueError."""
     path = text(value)
     try:
         ssl.create_default_context(cafile=path)
@@ -91,7 +91,7 @@ def certificates(value: Any) -> str:
 
 
 def seconds(value: Any) -> float:
-    """A positive, finite number of seconds."""
+    """Parse a positive, finite number of seconds. Raises ValueError."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -102,7 +102,7 @@ def seconds(value: Any) -> float:
 
 
 def whole(least: int, most: int) -> Callable[[Any], int]:
-    """A whole number between `least` and `most`."""
+    """Return a parser for a whole number between `least` and `most`."""
 
     def parse(value: Any) -> int:
         digits = str(value).strip()
@@ -114,7 +114,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def flag(value: Any) -> bool:
-    """True or false, also as yes/no, on/off, 1/0."""
+    """Parse true or false, also as yes/no, on/off, 1/0. Raises ValueError."""
     word = str(value).strip().lower()
     if word in ("true", "yes", "on", "1"):
         return True
@@ -124,7 +124,7 @@ def flag(value: Any) -> bool:
 
 
 def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
-    """One of `allowed`, or a key of `meanings`, which maps other spellings to them."""
+    """Return a parser for one of `allowed`, or a key of `meanings`, which maps other spellings to them."""
 
     def parse(value: Any) -> str:
         word = str(value).strip().lower()

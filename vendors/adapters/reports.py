@@ -1,8 +1,8 @@
-"""Delivery reports: what an adapter's reader is given and answers with, and the JSON of the adapter `http`.
+"""Delivery reports: the types that an adapter's reader works with, and the JSON of the adapter `http`.
 
-A reader (`Adapter.read_report`) gets the request as the vendor made it, and what may prove whose it is. First it checks
-the vendor's own signature, then it answers with a `Reported` for each event. Whether an event comes twice, late, out of
-order or before the answer of the call is no concern of it. The JSON is signed by Standard Webhooks.
+A reader (`Adapter.read_report`) gets the vendor's request and the secrets that can prove its origin. It verifies the
+vendor's signature first, then returns a `Reported` for each event. It need not care about duplicates, delays, order or
+reports that precede the call's answer. Our JSON is signed by Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vendors.instants import Instant
 
 MOST = 1000  # receipts in one report of our JSON
 SECRET_BYTES = 16  # at least
-MOST_FIELDS = 1000  # of a query or a form
+MOST_FIELDS = 1000  # in a query or a form
 Bounce = Literal["hard", "soft", "blocked"]
 ReportedKind = Literal[
     "accepted", "refused", "delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"
@@ -36,14 +36,18 @@ ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a vendor reports of a letter.
+    """An event that a vendor reports for a letter.
 
-    reference: ours, or "" where the vendor cannot carry it: then vendor_id, its own id of the letter, names the letter.
-    at: when it happened, with a time zone. note: the vendor's text. bounce, of bounced: hard: the recipient does not
-    exist; soft: not this time, or no reason is given; blocked: because of us or of the content. failed: the vendor has
-    given it up for another reason. accepted, refused: it has taken the letter, or not: what settles a doubt of a vendor
-    that says so later. code: the enhanced status (RFC 3463) or the vendor's code, or "". timed: whether the
-    vendor says when; else `at` is when it came here, which orders nothing: of one sending a bounce counts then.
+    `reference`: ours, or "" if the vendor cannot carry it; then `vendor_id`, its own id, names the letter. `at`: the
+    time of the event, with a time zone. `note`: the vendor's text. `code`: the enhanced status (RFC 3463) or the
+    vendor's code, or "".
+
+    `kind`: accepted and refused settle a doubt, for vendors that say so later; failed: the vendor has given up for a
+    reason other than a bounce. `bounce`, if bounced: hard: the recipient does not exist; soft: not this time, or no
+    reason given; blocked: because of us or of the content.
+
+    `timed`: the vendor gave the time. Otherwise `at` is the time of arrival, which orders nothing; then a bounce counts
+    over other events of its sending.
     """
 
     reference: str
@@ -58,10 +62,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class InboundText:
-    """An SMS that somebody has written to one of our numbers. vendor_id: the vendor's own id of it.
+    """An SMS sent to one of our numbers. `vendor_id`: the vendor's id for it.
 
-    sender: the number of whoever wrote it; to: ours; both as the vendor writes them, with or without +. at: when it was
-    written, if the vendor says it.
+    `sender` and `to`: the other number and ours, as the vendor writes them, with or without +. `at`: the time of
+    writing, if the vendor gives it.
     """
 
     vendor_id: str
@@ -73,8 +77,10 @@ class InboundText:
 
 @dataclass(frozen=True, slots=True)
 class FetchedReports:
-    """Reports of one source at the vendor, such as a file. strange: sentences about what says nothing, the first of it;
-    left_out: how much that is. settled: to be awaited when all of it is stored for good.
+    """Reports from one source at the vendor, such as a file.
+
+    `strange`: sentences about the first unreadable entries; `left_out`: the number of all of them. `settled`: to be
+    awaited once everything is stored.
     """
 
     name: str
@@ -89,12 +95,12 @@ class FetchesReports(ABC):
 
     @classmethod
     def fetches_reports(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether there are such, by these settings. Raises ValueError."""
+        """Return True if these settings provide reports to fetch. Raises ValueError."""
         return True
 
     @abstractmethod
     def fetch_reports(self) -> AsyncIterator[FetchedReports]:
-        """What waits at the vendor, as much as fits in a minute or so; each may be given again until it is settled.
+        """Yield waiting reports, as many as fit into about a minute. Each may come again until it is settled.
 
         Raises OSError with a sentence.
         """
@@ -105,7 +111,7 @@ ReportEntry = TypeVar("ReportEntry", bound=Reported | InboundText)
 
 @dataclass(frozen=True, slots=True)
 class UnreadableEntry:
-    """One entry of a report of several that cannot be read: (path into the body, code, sentence) of each mistake."""
+    """An unreadable entry of a report with several: (path into the body, code, sentence) of each mistake."""
 
     errors: Sequence[tuple[tuple[int | str, ...], str, str]]
 
@@ -115,7 +121,7 @@ class NotTheVendor(Exception):
 
 
 class BadReport(ValueError):
-    """The report is not valid. errors: (path into the body, code, sentence); or a sentence about the whole of it."""
+    """The report is not valid. `errors`: (path into the body, code, sentence), or a sentence about the whole."""
 
     def __init__(self, errors: str | Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
         self.errors = [((), "invalid", errors)] if isinstance(errors, str) else errors
@@ -123,7 +129,7 @@ class BadReport(ValueError):
 
 
 class ToConfirm(Exception):
-    """The vendor, who has proved to be it, wants this URL to be called before it reports. The reader vouches for it."""
+    """The vendor, already verified, wants this URL called before it reports. The reader vouches for the URL."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -132,8 +138,10 @@ class ToConfirm(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """A report as it came: at most 5 MB. url: as the vendor called it, with the query; below PUBLIC_URL where that is
-    set, so also behind a proxy. headers: names in lower case, values as they came.
+    """A report as received, at most 5 MB.
+
+    `url`: as the vendor called it, with the query, and below PUBLIC_URL if that is set, even behind a proxy. `headers`:
+    lower-case names, original values.
     """
 
     method: str
@@ -142,18 +150,18 @@ class ReportRequest:
     body: bytes
 
     def query(self) -> list[tuple[str, str]]:
-        """The query's names and values, in their order. Raises BadReport."""
+        """Return the query's names and values in order. Raises BadReport."""
         return _fields(urlsplit(self.url).query)
 
     def form(self) -> list[tuple[str, str]]:
-        """The names and values of a body as of a form (application/x-www-form-urlencoded). Raises BadReport."""
+        """Return names and values of an application/x-www-form-urlencoded body. Raises BadReport."""
         try:
             return _fields(self.body.decode())
         except UnicodeDecodeError:
             raise bad_report("not_utf8", "The body is not UTF-8.") from None
 
     def json(self) -> Any:
-        """The body's JSON. Raises BadReport."""
+        """Return the body's JSON. Raises BadReport."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -162,8 +170,10 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReportSource:
-    """The vendor whose report it may be. settings: of the vendor; secrets: with which it signs reports, the newest
-    first, several during a rotation, none if it signs with a login; credentials: the secrets of its logins.
+    """The vendor that the report claims to come from.
+
+    `settings`: the vendor's. `secrets`: its signing secrets, newest first; several during a rotation, none if it signs
+    with a credential. `credentials`: the secrets of its credentials.
     """
 
     settings: Mapping[str, Any]
@@ -172,7 +182,7 @@ class ReportSource:
 
 
 def bad_report(code: str, sentence: str, *where: int | str) -> BadReport:
-    """One mistake; where: the path into the body."""
+    """Return a BadReport with one mistake. `where`: the path into the body."""
     return BadReport([(where, code, sentence)])
 
 
@@ -210,11 +220,11 @@ class ReceiptsIn(BaseModel):
 
 
 def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
-    """Check that it was signed with one of the secrets within the last five minutes. Raises NotTheVendor."""
+    """Check that the body was signed with one of the secrets within the last five minutes. Raises NotTheVendor."""
     if "webhook-signature" not in headers:
         raise NotTheVendor("there is no signature")
     for secret in secrets:
-        # ValueError: malformed headers, or a secret that cannot be used; the next one may be the vendor's
+        # ValueError: malformed headers or an unusable secret; the next secret may be the right one
         with contextlib.suppress(WebhookVerificationError, EmptyWebhookSecretError, ValueError):
             Signer(secret).verify(body.decode(), dict(headers), json_parse=False)
             return
@@ -222,7 +232,7 @@ def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> N
 
 
 def check_secret(secret: str) -> None:
-    """Check that it is a secret of Standard Webhooks: base64 of SECRET_BYTES at least. Raises ValueError."""
+    """Check that this is a Standard Webhooks secret: base64 of at least SECRET_BYTES. Raises ValueError."""
     text = secret.removeprefix("whsec_").rstrip("=")
     try:
         size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
@@ -238,7 +248,7 @@ class _Envelope(BaseModel):
 
 
 def read(body: bytes) -> list[Reported | UnreadableEntry]:
-    """Parse the body of a report. Raises BadReport about the whole of it."""
+    """Parse the body of a report. Raises BadReport if the whole body is unreadable."""
     try:
         return [_reported(one) for one in ReceiptsIn.model_validate_json(body).receipts]
     except ValidationError:
@@ -246,7 +256,7 @@ def read(body: bytes) -> list[Reported | UnreadableEntry]:
 
 
 def _read_each(body: bytes) -> list[Reported | UnreadableEntry]:
-    """Each entry by itself, so that a mistake in one costs no other."""
+    """Read each entry separately, so that a mistake spoils only its own entry."""
     try:
         entries = _Envelope.model_validate_json(body).receipts
     except ValidationError as why:
@@ -255,7 +265,7 @@ def _read_each(body: bytes) -> list[Reported | UnreadableEntry]:
 
 
 def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEntry | UnreadableEntry]:
-    """The entries of a report. Raises BadReport if there are some and none can be read."""
+    """Return the entries of a report. Raises BadReport if there are some and none can be read."""
     mistakes = [mistake for one in entries if isinstance(one, UnreadableEntry) for mistake in one.errors]
     if mistakes and all(isinstance(one, UnreadableEntry) for one in entries):
         raise BadReport(mistakes)

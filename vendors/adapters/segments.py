@@ -1,12 +1,12 @@
-"""How many segments an SMS takes (3GPP TS 23.038 and 23.040), which SMS vendors count, limit and charge for.
+"""Number of segments in an SMS (3GPP TS 23.038 and 23.040), which SMS vendors count, limit and charge for.
 
-A text that the alphabet of SMS can write takes septets: one for a character of its basic set, two for one of its
-extension table (an escape, then the character). Any other text is sent in UCS-2: two bytes for a character, four for
-one beyond the basic plane (a pair of surrogates). A message has 140 bytes, which are 160 septets or 70 UTF-16 units;
-each segment of a longer one begins with six bytes that say which it is, and has 153 or 67. Neither an escape and its
-character nor a pair of surrogates is cut in two, so that a segment may be a unit short.
+A text within the GSM alphabet takes septets: one for each character of the basic set, two for each of the extension
+table (an escape and the character). Any other text is sent in UCS-2: two bytes a character, four beyond the basic plane
+(a surrogate pair). A single message has 140 bytes: 160 septets or 70 UTF-16 units. Each segment of a longer one begins
+with a header of six bytes, which leaves 153 or 67. An escape and its character, or a surrogate pair, are never split,
+so a segment may be a unit short.
 
-`by_size` is for vendors of e-mail that charge by the size of a mail.
+`by_size` is for e-mail vendors that charge by size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GSM = BASIC | EXTENDED
 
 
 class Capacity(NamedTuple):
-    """How many units a message has if it is the only one, and each of several."""
+    """Units in a message of one segment, and in each segment of a longer one."""
 
     alone: int
     each: int
@@ -36,12 +36,12 @@ UTF_16 = Capacity(70, 67)
 
 
 def in_gsm(text: str) -> bool:
-    """Whether the alphabet of SMS has all its characters."""
+    """Return True if all characters are in the GSM alphabet."""
     return _GSM.issuperset(text)
 
 
 def segments(text: str) -> int:
-    """The number of segments that the text takes; an empty one takes one."""
+    """Return the number of segments; an empty text takes one."""
     if in_gsm(text):
         capacity, wide = SEPTETS, sum(map(text.count, EXTENDED))
     else:
@@ -59,7 +59,7 @@ def _is_wide(character: str, capacity: Capacity) -> bool:
 
 
 def _filled(widths: list[int], each: int) -> int:
-    """How many segments of `each` units hold these characters in their order, none of them cut in two."""
+    """Return the number of segments of `each` units that hold these characters in order, none split."""
     count, left = 1, each
     for width in widths:
         if width > left:
@@ -69,9 +69,9 @@ def _filled(widths: list[int], each: int) -> int:
 
 
 def by_size(kilobytes: int) -> Callable[[Letter], int]:
-    """A cost of one unit for every so many kilobytes (of 1,000 bytes) begun; 0: one for each letter.
+    """Return a cost function: one unit per `kilobytes` (of 1,000 bytes) begun; with 0, one per letter.
 
-    What counts is what a letter says, in UTF-8, and its files in base64; not what is written around them on the way.
+    It counts the letter's texts in UTF-8 and its files in base64, without what transport adds.
     """
 
     def units(letter: Letter) -> int:

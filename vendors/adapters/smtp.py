@@ -1,6 +1,7 @@
-"""The adapter `smtp`: an SMTP relay over kept connections, one mail a transaction, the reference as Message-ID.
+"""The adapter `smtp`: an SMTP relay over kept connections, one mail per transaction, the reference as Message-ID.
 
-SMTP has neither deduplication nor look-up: if the reply to the end of a mail is lost, it stays in doubt (RFC 1047).
+SMTP has neither deduplication nor look-up. If the reply to the end of a mail is lost, the mail stays in doubt (RFC
+1047).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ IDLE_MAX = 60.0
 
 
 def sender(value: Any) -> str:
-    """An address, or a name with an address in <>."""
+    """Parse an address, or a name with an address in <>. Raises ValueError."""
     try:
         mime.sender(options.text(value))
     except ValueError as error:
@@ -38,14 +39,14 @@ def sender(value: Any) -> str:
 
 
 def name(value: Any) -> str:
-    """The name of a host."""
+    """Parse a host name. Raises ValueError."""
     if not mime.DOMAIN.fullmatch(options.text(value)):
         raise ValueError("must be the name of a host, such as mail.example.com")
     return str(value).strip()
 
 
 def smtp_codes(value: Any) -> tuple[str, ...]:
-    """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
+    """Parse SMTP codes of refusals, basic or enhanced, separated by commas. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     found = tuple(sorted({str(word).strip() for word in parts})) if isinstance(parts, list | tuple) else ("",)
     if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
@@ -54,16 +55,20 @@ def smtp_codes(value: Any) -> tuple[str, ...]:
 
 
 class Smtp(Adapter):
-    """Settings: `tls` is starttls (never without), implicit or none. `sender` is "address" or "Name <address>": of it
-    the first sender identity of an installation is made, and only a letter without an origin has it as From. `helo`:
-    our name for the relay; default: the domain of `sender`, else our IP address.
+    """An SMTP relay.
+
+    Settings: `tls` is starttls (never without), implicit or none. `sender` is "address" or "Name <address>"; an
+    installation's first sender identity is made from it, and only letters without an origin use it as From. `helo`: our
+    name for the relay; default: the domain of `sender`, else our IP address.
 
     `connect_timeout`: seconds from the start of the call to the end of the mail. `timeout`: seconds to wait for the
-    reply to that; RFC 5321 asks for ten minutes, since a shorter wait leaves mails in doubt. `mails`: per connection.
-    `batch`: mails that are sent over a connection one after the other by one call; all must begin within
-    `connect_timeout`, and if the sender is killed all are in doubt. `recipient_codes`: codes that this relay uses for a
-    single recipient although they usually concern the sender: the message is refused, and the credential not paused
-    (vendors/outcomes.py). The secret holds `user` and `password`, or nothing. `plain_login`: send it even without TLS.
+    reply to that. RFC 5321 asks for ten minutes, since a shorter wait leaves mails in doubt. `mails`: per connection.
+
+    `batch`: mails that one call sends over a connection, one after the other. All must begin within `connect_timeout`;
+    if the sender is killed, all are in doubt. `recipient_codes`: codes that usually concern the sender, but at this
+    relay a single recipient; they refuse the message without pausing the credential (vendors/outcomes.py).
+
+    The secret holds `user` and `password`, or nothing. `plain_login`: send it even without TLS.
     """
 
     discarding: ClassVar[set[tuple[str, int]]] = set()
@@ -134,7 +139,7 @@ class Smtp(Adapter):
             return Refused("unsendable", str(error)[:255])
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
-        """One outcome a mail; mails that were not begun are NotSent."""
+        """Send a round. Returns one outcome per mail; mails that were not begun are NotSent."""
         outcomes: list[Outcome] = []
         try:
             await self._round(mails, outcomes)
@@ -146,7 +151,7 @@ class Smtp(Adapter):
         return outcomes + [unsent] * (len(mails) - len(outcomes))
 
     async def _round(self, mails: list[ReadyMail], outcomes: list[Outcome]) -> None:
-        """Send the mails one after the other, over one connection while it lasts; appends an outcome for each."""
+        """Send the mails in order, over one connection while it lasts; append an outcome for each."""
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
@@ -174,7 +179,7 @@ class Smtp(Adapter):
         limit: asyncio.Timeout,
         last: float,
     ) -> None:
-        """Send mails over this connection until it, or the round, is over."""
+        """Send mails over this connection until it or the round is over."""
         loop = asyncio.get_running_loop()
 
         def handed_over() -> None:
@@ -213,9 +218,10 @@ class Smtp(Adapter):
 
 
 def _is_over(outcomes: Sequence[Outcome], last: float) -> bool:
-    """Whether no further mail of the round may begin: time is up, or the last outcome concerns the whole relay.
+    """Return True if no further mail may begin: time is up, or the last outcome concerns the whole relay.
 
-    Asked before each mail: one whose go-ahead has already arrived awaits nothing, so the timer cannot cancel it."""
+    Checked before each mail: one with its go-ahead already received awaits nothing, so the timer cannot cancel it.
+    """
     outcome = outcomes[-1] if outcomes else None
     held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
     return held_up or (bool(outcomes) and asyncio.get_running_loop().time() >= last)

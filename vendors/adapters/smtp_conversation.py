@@ -22,7 +22,7 @@ one full, too (they compare by >=), and never resumes."""
 
 
 class Rejected(Exception):
-    """A reply that refuses a step of the session; outcome: what it means for the message."""
+    """The relay refused a step of the session; `outcome`: its meaning for the message."""
 
     def __init__(self, phase: SmtpPhase, code: int, text: str) -> None:
         super().__init__(f"smtp {code} at {phase}")
@@ -30,15 +30,17 @@ class Rejected(Exception):
 
 
 class Envelope(NamedTuple):
-    """Addresses as SMTP takes them (mime.address)."""
+    """Addresses in the form SMTP takes (mime.address)."""
 
     return_path: str
     recipient: str
 
 
 class Conversation(Wire):
-    """mails: how many may be sent over this connection. pipelining: whether to write ahead if the relay offers it.
-    recipient_codes: as in classify_smtp.
+    """One connection to a relay, and its session.
+
+    `mails`: how many may be sent over it. `pipelining`: returns True to write ahead if the relay offers it.
+    `recipient_codes`: as in classify_smtp.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Conversation(Wire):
         self._mails_left = mails
         self._reusable = False
         self._stale = False
-        self._ahead = False  # the envelope of the next mail has been written
+        self._ahead = False  # the next mail's envelope has been written
         self._extensions: dict[str, str] = {}
         self._buffer = bytearray()
         self._unread = 0
@@ -67,13 +69,13 @@ class Conversation(Wire):
     # --- for the adapter --------------------------------------------------------------------------
 
     async def greet(self, name: str) -> None:
-        """Wait for the greeting and send EHLO. name: ours; empty: this end's IP address. Raises Rejected, CallError."""
+        """Read the greeting and send EHLO. `name`: ours; empty: this end's IP address. Raises Rejected, CallError."""
         self._name = name or _literal(self._transport.get_extra_info("sockname")[0])
         await self._expect("connect", 220)
         await self._hello()
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Switch to TLS. Raises Rejected, CallError; then the connection must not be used."""
+        """Switch to TLS. Raises Rejected and CallError; then the connection is unusable."""
         self._transport.write(b"STARTTLS\r\n")
         await self._expect("tls", 220)
         if self._buffer or self._replies or self._lines:
@@ -90,7 +92,7 @@ class Conversation(Wire):
         await self._hello()
 
     async def login(self, user: str, password: str) -> None:
-        """Log in by AUTH PLAIN or LOGIN. Raises Rejected, CallError."""
+        """Authenticate by AUTH PLAIN or LOGIN. Raises Rejected, CallError."""
         offered = self._extensions.get("AUTH", "PLAIN").split()
         if "PLAIN" in offered or "LOGIN" not in offered:
             await self._ask("login", "AUTH PLAIN " + _base64(f"\0{user}\0{password}"), 235)
@@ -104,8 +106,8 @@ class Conversation(Wire):
     ) -> Outcome:
         """Send one mail. Its last piece ends with END; `handed_over` is called just before that is written.
 
-        following: of the next mail, if one follows at once: with PIPELINING (RFC 2920) it is written together with the
-        end of this mail. Raises CallError.
+        `following`: envelope of the next mail, if one follows immediately; with PIPELINING (RFC 2920) it is written
+        together with the end of this mail. Raises CallError.
         """
         self.written = False
         if not self._takes(envelope):
@@ -136,7 +138,7 @@ class Conversation(Wire):
         return self._reusable and left and not self.closed and not self._replies
 
     def goes_on(self) -> bool:
-        """Whether the next mail of the same round may use this connection."""
+        """Return True if the next mail of the round may use this connection."""
         in_step = self._ahead or not self._replies
         return self._reusable and self._mails_left > 0 and not self.closed and in_step
 
@@ -150,7 +152,7 @@ class Conversation(Wire):
 
     @property
     def _together(self) -> bool:
-        """Whether commands may be written before the replies to earlier ones have arrived (RFC 2920)."""
+        """True if commands may be written before earlier replies have arrived (RFC 2920)."""
         return "PIPELINING" in self._extensions and self._pipelining()
 
     def _takes(self, envelope: Envelope) -> bool:
@@ -160,7 +162,7 @@ class Conversation(Wire):
         return classify_smtp(phase, code, text, self._recipient_codes)
 
     async def _begin(self, envelope: Envelope) -> Outcome | None:
-        """Send MAIL, RCPT and DATA; returns None if the relay asks for the content, else an outcome."""
+        """Send MAIL, RCPT and DATA. Returns None if the relay asks for the content, else an outcome."""
         commands = _commands(envelope)
         if self._stale:
             commands.insert(0, ("mail", "RSET", 2))
@@ -177,7 +179,7 @@ class Conversation(Wire):
             if code == 421:
                 return rejected or self._classify(phase, code, text)
             if rejected is not None and code == 354:
-                return rejected  # to end the mail here would send an empty one: the connection is given up
+                return rejected  # ending the mail here would send an empty one, so the connection is given up
             if code // 100 != good and rejected is None:
                 rejected = self._classify(phase, code, text)
                 if not together:
@@ -187,13 +189,13 @@ class Conversation(Wire):
         return rejected
 
     async def _content(self, mail: Sequence[bytes]) -> Outcome | None:
-        """Send all but the last piece; returns an outcome if the relay refuses it before the end. Raises CallError."""
+        """Send all but the last piece. Returns an outcome if the relay refuses before the end. Raises CallError."""
         for piece in _before_the_last(mail):
             self._transport.write(piece)
             await self._flowing.wait()
             if self._replies or self.closed:
                 break
-        if self._replies:  # whatever it says, the relay has not seen the end
+        if self._replies:  # whatever the reply, the relay has not seen the end
             code, text = await self._reply()
             if code >= 400:
                 return self._classify("data", code, text)
@@ -256,7 +258,7 @@ class Conversation(Wire):
         self._wake()
 
     def _read(self, line: bytes) -> bool:
-        """One line of a reply; False if it cannot be one."""
+        """Read one line of a reply. Returns False if it cannot be one."""
         if not line[:3].isdigit() or line[3:4] not in (b" ", b"-", b""):
             return False
         text = line[4:].decode("utf-8", "replace")
@@ -291,19 +293,19 @@ class Conversation(Wire):
 
 
 def _commands(envelope: Envelope) -> list[tuple[SmtpPhase, str, int]]:
-    """The commands of an envelope: phase, line, and the first digit of a good reply."""
+    """Return the commands of an envelope: phase, line, and first digit of a good reply."""
     return_path, recipient = envelope
     utf8 = "" if recipient.isascii() else " SMTPUTF8"
     return [("mail", f"MAIL FROM:<{return_path}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
 
 
 def _literal(address: str) -> str:
-    """An IP address in place of a name (RFC 5321, 4.1.3)."""
+    """Return an IP address as a literal instead of a name (RFC 5321, 4.1.3)."""
     return f"[IPv6:{address.partition('%')[0]}]" if ":" in address else f"[{address}]"
 
 
 def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:
-    """What is written at once, one after the other, but for the last."""
+    """Yield the chunks to write, except the last."""
     for number, piece in enumerate(mail, start=1):
         end = len(piece) - (AT_ONCE if number == len(mail) else 0)
         for begin in range(0, end, AT_ONCE):

@@ -1,8 +1,7 @@
 """TCP connections for the HTTP and SMTP adapters: Wire (a connection), Pool (kept connections), Deadlines (timeouts).
 
 Pool keeps a bounded number of open connections and never returns one that the other side has closed. Deadlines uses one
-timer for all calls with the same time limit. asyncio.timeout sets a timer for each; two of them took an eighth of the
-time of a message.
+timer for all calls with the same time limit; asyncio.timeout would set one for each, at a noticeable cost.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from vendors.outcomes import CallError
 
 
 class Deadlines:
-    """`with deadlines:` limits the block to so many seconds; then it ends with TimeoutError.
+    """Limits blocks `with deadlines:` to so many seconds; then they end with TimeoutError.
 
-    A task may be in one block of the same Deadlines at a time. A cancellation by others stays a cancellation.
+    A task may be in only one block of the same Deadlines. A cancellation from outside stays a cancellation.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ends: dict[asyncio.Task[Any], float] = {}  # in the order of their ends
+        self._ends: dict[asyncio.Task[Any], float] = {}  # in order of expiry
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # cached: asking for it each time costs more
+        self._loop: asyncio.AbstractEventLoop | None = None  # cached, because asking each time costs more
 
     def __enter__(self) -> None:
         loop = self._loop = self._loop or asyncio.get_running_loop()
@@ -64,32 +63,32 @@ class Deadlines:
 
 
 class Pooled(Protocol):
-    """What the pool needs of a connection."""
+    """The pool's view of a connection."""
 
     idle_since: float
     lost: asyncio.Future[None]
 
     def fresh(self) -> bool:
-        """Open, and nothing has arrived unasked as far as this machine's kernel knows at this instant."""
+        """Return True if it is open and the kernel knows of no unexpected data at this instant."""
 
     def reusable(self) -> bool:
-        """The last exchange is over on both sides, and the connection is ready for another."""
+        """Return True if the last exchange is over on both sides and another may begin."""
 
     def leave(self) -> None:
         """Close it in the protocol's own way, if it has one."""
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Close it immediately."""
 
 
 C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """At most `slots` connections in use at once. Use: `take`, exchange, and always `put_back`.
+    """Pool of at most `slots` connections in use. Usage: `take`, exchange, and always `put_back`.
 
-    idle_max: seconds after which an unused connection is closed. It must be less than the vendor's own limit: a request
-    that meets the vendor's closing leaves a message in doubt.
+    `idle_max`: seconds after which an unused connection is closed. It must be shorter than the vendor's own limit: a
+    request that crosses the vendor's close leaves a message in doubt.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[C]], *, slots: int, idle_max: float) -> None:
@@ -102,7 +101,7 @@ class Pool(Generic[C]):
         self._closed = False
 
     async def take(self) -> C:
-        """The last used connection that is still fresh, else a new one; waits while all slots are in use.
+        """Return the last used connection that is still fresh, else a new one. Waits while all slots are in use.
 
         Raises CallError and what `connect` raises.
         """
@@ -127,7 +126,7 @@ class Pool(Generic[C]):
         return connection
 
     def put_back(self, connection: C) -> None:
-        """Return a connection after its exchange, however that ended."""
+        """Return a connection after its exchange, whatever the result."""
         self._slots.release()
         if self._closed or not connection.reusable():
             connection.abort()
@@ -139,7 +138,7 @@ class Pool(Generic[C]):
             self._reaper = loop.call_later(self._idle_max, self._reap)
 
     def _reap(self) -> None:
-        """Close connections that were idle for too long; the oldest are first."""
+        """Close connections that were idle for too long, the oldest first."""
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():
             self._idle.pop(0).leave()
@@ -169,7 +168,7 @@ NOT_YET_VALID, EXPIRED = 9, 10
 
 
 class Wire(asyncio.Protocol):
-    """A tuned TCP connection. deadline: seconds after which the kernel gives up on unacknowledged bytes."""
+    """A tuned TCP connection. `deadline`: seconds after which the kernel gives up on unacknowledged bytes."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
@@ -192,11 +191,11 @@ class Wire(asyncio.Protocol):
             self.lost.set_result(None)
 
     def fresh(self) -> bool:
-        """Open, and nothing has arrived unasked as far as this machine's kernel knows at this instant."""
+        """Return True if it is open and the kernel knows of no unexpected data at this instant."""
         return not self.closed and not self._transport.is_closing() and not self._poll.poll(0)
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Close it immediately."""
         self.closed = True
         self._transport.abort()
 
@@ -205,9 +204,9 @@ W = TypeVar("W", bound=Wire)
 
 
 async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None, *, name: str = "") -> W:
-    """A new connection, with TLS from the first byte if `tls` is given. Raises CallError.
+    """Open a connection, with TLS from the first byte if `tls` is given. Raises CallError.
 
-    name: the host name in the certificate, if `host` is an IP address.
+    `name`: the host name in the certificate, if `host` is an IP address.
     """
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
@@ -224,7 +223,8 @@ async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLConte
 
 
 def is_wrong_vendor(error: OSError) -> bool:
-    """Whether the certificate is of an unknown authority or another host, which a second try does not mend.
+    """Return True if the certificate has an unknown authority or another host, which a retry does not fix.
 
-    An expired certificate, or a wrong clock, is mended elsewhere."""
+    An expired certificate or a wrong clock is fixed elsewhere.
+    """
     return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in (NOT_YET_VALID, EXPIRED)
