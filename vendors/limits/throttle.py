@@ -1,22 +1,22 @@
 """The throttle: sliding windows in Redis, so that a vendor is never called faster than its limits allow.
 
-A place counts from its grant until W seconds after the call completed, or, if the completion is never reported, until W
-seconds after the end of its hold. So at the vendor's own clock no span of W seconds sees more calls than the limit L,
-whatever the latency: of L + 1 calls that arrive within W, the one granted last would have found the places of the other
-L still taken. If places were stamped at the grant (document 000), a window of 5 could hold 8. The price is that a limit
-of L per W seconds allows L per W + latency.
+A place counts from its grant until W seconds after its call ended. If the end is never reported, it counts until W
+seconds after the end of its hold. So at the vendor's own clock no span of W seconds holds more calls than the limit L,
+whatever the latency: of L + 1 calls that arrive within W, the one granted last would have found the other L places
+still taken. If places were stamped at the grant (document 000), a window of 5 could hold 8. The price: a limit of L per
+W seconds allows L per W + latency.
 
 The proof needs three things:
-- Clocks that never free a place too early: a place is stamped with the later of Redis's clock and ours, and asked for
-  by the earlier one. Either may step by 2 s; beyond that nothing is granted.
+- Clocks that never free a place too early: a place is stamped with the later of Redis's clock and ours, and requested
+  with the earlier one. Either clock may step by 2 s; beyond that nothing is granted.
 - An upper bound for the end of a call: Grant.deadline.
 - A margin for clocks of different speed: every window is longer by 0.1 % (two clocks that NTP slews in opposite
   directions), at most 0.25 s.
 
-Memory: 80 to 100 bytes a place in each of two sets, for as long as the longest window lasts. 1,000,000 places a day
-take about 200 MB of Redis. Beside them are the notes of the vendor's last 20,000 grants, each of up to 64 jobs.
+Memory: 80 to 100 bytes for each place in each of two sets, for as long as the longest window. 1,000,000 places a day
+take about 200 MB of Redis. Added to that are the notes of the vendor's last 20,000 grants, each of up to 64 jobs.
 
-SteadyClock is the clock of this process that is compared with Redis's.
+SteadyClock is the clock of this process, which is compared with Redis's.
 """
 
 import secrets
@@ -32,19 +32,19 @@ from redis.asyncio import Redis as AsyncRedis
 from vendors.limits.values import AcquireResult, Grant, Granted, Limit, Lost, Never, Paused, Scope, Skewed, Trail, Wait
 from vendors.redis_clients import AsyncScript
 
-NOISE = 0.01  # seconds; two clocks are never read at exactly the same moment
+NOISE = 0.01  # seconds; two clocks are never read at the same moment
 
 
 def _ticks() -> float:
-    """Seconds of a clock that cannot be set and, where the system has one, goes on while it sleeps."""
+    """Return seconds of a clock that cannot be set and, if the system has one, runs during sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SteadyClock:
     """Unix time at the start of the process, continued by a clock that cannot be set.
 
-    Redis and workers often share one machine. If its wall clock is set, Redis's clock steps and ours does not: the
-    throttle notices it instead of freeing places early.
+    Redis and workers often share a machine. If its wall clock is set, Redis's clock steps and ours does not; the
+    throttle notices this instead of freeing places early.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = _ticks) -> None:
@@ -56,7 +56,7 @@ class SteadyClock:
         return self._offset + self._ticks()
 
     def settle(self, patience: float) -> None:
-        """Adopt a wall clock that was set, `patience` seconds later: when all places from before have expired."""
+        """Adopt a wall clock that was set, `patience` seconds later, when all earlier places have expired."""
         now, step = self._ticks(), self._wall() - self()
         if abs(step - self._step) > NOISE:
             self._step, self._since = step, now
@@ -95,11 +95,11 @@ Ask = tuple[list[str], list[str | int]]
 
 
 class ThrottleUnreachable(Exception):
-    """Redis does not answer or refuses to write (out of memory, read-only). There is no grant: make no call."""
+    """Redis does not answer, or refuses to write (out of memory, read-only). Nothing was granted: make no call."""
 
 
 class _Script:
-    """Builds the script's arguments, for both the blocking and the async throttle."""
+    """Builds the script's arguments for the blocking and the async throttle."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Script:
         clock: SteadyClock = process_clock,
         redis_clock: Callable[[], float] | None = None,
     ) -> None:
-        """redis_clock: replaces Redis's own TIME (Unix seconds); only for tests with a virtual clock."""
+        """`redis_clock`: replaces Redis's TIME (Unix seconds); only for tests with a virtual clock."""
         self._drift, self._clock, self._redis_clock = drift, clock, redis_clock
 
     def _head(self, verb: str) -> list[str | int]:
@@ -141,7 +141,7 @@ class _Script:
 
 
 class Throttle(_Script):
-    """The throttle for code that may block. Every method raises ThrottleUnreachable.
+    """The throttle for blocking code. Every method raises ThrottleUnreachable.
 
     Repeating a request whose answer was lost is safe: it can only make the throttle slower.
     """
@@ -159,11 +159,12 @@ class Throttle(_Script):
     def acquire(
         self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
     ) -> AcquireResult:
-        """Take as many places as are free now, from `least` to `want`; each is held until `done`, at most `hold` s.
+        """Take the places that are free now, from `least` to `want`. Each is held until `done`, at most `hold` seconds.
 
-        hold: seconds from now within which each call has surely ended. least: the cost of the next message, which
-        cannot be called with less. note: what the grant is for; `granted` returns it. waiter: who asks, if he wants
-        his turn with more than one place beside others that take one at a time; he must ask again when told to.
+        `hold`: seconds from now by which each call has surely ended. `least`: the cost of the next message, which
+        cannot be called with less. `note`: the grant's purpose, returned by `granted`. `waiter`: names a caller who
+        needs several places and wants a reserved turn beside callers that take one at a time. Such a caller must ask
+        again when told to.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
@@ -174,26 +175,26 @@ class Throttle(_Script):
     def done(self, scope: Scope, places: Iterable[str]) -> None:
         """Report that the calls of these places have ended. Places of several grants may be mixed.
 
-        Leaving it out, or calling it late or twice, can only make the throttle slower.
+        Omitting the report, or sending it late or twice, can only make the throttle slower.
         """
         self._run(self._places("done", scope, places))
 
     def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
-        """Free places at once. Only legal for places for which no call has started, nor ever will.
+        """Free places immediately. Only legal for places whose call never started and never will.
 
-        counted: the ledger may hold them, so that they count in the windows as calls that end now.
+        `counted`: the ledger may hold them, so they count in the windows as calls that end now.
         """
         self._run(self._cancel(scope, places, counted))
 
     def places(self, scope: Scope, most: int = 10_000) -> tuple[list[float], list[float]]:
-        """For meters and forecasts: when each place of the vendor and of the credential ended, oldest first.
+        """Return, for meters and forecasts, when each place of the vendor and of the credential ended, oldest first.
 
-        Unix seconds; for a call in flight the latest possible end. Only the newest `most` of each.
+        In Unix seconds; for a call in flight, its latest possible end. Only the newest `most` of each.
         """
         return self.places_of([(scope, most)])[0]
 
     def places_of(self, asked: Sequence[tuple[Scope, int]]) -> list[tuple[list[float], list[float]]]:
-        """`places` of each of these scopes, in one word with Redis."""
+        """Return `places` of each scope in one round trip to Redis."""
         pipe = self._redis.pipeline(transaction=False)
         for scope, most in asked:
             for key in _keys(scope.vendor_id, [scope.credential_id]):
@@ -205,7 +206,7 @@ class Throttle(_Script):
         return list(zip(found[::2], found[1::2], strict=True))
 
     def counts(self, windows: Mapping[int, Iterable[float]]) -> dict[int, tuple[int, list[int]]]:
-        """For monitors: by vendor the places of calls in flight, and those in each of its windows (seconds)."""
+        """Return, by vendor, the places of calls in flight and those in each of its windows (seconds). For monitors."""
         now, lengths = time.time(), {vendor: [0.0, *seconds] for vendor, seconds in windows.items()}
         pipe = self._redis.pipeline(transaction=False)
         for vendor_id, seconds in lengths.items():
@@ -218,7 +219,7 @@ class Throttle(_Script):
         return {vendor: (next(found), [next(found) for _ in seconds[1:]]) for vendor, seconds in lengths.items()}
 
     def granted(self, vendor_id: int, generation: int | None, since: float = 0.0) -> Trail | None:
-        """The vendor's grants since then (Unix seconds) that this run of Redis remembers, oldest first.
+        """Return the vendor's grants since then (Unix seconds) that this run of Redis remembers, oldest first.
 
         None if Redis lost its log since this generation began. Without a generation: whatever Redis remembers.
         """
@@ -228,12 +229,12 @@ class Throttle(_Script):
         return _trail(reply[2], bool(cut), {*_texts(reply[3])}, {*_texts(reply[4])}) if word == "trail" else None
 
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
-        """Write the vendor's log anew from the ledger: returns None, or Lost if it has this or a newer generation.
+        """Rebuild the vendor's log from the ledger. Returns None, or Lost if Redis has this or a newer generation.
 
-        entries: (credential id, seconds until the latest end of its calls, units) for everything that was, or may have
-        been, called within the last `reach` seconds, the longest window of the vendor and all its credentials. The
-        seconds count from now by the ledger's own clock; they are negative for calls that have ended. Grants of an
-        older generation that are not among the entries must be fenced.
+        `entries`: (credential id, seconds until the latest end of its calls, units) of everything that was or may have
+        been called within the last `reach` seconds, the longest window of the vendor and its credentials. The seconds
+        count from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation
+        that are missing from `entries` must be fenced.
         """
         word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries)))
         if word == "skewed":
@@ -294,13 +295,13 @@ def _micro(seconds: float) -> int:
 
 
 def _keys(vendor_id: int, credential_ids: Iterable[int]) -> list[str]:
-    """The vendor's and the credentials' keys; the hash tag keeps them in one slot of a Redis Cluster."""
+    """Return the keys of the vendor and the credentials. The hash tag keeps them in one slot of a Redis Cluster."""
     tag = f"mailhub:{{v{vendor_id}}}"
     return [f"{tag}:window", *(f"{tag}:c{credential_id}" for credential_id in credential_ids)]
 
 
 def _promise(want: int, hold: float) -> Grant:
-    """A grant with a random id: a counter could repeat after a fork, or in a Redis that restored an old snapshot."""
+    """Return a grant with a random id. A counter could repeat after a fork or in a restored Redis."""
     return Grant(secrets.token_urlsafe(9), want, time.monotonic() + hold)
 
 

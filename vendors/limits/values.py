@@ -1,4 +1,4 @@
-"""The throttle's parameters and answers, as plain values.
+"""Parameters and answers of the throttle, as plain values.
 
 They need neither Redis nor the database, so forecasts, pages and tests can use them alone.
 """
@@ -12,7 +12,7 @@ SPANS = {1.0: "second", 3600.0: "hour", 86_400.0: "day"}
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `units` in any `seconds` (fractions allowed). 0 units: paused. Document 000: Limit(5, 60)."""
+    """At most `units` calls in any `seconds` (fractions allowed). 0 units: paused. Document 000: Limit(5, 60)."""
 
     units: int
     seconds: float
@@ -22,16 +22,16 @@ class Limit:
             raise ValueError(f"a limit needs units >= 0 and seconds > 0, not {self.units} per {self.seconds}")
 
     def __str__(self) -> str:
-        """5 per 60 s, as document 000 says it; 200 per second; 6,000 per hour; 200,000 per day."""
+        """Return text such as 5 per 60 s (as in document 000), 200 per second or 6,000 per hour."""
         return f"{self.units:,} per {SPANS.get(self.seconds) or f'{self.seconds:g} s'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a grant is asked for: vendor, credential, the vendor's generation, and the limits in force.
+    """The subject of a grant: vendor, credential, the vendor's generation, and the limits in force.
 
-    limits_version: the number of edits of the limits, for callers that must know whether these are still in force.
-    destination: where and as whom the credential's calls are made (vendors/destinations.py).
+    `limits_version`: number of edits of the limits, to check that these are still in force. `destination`: the place
+    and account of the credential's calls (vendors/destinations.py).
     """
 
     vendor_id: int
@@ -51,8 +51,8 @@ class Scope:
 class Grant:
     """Places for `units` units of cost.
 
-    deadline: seconds of time.monotonic; no call may start or still run after it. more_after: if it is less than was
-    wanted, the seconds after which there can be more at the earliest.
+    `deadline`: in seconds of time.monotonic; no call may start or still run after it. `more_after`: if less was granted
+    than wanted, the earliest number of seconds after which more may be free.
     """
 
     id: str
@@ -61,14 +61,14 @@ class Grant:
     more_after: float = 0.0
 
     def places(self) -> list[str]:
-        """One name a unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""
+        """Return one name per unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""
         return [f"{self.id}:{k}" for k in range(1, self.units + 1)]
 
 
 def share_out(units: int, wants: Sequence[int]) -> list[int]:
-    """What each of several gets of so many units: equal shares, but none more than it wants.
+    """Divide units into equal shares, none larger than its want.
 
-    Of what cannot be divided the first ones in the list get one unit each.
+    The first in the list get the indivisible rest, one unit each.
     """
     shares, left = [0] * len(wants), min(units, sum(wants))
     while left:
@@ -82,7 +82,7 @@ def share_out(units: int, wants: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The windows are full. Ask again after `seconds`, the earliest moment at which the places can be free."""
+    """The windows are full. Ask again after `seconds`, the earliest time at which the places can be free."""
 
     seconds: float
 
@@ -94,19 +94,19 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """A message costs more than `units`, the smallest limit, so it can never be called under these limits."""
+    """A message costs more than `units`, the smallest limit, so these limits never allow its call."""
 
     units: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The log is missing, of another generation, or shorter than a window of these limits: rebuild it."""
+    """The log is missing, of another generation, or shorter than a window of these limits. Rebuild it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skewed:
-    """Redis's clock is `seconds` ahead of ours (negative: behind), which is too much. There is no grant."""
+    """Redis's clock is too far from ours, by `seconds` (negative: behind). Nothing was granted."""
 
     seconds: float
 
@@ -116,9 +116,9 @@ AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One grant in the trail. given: its units; units: those that were not cancelled; at: Unix time in seconds.
+    """A grant in the trail. `given`: its units; `units`: those not cancelled; `at`: Unix time in seconds.
 
-    is_used: a call under it has ended; is_open: one may still be under way.
+    `is_used`: one of its calls has ended; `is_open`: one may still be in flight.
     """
 
     id: str
@@ -132,7 +132,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The last grants of a vendor. cut: older ones were dropped."""
+    """The last grants of a vendor. `cut`: older ones were dropped."""
 
     grants: tuple[Granted, ...]
     cut: bool

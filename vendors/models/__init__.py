@@ -1,7 +1,7 @@
-"""The tables of vendors.
+"""Tables of vendors.
 
-vendors: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. changes: those that wait for a second
-person. prices: what they charge. reports: keys of delivery reports, and how many came.
+`vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
+second person. `prices`: what vendors charge. `reports`: keys and counts of delivery reports.
 """
 
 from vendors.models.changes import VendorChange

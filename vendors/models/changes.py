@@ -1,4 +1,4 @@
-"""Changes of where mail goes and as whom, which wait for a second person."""
+"""Changes to where mail goes or which account sends it; they wait for a second person."""
 
 from typing import Any
 
@@ -12,10 +12,11 @@ from vendors.models.vendors import Credential, EncryptedJSONField, Vendor
 
 
 class VendorChange(models.Model):
-    """What somebody wants to change of a vendor, or of a credential of it, and what a second person decided.
+    """A requested change of a vendor or one of its credentials, and the second person's decision.
 
-    fields: new values by column; secret: the credential's new one, empty: it stays. basis: a digest of what was stored
-    when it was asked for; of anything else it is not confirmed. vendors/second_person.py writes these rows.
+    `fields`: new values by column. `secret`: the credential's new one; empty: unchanged. `basis`: a digest of the
+    stored values at the time of the request; if they have changed since, the change cannot be confirmed. Written by
+    vendors/second_person.py.
     """
 
     class Outcome(models.TextChoices):

@@ -1,4 +1,4 @@
-"""What vendors charge: rows with the day from which they hold."""
+"""Vendors' prices: rows with the first day on which they hold."""
 
 from decimal import Decimal
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 
 from vendors.models.vendors import Credential, Vendor
 
-DIGITS, PLACES = 20, 10  # of an amount: a ten thousandth of a cent per message is a price
+DIGITS, PLACES = 20, 10  # of an amount: prices go down to a ten thousandth of a cent per message
 
 
 def known_currency(code: str) -> None:
@@ -21,10 +21,10 @@ def known_currency(code: str) -> None:
 
 
 class Price(models.Model):
-    """What a vendor charges for an accepted message, from a day on (UTC): added, never changed (vendors/prices.py).
+    """A vendor's price for an accepted message, from a day on (UTC). Rows are added, never changed (vendors/prices.py).
 
-    Of the prices that have begun the latest holds, of those of one day the one that was entered last; a credential's
-    own before the vendor's. per_unit: times the units of the message (`Capabilities.cost`).
+    The latest price that has begun holds; among those of one day, the one entered last. A credential's own price goes
+    before the vendor's. `per_unit` is multiplied by the units of the message (`Capabilities.cost`).
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="prices", db_index=False)

@@ -1,4 +1,4 @@
-"""Delivery reports: with what vendors sign them, and how many came."""
+"""Delivery reports: the keys that verify them, and counts."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from vendors.models.vendors import Credential, EncryptedJSONField, Vendor
 
 
 class ReportKey(models.Model):
-    """A secret with which a vendor signs delivery reports, as it does; two are valid during a rotation.
+    """A secret with which a vendor signs delivery reports. Two are valid during a rotation.
 
-    credential: the account whose reports it signs; empty: all accounts that have no key of their own.
+    `credential`: the account whose reports it signs; empty: all accounts without a key of their own.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="report_keys")
@@ -28,10 +28,10 @@ class ReportKey(models.Model):
 
 
 class ReportCount(models.Model):
-    """How many events a vendor has reported on a day, or reports that were refused.
+    """The number of events a vendor reported on a day, or of its refused requests.
 
-    what: taken; unknown: of no letter of this vendor; forged: requests without a proof of the vendor;
-    unreadable: requests in another form than the vendor's.
+    `what`: taken; unknown: events for no letter of this vendor; forged: requests without proof of the vendor;
+    unreadable: requests in an unknown form.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)

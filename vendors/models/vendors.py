@@ -27,14 +27,14 @@ def _fernet() -> MultiFernet:
 
 
 class Unreadable(ValueError):
-    """A stored secret cannot be decrypted with any of the keys."""
+    """None of the keys decrypts a stored secret."""
 
 
 class EncryptedJSONField(models.TextField):
     """A JSON object, stored as a Fernet token."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
-        """Raises Unreadable."""
+        """Return the decrypted object. Raises Unreadable."""
         try:
             return json.loads(_fernet().decrypt(value)) if value else {}
         except InvalidToken:
@@ -48,10 +48,10 @@ class EncryptedJSONField(models.TextField):
         return json.loads(value) if isinstance(value, str) and value else value or {}
 
     def value_to_string(self, obj: models.Model) -> str:
-        return str(self.get_prep_value(self.value_from_object(obj)))  # a dump has the token, never the secret
+        return str(self.get_prep_value(self.value_from_object(obj)))  # a dump contains the token, never the secret
 
 
-LONGEST_WINDOW = 366 * 86400.0  # seconds; a longer one could overflow, and no contract has one
+LONGEST_WINDOW = 366 * 86400.0  # seconds; a longer one could overflow, and no contract needs it
 
 
 def every_day() -> list[int]:
@@ -68,7 +68,7 @@ def known_zone(name: str) -> None:
 
 
 def queue_of(slug: str) -> str:
-    """The Celery queue of a vendor's command packets."""
+    """Return the Celery queue for a vendor's command packets."""
     return f"vendor.{slug}"
 
 
@@ -82,7 +82,7 @@ class Vendor(models.Model):
 
     slug = models.SlugField(unique=True, max_length=50)
     name = models.CharField(max_length=100)
-    owner = models.ForeignKey(  # of a few; only the removal of a sponsor looks for its vendors
+    owner = models.ForeignKey(  # not indexed: only the removal of a sponsor searches by it
         "campaigns.Sponsor",
         on_delete=models.PROTECT,
         null=True,
@@ -137,7 +137,7 @@ class Vendor(models.Model):
     limits_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )
-    destination = models.PositiveBigIntegerField(  # the database writes it (vendors/destinations.py)
+    destination = models.PositiveBigIntegerField(  # written by the database (vendors/destinations.py)
         default=0,
         db_default=0,
         editable=False,
@@ -149,7 +149,7 @@ class Vendor(models.Model):
     reports_by_id = models.BooleanField(
         default=False, db_default=False, editable=False, help_text="Its reports name its own ids of letters alone."
     )
-    # When its last pause began and ended; the database writes both.
+    # Begin and end of its last pause; the database writes both.
     paused_at = models.DateTimeField(null=True, editable=False)
     resumed_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -162,12 +162,12 @@ class Vendor(models.Model):
 
     @property
     def queue(self) -> str:
-        """The Celery queue of this vendor's command packets."""
+        """The Celery queue for this vendor's command packets."""
         return queue_of(self.slug)
 
 
 class Credential(models.Model):
-    """A login at a vendor. exclusive: it serves one campaign at a time (document 001)."""
+    """An account at a vendor. `exclusive`: it serves one campaign at a time (document 001)."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="credentials", db_index=False)
     name = models.CharField(max_length=100, default="default")
@@ -177,7 +177,7 @@ class Credential(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
-    destination = models.PositiveBigIntegerField(  # as the vendor's
+    destination = models.PositiveBigIntegerField(  # like the vendor's
         default=0, db_default=0, editable=False, help_text="Grows when its calls are made as somebody else."
     )
     retry_after_until = models.DateTimeField(
@@ -186,11 +186,11 @@ class Credential(models.Model):
     unreached_since = models.DateTimeField(
         null=True, editable=False, help_text="Since then no call has reached the vendor."
     )
-    paused_at = models.DateTimeField(null=True, editable=False)  # as the vendor's, and so is resumed_at
+    paused_at = models.DateTimeField(null=True, editable=False)  # like the vendor's; so is resumed_at
     resumed_at = models.DateTimeField(null=True, editable=False)
-    # Seconds that it was closed last because its vendor asked to wait; NULL: it has answered well since then.
+    # Seconds it was last closed because its vendor asked to wait. NULL: it has answered well since.
     asked_wait = models.FloatField(null=True, editable=False)
-    # Seconds that it was closed last because nobody answered.
+    # Seconds it was last closed because nobody answered.
     backoff = models.FloatField(default=0.0, db_default=0.0, editable=False)
     rate_limited_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The window has no place before then."
@@ -233,7 +233,7 @@ class RateLimit(models.Model):
 
 
 class Mailcaster(models.Model):
-    """A sending slot of a vendor: takes one leaf job at a time, cuts children by its own sizes (document 003)."""
+    """A sending slot of a vendor. It takes one leaf job at a time and cuts children by its own sizes (document 003)."""
 
     class Kind(models.TextChoices):
         SMALL_ONLY = "small-only"
@@ -267,12 +267,14 @@ class Mailcaster(models.Model):
 
 
 class Usage(models.Model):
-    """The ledger of calls that were allowed to start, from which the throttle's log is rebuilt if Redis loses it.
+    """The ledger of calls that were allowed to start. The throttle's log is rebuilt from it if Redis loses it.
 
     A row is written in the transaction that claims the messages, so no call starts without one. Until `until` its calls
-    may be open, but for those that are known to have ended: by `ended_at`, and by the answers of claims that there are
-    (campaigns/claiming/rebuild.py). ended_at: NULL, nothing is known; infinity, a claim was deleted whose calls may be
-    open, so nothing is known for good.
+    may be open, except those known to have ended: by `ended_at`, and by the answers of existing claims
+    (campaigns/claiming/rebuild.py).
+
+    `ended_at`: NULL: nothing is known; infinity: a claim whose calls may be open was deleted, so nothing will ever be
+    known.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
@@ -295,8 +297,8 @@ class Usage(models.Model):
 class Minute(models.Model):
     """Outcomes of a vendor's calls within one minute, for plots and forecasts; written together with the outcomes.
 
-    sponsor: the sponsor's id; users of others do not see the row. share: spreads jobs over several rows, so that
-    senders of one vendor need not wait for each other. units: what these calls cost, by the vendor's count.
+    `sponsor`: the sponsor's id; users of other sponsors do not see the row. `share`: spreads jobs over several rows, so
+    that senders of one vendor need not wait for each other. `units`: the cost of these calls in the vendor's units.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
