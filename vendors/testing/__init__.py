@@ -1,6 +1,6 @@
-"""The contract of an adapter as tests, for an adapter of any package (docs/how-to/write-an-adapter.md).
+"""The contract of an adapter as tests, for adapters of any package (docs/how-to/write-an-adapter.md).
 
-A test file inherits `HttpContract` or `SmtpContract`. Product code imports nothing of it: it needs pytest.
+A test file inherits `HttpContract` or `SmtpContract`. Product code must not import this package, as it needs pytest.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The tests of an adapter's calls, with a vendor that does not keep its contract."""
+"""Tests of an adapter's calls, against a vendor that breaks its contract."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vendors.testing.subject import CONCURRENCY, Subject, run
 
 
 class CallContract(Subject):
-    """What is known of a letter after a call is what its outcome says, whatever the vendor does."""
+    """Whatever the vendor does, the outcome of a call says exactly what is known of the letter."""
 
     def test_each_misbehaviour_comes_to_its_outcome_with_one_request_at_most(self, loop: str, case: Trial) -> None:
         async def story() -> None:
@@ -60,7 +60,7 @@ class CallContract(Subject):
     def test_a_certificate_of_another_host_pauses_and_an_expired_one_waits(
         self, loop: str, flaw: str, pauses: bool
     ) -> None:
-        """Time, or the vendor, mends what is expired; a wrong address is mended by a person."""
+        """An expired certificate gets fixed in time or by the vendor; a wrong address needs a person."""
         tls = server_tls("192.0.2.1") if pauses else server_tls(days=-1)
 
         async def story() -> None:
@@ -164,7 +164,7 @@ class CallContract(Subject):
         run(loop, story)
 
     def test_it_can_be_made_outside_a_loop_and_leaves_nothing_running_in_one(self, loop: str) -> None:
-        """One adapter lives in one loop; another process, or another job, makes another."""
+        """One adapter lives in one loop; each process and each job makes its own."""
 
         async def story() -> None:
             async with self.server() as server:

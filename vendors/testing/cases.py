@@ -1,4 +1,4 @@
-"""One way in which a vendor can misbehave, and what the call must come to."""
+"""A misbehaviour of a vendor, with the required outcome of the call."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WHY = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One misbehaviour and what the call must come to: an outcome in full, or one of some types.
+    """One misbehaviour and the required outcome of the call: a complete outcome, or one of several types.
 
-    `limits`: settings that the case needs; they end the call soon only where the deadline is what ends it. `fresh`:
-    happens on a new connection only. `answered`: the vendor has answered as a whole, so that its contract may give the
-    answer another meaning (`AdapterContract.differs`).
+    `limits`: settings that the case needs; they end the call early only if the deadline is what ends it. `fresh`:
+    happens only on a new connection. `answered`: the vendor's answer is complete, so its contract may give it another
+    meaning (`AdapterContract.differs`).
     """
 
     name: str
@@ -36,13 +36,13 @@ class Trial:
     answered: bool = False
 
     def matches(self, outcome: Outcome, exact: bool) -> bool:
-        """exact: also the texts, which are for readers, and the vendor's code of a refusal."""
+        """Return True if the outcome matches. `exact`: compare also texts, which are for readers, and refusal codes."""
         if isinstance(self.expected, tuple):
             return isinstance(outcome, self.expected)
         return outcome == self.expected if exact else _bare(outcome) == _bare(self.expected)
 
     def complaint(self, outcome: Outcome) -> str:
-        """What is wrong with an outcome that does not match."""
+        """Say what is wrong with an outcome that does not match."""
         if isinstance(self.expected, tuple):
             right = " or ".join(one.__name__ for one in self.expected)
             same = False
@@ -53,7 +53,7 @@ class Trial:
 
 
 def _bare(outcome: Outcome) -> tuple[Any, ...]:
-    """What mailhub decides by."""
+    """Return the parts that mailhub's decisions depend on."""
     match outcome:
         case Accepted(vendor_id):
             return Accepted, vendor_id

@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that only those trust who are told to."""
+"""A certificate for 127.0.0.1, trusted only by those who are told to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 @functools.cache
 def authority() -> Path:
-    """The certificate, with its key in the same file, which lives as long as the process."""
+    """Return the path of a certificate and its key in one file. It lasts as long as the process."""
     key = ec.generate_private_key(ec.SECP256R1())
     made = _builder("vendor", "127.0.0.1", days=2).issuer_name(_name("vendor")).public_key(key.public_key())
     return _stored(key, made.add_extension(x509.BasicConstraints(ca=True, path_length=0), True), key)
@@ -37,7 +37,7 @@ def _name(word: str) -> x509.Name:
 
 
 def _builder(name: str, host: str, *, days: int) -> x509.CertificateBuilder:
-    """Valid from a while ago until so many days from now."""
+    """Return a builder for a certificate valid from two days ago until `days` from now."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -67,7 +67,7 @@ folder: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def server_tls(host: str = "127.0.0.1", days: int = 2) -> ssl.SSLContext:
-    """What the misbehaving vendor shows: of that host, valid for so many days more."""
+    """Return the misbehaving vendor's TLS context: for that host, valid for `days` more."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority() if (host, days) == ("127.0.0.1", 2) else _of_authority(host, days))
     return context

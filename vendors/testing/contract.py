@@ -1,4 +1,4 @@
-"""The contracts that a test file inherits, for a vendor over HTTP and for an SMTP relay."""
+"""Contracts for test files to inherit: one for vendors over HTTP, one for SMTP relays."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from vendors.testing.subject import run
 
 
 class AdapterContract(CallContract, DeclarationContract):
-    """Every test of the contract."""
+    """All tests of the contract."""
 
 
 class HttpContract(AdapterContract):
-    """For a vendor over HTTP. A test file says `adapter`, `settings` and `accepted`, and what else its vendor needs.
+    """The contract for a vendor over HTTP. A test file defines at least `adapter`, `settings` and `accepted`.
 
-    refused: its answer for a recipient that it does not take.
+    `refused`: the vendor's answer for a recipient it does not accept.
     """
 
     refused: ClassVar[VendorAnswer | None] = None
@@ -38,11 +38,11 @@ class HttpContract(AdapterContract):
 
     @abstractmethod
     def settings(self, url: str) -> dict[str, Any]:
-        """The settings with which the vendor is at this URL, which has no path."""
+        """Return settings for a vendor at this URL, which has no path."""
 
     @abstractmethod
     def accepted(self, vendor_id: Any) -> VendorAnswer:
-        """The vendor's acceptance of a letter, with this as its id, whatever it is."""
+        """Return the vendor's acceptance of a letter, with this id, whatever its type."""
 
     def cases(self) -> Iterable[Trial]:
         return http_cases(self.accepted, self.refused, self.impatient)
@@ -64,7 +64,7 @@ class HttpContract(AdapterContract):
         return super().letter(reference)
 
     def reference_of(self, request: HttpRequest) -> str:
-        """Which letter it was: the reference that occurs in the request, else the newest."""
+        """Return the reference that occurs in the request, else the newest one."""
         text = f"{request.line} {request.headers} {request.body.decode('latin-1')}"
         found = [reference for reference in self.sent if reference in text]
         return max(found, key=len) if found else next(reversed(self.sent), "")
@@ -100,7 +100,7 @@ class HttpContract(AdapterContract):
         run(loop, story)
 
     def test_a_secret_goes_over_https_alone(self) -> None:
-        """Plain http is for a server on this machine."""
+        """Plain http is only for a server on this machine."""
         if self.secret:
             with pytest.raises(InvalidSettings):
                 self.adapter({**self.full_settings(1), **self.settings("http://vendor.example")}, self.secret)
@@ -114,9 +114,9 @@ class HttpContract(AdapterContract):
 
 
 class SmtpContract(AdapterContract):
-    """For an SMTP relay. A test file says `adapter` and `settings`.
+    """The contract for an SMTP relay. A test file defines `adapter` and `settings`.
 
-    Letters are known by their recipient or by their Message-ID. pipelining: whether the relay offers PIPELINING.
+    Letters are identified by recipient or Message-ID. `pipelining`: the relay offers PIPELINING.
     """
 
     pipelining: ClassVar[bool] = False
@@ -127,10 +127,10 @@ class SmtpContract(AdapterContract):
 
     @abstractmethod
     def settings(self, host: str, port: int, *, secure: bool) -> dict[str, Any]:
-        """The settings with which the relay is there; secure: with TLS from the first byte."""
+        """Return settings for a relay at this address. `secure`: TLS from the first byte."""
 
     def cases(self) -> Iterable[Trial]:
-        # Pipelining changes nothing before the first mail, nor any deadline.
+        # Pipelining affects neither deadlines nor anything before the first mail.
         return [case for case in SMTP_CASES if not (self.pipelining and (case.fresh or case.limits))]
 
     def server(self, behaviour: Any = None, tls: ssl.SSLContext | None = None) -> MisbehavingServer:

@@ -1,4 +1,4 @@
-"""The tests of what an adapter says of itself: settings, secrets, capabilities."""
+"""Tests of an adapter's declarations: settings, secrets, capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRANGE: tuple[Any, ...] = (None, "", "\0", "a\r\nb", "x" * 100_000, -1, 1e400, 
 
 
 class DeclarationContract(Subject):
-    """What it says is true, and what it is told wrongly it tells in a sentence."""
+    """Declarations are true, and wrong input is answered with a sentence."""
 
     def test_its_own_settings_pass_a_second_time(self) -> None:
         settings = self.full_settings(closed_port())
@@ -100,7 +100,7 @@ class DeclarationContract(Subject):
         assert self.adapter.report_status in (200, 202)
 
     def test_the_deadline_follows_the_setting(self) -> None:
-        """It is what an operator turns when a vendor is slow, and what a sender waits for when it ends."""
+        """Operators raise it for slow vendors, and a stopping sender waits for it."""
         soon, late = (
             self.made(self.full_settings(closed_port(), more)).deadline for more in (self.impatient, self.patient)
         )
@@ -173,11 +173,11 @@ class DeclarationContract(Subject):
     # --- for the tests ----------------------------------------------------------------------------
 
     def echoes(self) -> list[Any]:
-        """Misbehaviours that give back what they were sent."""
+        """Return misbehaviours that echo the request."""
         return []
 
     def unanswered(self) -> list[Any]:
-        """Misbehaviours after which nothing is known of a look-up."""
+        """Return misbehaviours that leave a look-up without a result."""
         return [self.hang]
 
     def _refuses(self, settings: Mapping[str, Any], word: str) -> None:

@@ -1,4 +1,4 @@
-"""The ways in which an HTTP vendor can misbehave, and what each call must come to (faults 34 to 40)."""
+"""Misbehaviours of an HTTP vendor, with the required outcome of each call (faults 34 to 40)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOUBT = (InDoubt,)
 
 
 class VendorAnswer(NamedTuple):
-    """An answer of the vendor. content: bytes, a text, or what is sent as JSON. lines: further headers, `A: b`."""
+    """An answer of the vendor. `content`: bytes, text, or an object sent as JSON. `lines`: more headers, `A: b`."""
 
     status: int
     content: Any = b""
@@ -39,7 +39,7 @@ def paused(reason: str) -> NotSent:
 def http_cases(
     accepted: Callable[[Any], VendorAnswer], refused: VendorAnswer | None, impatient: Mapping[str, str]
 ) -> Iterator[Trial]:
-    """accepted: an acceptance with this id. refused: of one recipient. impatient: settings to give up soon."""
+    """Yield the cases, from an acceptance with an id, a refusal of a recipient, and settings with short deadlines."""
     yield from _acceptances(accepted)
     yield from _odd_ids(accepted)
     yield from _garbage(accepted("v").status)
@@ -78,7 +78,7 @@ def _odd_ids(accepted: Callable[[Any], VendorAnswer]) -> Iterator[Trial]:
     for name, vendor_id in odd.items():
         try:
             behaviour = accepted(vendor_id).behaviour()
-        except TypeError:  # an id that this vendor's answers cannot have
+        except TypeError:  # this vendor's answers cannot carry such an id
             continue
         yield Trial(f"an acceptance with {name} as id", behaviour, DOUBT)
 
@@ -93,14 +93,14 @@ def _garbage(status: int) -> Iterator[Trial]:
     yield Trial("an acceptance that is nested 100,000 deep", answer(status, "[" * 100_000 + "]" * 100_000), DOUBT)
 
 
-@functools.cache  # each test of an adapter with cases asks for them anew
+@functools.cache  # each test of an adapter asks for the cases anew
 def _bomb(body: bytes) -> bytes:
-    """The body, packed, with 10 MB of blanks in it."""
+    """Return the body, gzipped with 10 MB of blanks in it."""
     return gzip.compress(body[:-1] + b" " * 10_000_000 + body[-1:])
 
 
 def _broken(good: VendorAnswer, impatient: Mapping[str, str]) -> Iterator[Trial]:
-    """Nobody's contract can give these another meaning."""
+    """Yield broken answers, to which no contract can give another meaning."""
     cut = b"HTTP/1.1 %d OK\r\nContent-Length: %d\r\n\r\n" % (good.status, len(good.body) + 70) + good.body
     chunk = b"HTTP/1.1 %d OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % (good.status, len(good.body)) + good.body
     bomb = _bomb(good.body)

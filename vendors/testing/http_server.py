@@ -1,4 +1,4 @@
-"""An HTTP vendor that misbehaves."""
+"""A misbehaving HTTP vendor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 
 class HttpRequest(NamedTuple):
-    """A request as it came; the names of headers in lower case."""
+    """A request as received; header names in lower case."""
 
     line: str
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class HttpRequest(NamedTuple):
 
     @property
     def form(self) -> dict[str, str]:
-        """The fields of a form; of several with one name the last."""
+        """Fields of a form; of several with one name, the last."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
@@ -37,14 +37,14 @@ class HttpRequest(NamedTuple):
 
 
 def idempotency_key(request: HttpRequest) -> str:
-    """The reference where it goes along as Idempotency-Key, or as the end of a look-up's path."""
+    """Return the reference from the Idempotency-Key, or from the end of a look-up's path."""
     return request.headers.get("idempotency-key", request.target.rpartition("/")[2])
 
 
 class MisbehavingHttp(MisbehavingServer):
-    """Answers references that begin with "good" as it should, and every other one with its misbehaviour.
+    """Answers references that begin with "good" correctly, and all others with its misbehaviour.
 
-    reference_of: finds the reference in a request. good: the right answer.
+    `reference_of`: finds the reference in a request. `good`: the correct answer.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MisbehavingHttp(MisbehavingServer):
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
-    """The next request of a connection."""
+    """Read the next request of a connection."""
     line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
     if "chunked" in headers.get("transfer-encoding", ""):
@@ -88,14 +88,14 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def answer(status: int, body: bytes | str = b"", *lines: str, close: bool = False) -> Behaviour:
-    """An answer with a right length."""
+    """Return an answer with a correct length."""
     content = body.encode() if isinstance(body, str) else body
     head = f"HTTP/1.1 {status} Word\r\nContent-Length: {len(content)}\r\n"
     return raw((head + "".join(f"{line}\r\n" for line in lines) + "\r\n").encode() + content, close=close)
 
 
 def raw(*parts: bytes, close: bool = False) -> Behaviour:
-    """Bytes as they are, each part a packet of its own as far as that can be arranged."""
+    """Return raw bytes, each part in a packet of its own as far as possible."""
 
     async def behave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for part in parts:
@@ -121,7 +121,7 @@ async def reset_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 def endless(head: bytes, drop: bytes, pause: float = 0) -> Behaviour:
-    """`head`, then `drop` for ever."""
+    """Send `head`, then `drop` for ever."""
 
     async def behave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -134,7 +134,7 @@ def endless(head: bytes, drop: bytes, pause: float = 0) -> Behaviour:
 
 
 def huge(status: int, body: bytes) -> Behaviour:
-    """50 MB that would be understood if they were read to their end: the body with blanks before its last sign."""
+    """Send a valid body padded to 50 MB with blanks before its last character."""
 
     async def behave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         start, end = body[:-1], body[-1:]

@@ -1,4 +1,4 @@
-"""The pytest plugin: after a run it says where an adapter's test file keeps less than the whole contract.
+"""Pytest plugin that reports where an adapter's tests keep less than the whole contract.
 
 A project names it in its conftest.py: `pytest_plugins = ["vendors.testing.plugin"]`.
 """
@@ -38,7 +38,7 @@ FOUND: pytest.StashKey[dict[type[Subject], int]] = pytest.StashKey()
 
 
 def exceptions(kind: type[Subject]) -> Iterator[str]:
-    """What a test file has changed of the contract, in words."""
+    """Yield, in words, each part of the contract that a test file has changed."""
     for name, expected in kind.differs.items():
         yield f"{name}: its contract says {expected}"
     if not kind.reuses_connections:

@@ -1,4 +1,4 @@
-"""Servers that misbehave, on a free port of this machine: what all of them share."""
+"""The common part of misbehaving servers, on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Self
 
 
 class MisbehavingServer(ABC):
-    """A server in the test's own loop; counts what it took, by reference."""
+    """A server in the test's own loop. It counts what it took, by reference."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, limit: int = 2**16) -> None:
         self.taken: Counter[str] = Counter()
@@ -54,36 +54,36 @@ class MisbehavingServer(ABC):
         self._writers.discard(writer)
 
     async def is_deserted(self) -> bool:
-        """No connection is open here any more, down to the kernel."""
+        """Return True if no connection is open, down to the kernel."""
         return not self._writers
 
     @abstractmethod
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speaks on one connection until it ends."""
+        """Serve one connection until it ends."""
 
 
 class SilentServer(MisbehavingServer):
-    """Never says a word, not even for a TLS handshake."""
+    """Never sends anything, not even for a TLS handshake."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Ends the connection with RST instead of FIN."""
+    """End the connection with RST instead of FIN."""
     kernel = writer.get_extra_info("socket")
     kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     _abort(writer)
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    # In Python 3.11.2 a TLS transport that was closed twice has forgotten its connection, which is closed then.
+    # In Python 3.11.2 a TLS transport closed twice has forgotten its connection, which is closed by then.
     with contextlib.suppress(AttributeError):
         writer.transport.abort()
 
 
 def closed_port() -> int:
-    """A loopback port on which nobody listens, and that nobody else is given while this process lives."""
+    """Return a loopback port on which nobody listens, reserved for the life of this process."""
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
     _held.append(held)

@@ -1,4 +1,4 @@
-"""The ways in which an SMTP relay can misbehave, and what each call must come to."""
+"""Misbehaviours of an SMTP relay, with the required outcome of each call."""
 
 from __future__ import annotations
 

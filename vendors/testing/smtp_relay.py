@@ -1,4 +1,4 @@
-"""An SMTP relay that misbehaves."""
+"""A misbehaving SMTP relay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON_CONNECTING = ("greeting", "ehlo")
 
 
 def say(*lines: str, close: bool = False) -> Act:
-    """A reply."""
+    """Send a reply."""
 
     async def act(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write("".join(f"{line}\r\n" for line in lines).encode())
@@ -50,10 +50,12 @@ def endless(drop: bytes, pause: float = 0) -> Act:
 
 
 class MisbehavingSmtp(MisbehavingServer):
-    """`forgetful`: of what came in one packet it reads one command; "dot": only what came behind a mail is lost.
+    """A relay that acts by phase.
 
-    Acts by phase: rcpt, data and dot for every letter whose reference (the local part of its recipient) does not
-    begin with "good"; greeting, ehlo and mail, where the letter is not known yet, once after the first mail.
+    Acts for rcpt, data and dot apply to every letter whose reference (the local part of its recipient) does not begin
+    with "good". Those for greeting, ehlo and mail, where the letter is not known yet, apply once, after the first mail.
+
+    `forgetful`: reads only the first command in each packet; with "dot", only loses what follows a mail.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class MisbehavingSmtp(MisbehavingServer):
         await RelaySession(self, reader, writer, self.fussy and self.strikes()).run()
 
     def strikes(self) -> bool:
-        """True once, after the first mail."""
+        """Return True once, after the first mail."""
         if self._struck or not self.taken:
             return False
         self._struck = True
@@ -152,7 +154,7 @@ class RelaySession:
         usual = "554 5.5.1 no valid recipients" if self.refused else "354 go on"
         await self.step("data", usual)
         acted = "data" in self.relay.acts and not self.recipient.startswith("good")
-        if self.refused != acted:  # the usual refusal, or an act that refuses
+        if self.refused != acted:  # the default refusal, or an act that refuses
             return
         content = await self.reader.readuntil(b"\r\n.\r\n")
         if self.relay.forgetful:

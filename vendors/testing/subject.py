@@ -1,4 +1,4 @@
-"""What a test file says of its adapter, and how the tests bring it together with a server."""
+"""The description of an adapter by its test file, and how the tests connect it to a server."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ OUTCOMES = (Accepted, Refused, NotSent, InDoubt)
 
 
 class Subject(ABC):
-    """One adapter, a server to test it with, and how to bring them together.
+    """One adapter, a server to test it with, and the settings that connect them.
 
-    adapter: the class. secret: of a credential; texts that occur nowhere else. patient: settings with which no deadline
-    ends a call of a test; impatient: with which a call ends soon. trust: the setting that names a file with the
-    authorities of the vendor's certificate; "": it has none. reuses_connections: calls follow each other on one
-    connection. differs: where the vendor's contract gives an answer another meaning: the name of the case, and the
-    outcome. report_key: what signs its delivery reports. exact: outcomes are compared with their texts. patience:
-    seconds to wait for what must happen.
+    `adapter`: the class. `secret`: a credential's; its texts occur nowhere else. `patient`: settings under which no
+    deadline ends a test's call; `impatient`: those under which a call ends soon. `trust`: the setting for a file with
+    the authorities of the vendor's certificate; "": there is none.
+
+    `reuses_connections`: calls follow each other on one connection. `differs`: outcomes, by the name of the case, where
+    the vendor's contract gives an answer another meaning. `report_key`: the key that signs its delivery reports.
+    `exact`: outcomes are compared with their texts. `patience`: seconds to wait for what must happen.
     """
 
     adapter: ClassVar[type[Adapter]]
@@ -52,26 +53,26 @@ class Subject(ABC):
 
     @abstractmethod
     def server(self, behaviour: Any = None, tls: ssl.SSLContext | None = None) -> MisbehavingServer:
-        """A server with a misbehaviour, or a good one."""
+        """Return a server with a misbehaviour, or a good one."""
 
     @abstractmethod
     def cases(self) -> Iterable[Trial]:
-        """The misbehaviours."""
+        """Return the misbehaviours."""
 
     @abstractmethod
     def settings_at(self, port: int, *, secure: bool = False) -> dict[str, Any]:
-        """Settings for the server at a port of 127.0.0.1; secure: with TLS from the first byte."""
+        """Return settings for a server at this port of 127.0.0.1. `secure`: TLS from the first byte."""
 
     def letter(self, reference: str) -> Letter:
-        """A letter that the vendor would take."""
+        """Return a letter that the vendor would accept."""
         return Letter(reference, "somebody@example.org", "Hello", "Dear somebody,\n.\nbye", {"amount": 3})
 
     def report(self, reference: str, vendor_id: str) -> ReportRequest | None:
-        """A report that this letter was delivered, as the vendor makes it with `report_key` or the `secret`."""
+        """Return a delivery report for this letter, as the vendor builds it with `report_key` or the `secret`."""
         return None
 
     def injections(self) -> list[Letter]:
-        """Letters that try to smuggle in a line."""
+        """Return letters that try to inject a line."""
         ends = [f"{end}X-Injected: yes" for end in ("\r\n", "\n", "\r", "\0")]
         fair = self.letter("a-1")
         return [
@@ -81,11 +82,11 @@ class Subject(ABC):
         ]
 
     def unsendable(self) -> list[Letter]:
-        """Those of which nothing may leave."""
+        """Return letters that must not be sent at all."""
         return []
 
     def injected(self, server: Any) -> bool:
-        """Whether the server has seen a line that was smuggled in."""
+        """Return True if the server has seen an injected line."""
         return False
 
     # --- for the tests ----------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Subject(ABC):
             metafunc.parametrize("case", [pytest.param(case, id=case.name) for case in self._judged()])
 
     def _judged(self) -> list[Trial]:
-        """The cases, with what the vendor's contract says."""
+        """Return the cases with the outcomes of the vendor's contract."""
         found = {case.name: case for case in self.cases()}
         wrong = [name for name in self.differs if name not in found or not found[name].answered]
         if wrong:
@@ -106,7 +107,7 @@ class Subject(ABC):
         return [replace(case, expected=self.differs.get(case.name, case.expected)) for case in found.values()]
 
     def full_settings(self, port: int, more: Mapping[str, Any] | None = None, *, secure: bool = False) -> Any:
-        """The settings with which the tests make the adapter: patient, and with few connections."""
+        """Return the settings of the tested adapter: patient, and with few connections."""
         found = {**self.settings_at(port, secure=secure), **self.patient}
         if "concurrency" in self.adapter.options:
             found["concurrency"] = str(CONCURRENCY)
@@ -124,14 +125,14 @@ class Subject(ABC):
             await adapter.close()
 
     def made(self, settings: Mapping[str, Any]) -> Adapter:
-        """Settings that the tests have chosen and the adapter does not take end the test with a sentence."""
+        """Make the adapter. If it does not accept the tests' settings, fail with a sentence."""
         try:
             return self.adapter(settings, self.secret)
         except InvalidSettings as why:
             pytest.fail(f"{self.adapter.__name__} does not take the settings of its test: {why}")
 
     async def sends(self, adapter: Adapter, letter: Letter) -> Outcome:
-        """Its outcome, by a call that keeps the form of a call."""
+        """Send a letter and return its outcome, checking the form of the call's answer."""
         [outcome] = await self.called(adapter, [letter])
         return outcome
 
@@ -159,6 +160,6 @@ class Subject(ABC):
 
 
 def run(loop: str, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a story to its end on the named kind of loop."""
+    """Run a story to its end on the named kind of loop."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(story())
