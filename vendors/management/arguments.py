@@ -1,4 +1,4 @@
-"""Arguments of commands: KEY=VALUE, N/SECONDS, names, who types them. A CommandError says what the right form is."""
+"""Parsers for command arguments: KEY=VALUE, N/SECONDS, names. A CommandError explains the right form."""
 
 import getpass
 import json
@@ -25,7 +25,7 @@ NO_SECRET = "it waits for its secret"  # noqa: S105  a sentence
 
 
 def person() -> str:
-    """The user of this shell; "unknown" if it has no name, as in some containers."""
+    """Return the user of this shell; "unknown" if it has no name, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -33,7 +33,7 @@ def person() -> str:
 
 
 def from_now(**span: float) -> datetime:
-    """When so many days or hours from now are over."""
+    """Return the time in so many days or hours. Raises CommandError."""
     try:
         return checked(timezone.now() + timedelta(**span))
     except (ValueError, OverflowError):
@@ -42,7 +42,7 @@ def from_now(**span: float) -> datetime:
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:
-    """Parse KEY=VALUE ..."""
+    """Parse KEY=VALUE ... Raises CommandError."""
     found: dict[str, str] = {}
     for word in typed:
         key, equals, value = word.partition("=")
@@ -54,7 +54,7 @@ def pairs(typed: Iterable[str]) -> dict[str, str]:
 
 
 def windows(typed: Iterable[str]) -> list[LimitSpec]:
-    """Parse N/SECONDS ...: at most N calls in any so many seconds; sorted by seconds."""
+    """Parse N/SECONDS ...: at most N calls in any so many seconds. Sorted by seconds."""
     found = [_window(word) for word in typed]
     if len({seconds for _, seconds in found}) < len(found):
         raise CommandError("two limits have the same window")
@@ -82,8 +82,8 @@ def vendor(slug: str) -> Vendor:
 
 
 def owner(name: str) -> Any:
-    """The sponsor of that name; None for an empty one: the installation."""
-    model: Any = Vendor._meta.get_field("owner").related_model  # campaigns are above this
+    """Return the sponsor of that name; None for an empty name: the installation."""
+    model: Any = Vendor._meta.get_field("owner").related_model  # imports may not go up to campaigns
     sponsors = model.objects
     if name and (found := sponsors.filter(name=name).first()) is None:
         known = ", ".join(sponsors.values_list("name", flat=True)[:20]) or "none yet"
@@ -100,7 +100,7 @@ def credential(of: Vendor, name: str) -> Credential:
 
 
 def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The typed settings with the adapter's types; others keep the adapter's defaults."""
+    """Return the given settings with the adapter's types, without defaults for the others."""
     try:
         cleaned = adapters.load(adapter).validate(typed)
     except LookupError as error:
@@ -111,7 +111,7 @@ def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]:
-    """The secret from HEADER=VALUE ... and a JSON file, checked by the vendor's adapter. No error shows a value."""
+    """Return the secret from HEADER=VALUE ... and a JSON file, checked by the adapter. No error shows a value."""
     found = (_read(file) if file else {}) | pairs(typed)
     try:
         adapters.load(of.adapter).for_credential(of.settings, found)
@@ -123,7 +123,7 @@ def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]
 
 
 def check_secret(of: Vendor, row: Credential) -> None:
-    """Check that a credential that is to be used has the secret that its adapter demands."""
+    """Check that a credential about to be used has the secret its adapter requires."""
     stored: Any = row.secret
     try:
         adapters.load(of.adapter).for_credential(of.settings, stored)
@@ -131,12 +131,12 @@ def check_secret(of: Vendor, row: Credential) -> None:
         raise CommandError(
             f"{row} stays paused: {error}. Enter it: manage.py credential set {of.slug} {row.name} ..."
         ) from None
-    except (LookupError, InvalidSettings):  # what else is wrong is said where it is used
+    except (LookupError, InvalidSettings):  # other faults are reported where they matter
         return
 
 
 def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
-    """The fields of a new vendor's first credential: its secret, or a pause until it is entered, if it is demanded."""
+    """Return fields for a new vendor's first credential: its secret, or a pause if a required one is missing."""
     if file:
         return {"secret": secret(of, [], file)}
     try:
@@ -159,7 +159,7 @@ def _read(file: str) -> dict[str, str]:
 
 
 def one_secret(file: str) -> str:
-    """The text of a file, or of the input (-), without the line's end. No error shows it."""
+    """Read a secret from a file, or from standard input (-), without its line end. No error shows it."""
     try:
         found = (sys.stdin.read(MOST_SECRET + 1) if file == "-" else Path(file).read_text()).strip()
     except OSError as error:
@@ -180,13 +180,13 @@ def check(row: Model) -> None:
 
 
 def refused(error: ValidationError) -> CommandError:
-    """What a model says of a row, a line for each field."""
+    """Return a model's complaints about a row, a line for each field."""
     faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
     return CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults))
 
 
 def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:
-    """The fields in which an existing row differs from what was typed, as sentences; secrets are not shown."""
+    """Say in sentences where an existing row differs from the arguments; secrets are not shown."""
     return [
         f"{name} is another one" if name == "secret" else f"{name} is {getattr(row, name)}, not {value}"
         for name, value in wanted.items()

@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def describe(out: OutputWrapper, err: OutputWrapper, options: Mapping[str, Any]) -> None:
-    """Raises CommandError, with every mistake of the file on a line of its own."""
+    """Run the command. Raises CommandError with each mistake of the file on its own line."""
     if not options["file"]:
         _show(out, options)
         return
@@ -135,7 +135,7 @@ def _give(out: OutputWrapper, err: OutputWrapper, source: str, options: Mapping[
 
 @dataclass
 class _Seen:
-    """What went over the line."""
+    """Request and answer of a call."""
 
     request: bytes = b""
     answer: Response | None = None
@@ -144,7 +144,7 @@ class _Seen:
 
 
 class _WatchedClient(Client):
-    """The client, which also notes what it writes and reads."""
+    """A client that also records what it writes and reads."""
 
     seen: _Seen
 
@@ -184,7 +184,7 @@ def _try(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
 
 
 async def _send(adapter: Described, letter: Letter) -> tuple[_Seen, Outcome]:
-    """The sender's own way, with a client that is watched."""
+    """Send as a sender does, with a client that records."""
     adapter.client = _WatchedClient
     _WatchedClient.seen = seen = _Seen()
     await adapter.open()

@@ -1,6 +1,6 @@
 """Facts about vendors, credentials and mailcasters for commands, without secrets; and their history.
 
-Each change by a command is logged with the user of the shell, for the history that the admin shows of each row.
+Each change by a command is logged with the shell's user in the history that the admin shows for each row.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ def added(row: models.Model) -> None:
 
 
 def removed(row: models.Model) -> None:
-    """Log the removal; call it before the row is deleted, in the same transaction."""
+    """Log the removal. Call it before the row is deleted, in the same transaction."""
     _write(row, "removed", DELETION)
 
 
@@ -34,7 +34,7 @@ def changed(row: models.Model, change: str) -> None:
 
 @contextmanager
 def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterator[None]:
-    """Run the block in a transaction; log old and new values of the row's facts that it changes."""
+    """Run the block in a transaction and log each changed fact of the row, old and new."""
     with transaction.atomic():
         before = facts(_fresh(row))
         yield
@@ -49,7 +49,7 @@ def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterat
 
 
 def _fresh(row: models.Model) -> models.Model:
-    """The row as it is stored now, without cached relations."""
+    """Return the row as stored now, without cached relations."""
     return type(row)._default_manager.get(pk=row.pk)
 
 
@@ -101,7 +101,7 @@ def credential_facts(row: Credential) -> dict[str, Any]:
         "name": row.name,
         "exclusive": row.exclusive,
         "limits": [_limit(limit) for limit in row.limits.all()],
-        "secret": sorted(row.secret),  # the names alone
+        "secret": sorted(row.secret),  # only the names
         "paused": _paused(row),
         "retry_after_until": row.retry_after_until,
     }
@@ -120,7 +120,7 @@ def caster_facts(row: Mailcaster) -> dict[str, Any]:
 
 
 def limit_texts(row: Vendor) -> list[str]:
-    """Its own limits: 5 per 60 s."""
+    """Return its own limits as texts such as 5 per 60 s."""
     return [str(Limit(one.units, one.seconds)) for one in row.limits.all() if one.credential_id is None]
 
 
@@ -129,11 +129,11 @@ def _limit(row: Any) -> str:
 
 
 def _span(span: timedelta) -> str:
-    """Hours and minutes; seconds where there are any (a form can store them)."""
+    """Format hours and minutes, and seconds if there are any (a form can store them)."""
     minutes, seconds = divmod(round(span.total_seconds()), 60)
     return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 
 
 def _paused(row: Vendor | Credential) -> str | None:
-    """The reason if it is paused, else None."""
+    """Return the reason if it is paused, else None."""
     return (row.paused_reason or "yes") if row.paused else None

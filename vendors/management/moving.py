@@ -1,4 +1,4 @@
-"""Changes of where or as whom a vendor is called, by commands: a person hears first what they leave to a person."""
+"""Confirmation at a terminal for commands that change where a vendor's calls go or which account they use."""
 
 import sys
 from argparse import ArgumentParser
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def agree_on_vendor(err: OutputWrapper, row: Vendor, options: Mapping[str, Any]) -> None:
-    """Tell how many messages in doubt the unsaved change leaves to a person, and ask at a terminal.
+    """Say how many messages in doubt the unsaved change leaves to a person, and ask at a terminal.
 
     Raises CommandError if the answer is no.
     """
@@ -30,7 +30,7 @@ def agree_on_vendor(err: OutputWrapper, row: Vendor, options: Mapping[str, Any])
 
 
 def agree_on_secret(err: OutputWrapper, row: Credential, options: Mapping[str, Any]) -> None:
-    """The same of a new secret, which may be another account's."""
+    """Do the same for a new secret, which may belong to another account."""
     if not options["same_account"]:
         _agree(err, row, destinations.count_doubts(row.vendor, row), options)
 

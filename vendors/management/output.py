@@ -1,4 +1,4 @@
-"""Output of management commands: sentences and tables, or with --json one JSON object a line; files."""
+"""Output of management commands: sentences, tables, JSON lines (--json) and files."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from rich.table import Table
 
 NAMES = {"id", "parent", "job", "message"}  # numbers that users copy, so without separators
 GAP = 2  # blanks between two columns
-WIDEST = 20  # columns; longer texts are broken where there is no room for all columns
-NARROW = 12  # columns that a name has at least; it is cut off after its second line
-PIPE_WIDTH = 200  # columns; a pipe has no width of its own
+WIDEST = 20  # columns; longer texts are wrapped if not all columns fit
+NARROW = 12  # least columns for a name, which is cut off after its second line
+PIPE_WIDTH = 200  # columns; a pipe does not have a width
 
 
 def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: bool) -> None:
-    """Write the result of a command: a sentence, or the facts as JSON."""
+    """Write the result of a command as a sentence, or as JSON."""
     if as_json:
         write_json(out, [facts])
     else:
@@ -29,7 +29,7 @@ def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: b
 
 
 def wrapped(out: OutputWrapper, sentence: str) -> str:
-    """For a terminal in lines of its width, broken between words: a terminal breaks them anywhere."""
+    """Wrap a sentence between words to a terminal's width; a terminal itself would break words."""
     width = get_terminal_size().columns
     return (
         fill(sentence, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -46,9 +46,9 @@ def write_rows(
     spare: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> None:
-    """Write all facts as JSON, or these columns as a table. A narrow terminal omits spare columns, in their order.
+    """Write all facts as JSON, or these columns as a table. On narrow terminals spare columns are omitted, in order.
 
-    names: columns whose texts take two lines at most.
+    `names`: columns whose texts take at most two lines.
     """
     if as_json:
         write_json(out, rows)
@@ -57,18 +57,18 @@ def write_rows(
 
 
 def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line; times in ISO 8601."""
+    """Write one JSON object per line; times in ISO 8601."""
     for row in rows:
         out.write(orjson.dumps(row, default=str).decode())
 
 
 def write_file(out: OutputWrapper, name: str, rows: int, write: Callable[[TextIO], None]) -> None:
-    """Write so many rows to a new file, for spreadsheets, or to the output (-). Raises CommandError."""
+    """Write rows to a new file, for spreadsheets, or to standard output (-). Raises CommandError."""
     if name == "-":
         write(sys.stdout)
         return
     try:
-        with Path(name).open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
+        with Path(name).open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets recognise UTF-8 by its mark
             write(file)
     except FileExistsError:
         raise CommandError(f"{name} is there already: name a new file") from None
@@ -78,7 +78,7 @@ def write_file(out: OutputWrapper, name: str, rows: int, write: Callable[[TextIO
 
 
 def word(value: object) -> str:
-    """A value as text for a table or a sentence."""
+    """Return a value as text for a table or a sentence."""
     if value is None or value is False:
         return ""
     if value is True:
@@ -97,9 +97,9 @@ def fitting(
     width: int,
     names: Sequence[str] = (),
 ) -> Sequence[str]:
-    """The columns without as many of the spare ones as must go for the others to stand side by side.
+    """Return the columns that fit side by side, dropping spare ones as necessary.
 
-    A long text takes no column's place: it is broken instead.
+    A long text is wrapped instead of displacing a column.
     """
     left, gone = list(columns), list(spare)
     wide = _needed(columns, rows, names)
@@ -109,7 +109,7 @@ def fitting(
 
 
 def _needed(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, int]:
-    """How wide the columns are at least."""
+    """Return the least width of each column."""
     most = {name: NARROW if name in names else WIDEST for name in columns}
     return {name: max(len(name), *(min(most[name], len(_cell(name, row[name]))) for row in rows)) for name in columns}
 
@@ -117,7 +117,7 @@ def _needed(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Se
 def _widths(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], names: Sequence[str], width: int
 ) -> dict[str, int]:
-    """How wide the names' columns are: they share what the others leave, and none is wider than its longest text."""
+    """Return the widths of the names' columns. They share the remaining space, none wider than its longest text."""
     least = _needed(columns, rows, names)
     whole = {name: max(len(name), *(len(_cell(name, row[name])) for row in rows)) for name in columns if name in names}
     free = width - GAP * (len(columns) - 1) - sum(least[name] for name in columns if name not in names)
@@ -140,7 +140,7 @@ def _write_table(
     spare: Sequence[str],
     names: Sequence[str],
 ) -> None:
-    """Numbers are right-aligned and never wrapped; an empty list is one sentence."""
+    """Write the table. Numbers are right-aligned and never wrapped; an empty list becomes a sentence."""
     if not rows:
         out.write("nothing to show")
         return

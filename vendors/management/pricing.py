@@ -1,4 +1,4 @@
-"""`manage.py vendor price`: what a vendor charges, and from which day on."""
+"""`manage.py vendor price`: a vendor's prices, and their first days."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def price(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
-    """Shows the prices, or adds one."""
+    """Show the prices, or add one."""
     row = arguments.vendor(slug)
     login = arguments.credential(row, options["credential"]) if options["credential"] else None
     if options["amount"] is None:

@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
-    """Stores a secret, makes one, or ends them."""
+    """Store a secret, create one, or revoke them."""
     row = arguments.vendor(slug)
     login = arguments.credential(row, options["credential"]) if options["credential"] else None
     of = f" of {login.name}" if login else ""

@@ -99,7 +99,7 @@ class Command(BaseCommand):
 
 
 def _on_record(of: Vendor, row: Mailcaster, what: str) -> None:
-    """Log it in the vendor's history, where the admin logs changes of its casters, too."""
+    """Log the change in the vendor's history, like the admin's changes of its casters."""
     history.changed(of, f"mailcaster {row} {what}")
 
 

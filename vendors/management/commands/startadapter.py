@@ -1,4 +1,4 @@
-"""`manage.py startadapter`: the beginning of a package with an adapter, as `startapp` is that of an app."""
+"""`manage.py startadapter`: starts a package with an adapter, like `startapp` for an app."""
 
 import keyword
 from argparse import ArgumentParser
@@ -46,7 +46,7 @@ class Command(TemplateCommand):
         self.stdout.write(f"{target}: {name}.py, its test and a README are there. Test it: python -m pytest {target}")
 
     def validate_name(self, name: str, name_or_dir: str = "name") -> None:
-        """The folder that it makes is no module that has the name already, wherever it is made."""
+        """Check the name as Django does, but ignore a module of this name if it is the folder being created."""
         spec = find_spec(name) if name.isidentifier() else None
         if spec is None or list(spec.submodule_search_locations or ()) != [self._target]:
             super().validate_name(name, name_or_dir)

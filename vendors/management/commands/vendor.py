@@ -18,7 +18,7 @@ from vendors.management.facts import credential_facts, status_facts, vendor_fact
 from vendors.management.output import tell, word, write_rows
 from vendors.models import Credential, Vendor
 
-# Option -> field; stored as it was typed.
+# option -> field; stored as typed
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
 HEALTH_OPTIONS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
 SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
@@ -125,14 +125,14 @@ class Command(BaseCommand):
         if not wanted:
             raise CommandError("say what is to be changed: KEY=VALUE, --dispatch-at and the like", returncode=2)
         changed = [name for name, value in wanted.items() if getattr(row, name) != value]
-        if "channel" in changed:  # recipients were read, and compared with suppressions, as those of its channel
+        if "channel" in changed:  # recipients were parsed and compared with suppressions by its channel
             raise CommandError(f"{slug} delivers {row.channel}; for {wanted['channel']} add another vendor")
         for name in changed:
             setattr(row, name, wanted[name])
         arguments.check(row)
         moving.agree_on_vendor(self.stderr, row, options)
         with history.kept(row, vendor_facts):
-            # Only these columns: senders write others. A changed night reaches beat.
+            # Only these columns: senders write others. Beat learns of a changed night.
             by = records.Actor(history.person())
             forgotten = configuration.save_vendor(row, changed, by, options["same_account"])
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
@@ -220,7 +220,7 @@ class Command(BaseCommand):
         tell(self.stdout, f"{slug}: removed", {"slug": slug, "removed": True}, options["json"])
 
     def _wanted(self, slug: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The typed fields of a new vendor; others have their defaults."""
+        """Return the fields given for a new vendor; the others keep their defaults."""
         wanted = _typed(options) | {"adapter": options["adapter"]}
         wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
         return wanted | ({"sandbox": True} if options["sandbox"] else {})
@@ -245,7 +245,7 @@ def _health_options(row: Vendor) -> dict[str, Any]:
 
 
 def _own(parser: ArgumentParser) -> None:
-    """Options that can be given for a new vendor and changed later."""
+    """Add options for new vendors that can be changed later."""
     parser.add_argument("--name", help="its name in the admin; the default of a new one is its slug")
     parser.add_argument("--owner", metavar="SPONSOR", help="whose users govern it; empty: the installation's")
     parser.add_argument("--channel", choices=Vendor.Channel.values)
@@ -257,7 +257,7 @@ def _own(parser: ArgumentParser) -> None:
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
-    """The typed fields, with the values to store."""
+    """Return the given fields with the values to store."""
     wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
     if options["owner"] is not None:
         wanted["owner"] = arguments.owner(options["owner"])
@@ -278,7 +278,7 @@ def _clock(typed: str) -> time:
 
 
 def _span(typed: str) -> timedelta:
-    """Hours and minutes, more than none; the hours may be more than a day's."""
+    """Parse hours and minutes, more than none; the hours may exceed a day."""
     hours, _, minutes = typed.partition(":")
     if not re.fullmatch(r"\d{1,3}:[0-5]\d", typed) or not int(hours) + int(minutes):
         raise CommandError(f"{typed!r} is not a span of time: write HH:MM, for example 6:00")
@@ -286,7 +286,7 @@ def _span(typed: str) -> timedelta:
 
 
 def _days(typed: str) -> list[int]:
-    """1-5, or 1,3,5 -> ISO weekdays."""
+    """Parse 1-5 or 1,3,5 into ISO weekdays."""
     days: set[int] = set()
     for part in typed.split(","):
         first, dash, last = part.partition("-")
