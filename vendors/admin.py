@@ -31,7 +31,7 @@ HELD = gettext_noop("It waits until a second person confirms it; so long nothing
 RECENT = 20  # entries of the history on a page
 
 
-# A vendor's form, by what people come for. Its limits stand above them.
+# A vendor's form in sections by purpose. Its limits are above them.
 PARTS = (
     (None, ("slug", "name", "owner", "channel", "paused", "paused_reason")),
     (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox", SAME_ACCOUNT)),
@@ -41,18 +41,18 @@ PARTS = (
 
 
 def with_logins(vendors: QuerySet[Vendor]) -> QuerySet[Vendor]:
-    """Vendors as `vendor_state` reads them."""
+    """Load what `vendor_state` needs."""
     logins = Credential.objects.only("vendor_id", "paused", "paused_reason").annotate(shut=shut.OF_LOGINS)
     return vendors.prefetch_related(Prefetch("credentials", logins))
 
 
 def vendor_state(vendor: Vendor) -> SafeString:
-    """Paused, without a credential that may be used, closed or working, in a badge, and how its last answers were."""
+    """Return a badge for the vendor's state, with the share of good answers or the reason of a pause."""
     disclosed = is_disclosed(vendor.pk)
     if vendor.paused:
         return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason if disclosed else "")
     logins: list[Any] = list(vendor.credentials.all())
-    if logins and all(login.shut for login in logins):  # its health is that of calls that nobody makes any more
+    if logins and all(login.shut for login in logins):  # health counts calls that nobody makes any more
         what = badge("credential paused", "bad") if logins[0].paused else badge("paused", "warn")
         why = logins[0].paused_reason if logins[0].paused else gettext("a limit is 0")
         return format_html("{} <span>{}</span>", what, why if disclosed else "")
@@ -71,7 +71,7 @@ def vendor_state(vendor: Vendor) -> SafeString:
 class OnlyWhatChanged(OwnLookups):
     """Saves only the changed fields, since senders write other fields of the same row; logs old and new values.
 
-    Who may only look gets no secret: Django shows each field of a form that may not be edited as text.
+    Users who may only look see no secret: Django would show every read-only field as text.
     """
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -99,16 +99,16 @@ class OnlyWhatChanged(OwnLookups):
             self.store(request, obj, [name for name in changed if name not in form.held], said)
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
-        """Hold back the fields that need a second person; their names."""
+        """Hold back the fields that need a second person. Returns their names."""
         return []
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
-        """Save these fields. same_account: the user says that calls reach the account of before."""
+        """Save these fields. `same_account`: the user says that calls reach the same account as before."""
         obj.save(update_fields=fields)
 
 
 class OfOwners(OwnLookups):
-    """Rows of vendors that the user governs, and for no other vendor can one be added."""
+    """Rows of vendors that the user governs. Rows can be added for no other vendor."""
 
     vendor_path = "vendor"
 
@@ -124,9 +124,9 @@ class OfOwners(OwnLookups):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Campaigns and entitlements that a removal would touch may be of sponsors that the user does not see.
+        """Name no campaigns and entitlements, which may belong to sponsors that the user does not see.
 
-        What was asked of a second person goes with its vendor or credential; the history keeps it.
+        Requests to a second person go with their vendor or credential; the history keeps them.
         """
         listed, counts, lacking, protected = super().get_deleted_objects(objs, request)
         lacking.discard(VendorChange._meta.verbose_name)
@@ -142,7 +142,7 @@ def _actor(request: HttpRequest) -> history.Actor:
 
 
 def _tell_doubts(request: HttpRequest, doubts: int) -> None:
-    """Tell how many a change has left to a person."""
+    """Say how many messages in doubt a change leaves to a person."""
     if doubts:
         said = ngettext(
             "%(number)s message in doubt was called before this change: only you can settle it.",
@@ -153,7 +153,7 @@ def _tell_doubts(request: HttpRequest, doubts: int) -> None:
 
 
 def _said(row: RateLimit) -> str:
-    """5 per 60 s, or as the language of the page has it."""
+    """Return text such as "5 per 60 s", in the language of the page."""
     count = formats.number_format(row.units, force_grouping=True)
     if row.seconds in SPANS:
         span = f"%(count)s per {SPANS[row.seconds]}"  # one of campaigns/stored_forms.py
@@ -204,7 +204,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         return [(title, {"fields": names}) for title, names in parts if names]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """A new vendor is paused until a second person confirms it."""
+        """Store a vendor. A new one is paused until a second person confirms it."""
         if not change and second_person.hold_new_vendor(obj, _actor(request)):
             messages.warning(request, gettext(HELD))
         else:
@@ -230,19 +230,19 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
 
     @admin.display(description="state", ordering="paused")
     def state(self, vendor: Vendor) -> SafeString:
-        """Whether it is called; what its health says stands beside."""
+        """Return whether it is called, with its health."""
         return vendor_state(vendor)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
-        # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of
-        # the channel; a pause has a page of its own, which asks for the reason. An owner gives its vendor to nobody.
+        # The slug names the queue that workers read. Recipients were parsed and compared with suppressions by the
+        # channel. A pause has its own page, which asks for the reason. An owner cannot give its vendor away.
         if obj is None:
             return []
         kept = ["slug", "channel", "paused", "paused_reason"]
         return kept if owned_vendors(request.user) is None else [*kept, "owner"]
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Users of some sponsors add vendors of these alone."""
+        """Offer users of some sponsors only these as owners."""
         limited = owned_vendors(request.user) is not None
         if db_field.name == "owner" and limited:
             kwargs["queryset"] = db_field.related_model.objects.filter(users=request.user)
@@ -256,7 +256,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         return [pause, *super().get_urls()]
 
     def pause(self, request: HttpRequest, vendor_id: int) -> HttpResponse:
-        """Pause the vendor, or resume it, if it is still as the page showed it. POST, with a reason."""
+        """Pause or resume the vendor if it is still as the page showed it. POST, with a reason."""
         vendor = get_object_or_404(self.get_queryset(request), pk=vendor_id)
         if request.method != "POST" or not self.has_change_permission(request, vendor):
             raise PermissionDenied
@@ -317,7 +317,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
         return second_person.hold_credential(obj, fields, by)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """The secret of a new credential waits for a second person, and the credential is paused so long."""
+        """Store a credential. A new one's secret waits for a second person; until then it is paused."""
         if not change and second_person.hold_new_credential(obj, _actor(request)):
             messages.warning(request, gettext(HELD))
         else:
@@ -340,7 +340,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
                 obj.save(update_fields=others)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Set the vendor of the credential's limits."""
+        """Set the vendor on the credential's limits."""
         for limit in formset.save(commit=False):
             limit.vendor_id = form.instance.vendor_id
             limit.save()
@@ -372,7 +372,7 @@ class PriceForm(forms.ModelForm):
 
 @admin.register(Price)
 class PriceAdmin(OfOwners, ReadOnly):
-    """What has begun is never changed, so prices are only added; a correction is a new one with its reason."""
+    """Prices that have begun never change, so prices are only added. A correction is a new row with a reason."""
 
     form = PriceForm
     list_display = ["vendor", "credential", "since", "per_unit", "per_message", "currency", "reason", "entered_by"]
@@ -388,7 +388,7 @@ class PriceAdmin(OfOwners, ReadOnly):
 
 @admin.register(RateLimit)
 class RateLimitAdmin(OfOwners, ReadOnly):
-    """All limits in one list; they are edited on the pages of their vendor and credential."""
+    """All limits in one list. They are edited on the pages of their vendor and credential."""
 
     list_display = ["vendor", "credential", "limit"]
     list_filter = [("vendor", OfOwnVendors)]
@@ -401,7 +401,7 @@ class RateLimitAdmin(OfOwners, ReadOnly):
 
 @admin.register(Usage)
 class UsageAdmin(OfOwners, ReadOnly):
-    """The ledger of calls, from which the throttle's log is rebuilt, and which the audit of P4 reads."""
+    """The ledger of calls. The throttle's log is rebuilt from it, and the audit of P4 reads it."""
 
     list_display = ["at", "vendor_id", "credential_id", "units", "until"]
     ordering = ["-id"]
@@ -410,7 +410,7 @@ class UsageAdmin(OfOwners, ReadOnly):
 
 @admin.register(VendorChange)
 class VendorChangeAdmin(OfOwners, ReadOnly):
-    """Changes that wait for a second person, and what came of them."""
+    """Changes that wait for a second person, with the decisions."""
 
     list_display = ["what", "asked_name", "asked_at", choice("outcome"), "decided_by", "decided_at"]
     list_filter = [("vendor", OfOwnVendors), "outcome"]
@@ -440,7 +440,7 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def decide(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Confirm the change, or end it without. POST."""
+        """Confirm the change, or close it without making it. POST."""
         change = get_object_or_404(self.get_queryset(request), pk=pk)
         if request.method != "POST" or not request.user.has_perm(second_person.RIGHT):
             raise PermissionDenied

@@ -1,8 +1,8 @@
-"""Changes of a vendor's configuration that have a rule.
+"""Changes of a vendor's configuration that have rules.
 
-- `save_vendor`: if the destination of a vendor's secrets changes, the stored secrets are deleted. Otherwise whoever may
-  edit a vendor could read its secrets, by sending one letter to an address of their own.
-- `save_vendor`, `save_secret`: what was called in another account is settled by a person alone (destinations.py).
+- `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
+  secrets by sending one letter to an address of their own.
+- `save_vendor`, `save_secret`: only a person settles calls that were made in another account (destinations.py).
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
@@ -20,8 +20,8 @@ from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
 
-# MC1 takes small jobs only, so that a long broadcast never holds up a single letter. MC2 cuts small children (sizes of
-# document 003's example), so that it is soon free for the next small job. MC3 and MC4 cut by the document's defaults.
+# MC1 takes only small jobs, so a long broadcast never delays a single letter. MC2 cuts small children (sizes of
+# document 003's example), so it is soon free for the next small job. MC3 and MC4 use the document's defaults.
 DEFAULT = (
     ("MC1", Mailcaster.Kind.SMALL_ONLY, 200, 2000),
     ("MC2", Mailcaster.Kind.SMALL_PRIORITY, 200, 2000),
@@ -33,7 +33,7 @@ SAME_ACCOUNT = "said to reach the same account as before"
 
 
 def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
-    """Create the default casters of a vendor; returns them in the order in which they wake."""
+    """Create a vendor's default casters. Returns them in the order in which they wake."""
     return [
         Mailcaster.objects.create(
             vendor=vendor, name=name, kind=kind, min_size=low, max_size=high, percentage=PERCENTAGE
@@ -46,15 +46,15 @@ LATENCIES = (0.2, 1.0)  # seconds, as examples
 
 
 def rate_limits(vendor: Vendor, credential: Credential | None = None) -> list[LimitSpec]:
-    """The rate limits of the vendor, or those of the credential alone."""
+    """Return the rate limits of the vendor, or only those of the credential."""
     rows = RateLimit.objects.filter(vendor=vendor, credential=credential)
     return [(row.units, row.seconds) for row in rows]
 
 
 @transaction.atomic
 def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: Iterable[LimitSpec]) -> bool:
-    """Replace the rate limits, in force from the next grant on. Equal limits are kept. False if nothing changed."""
-    locks.lock_vendor(vendor.pk)  # two replacements run one after the other
+    """Replace the rate limits, in force from the next grant. Equal ones are kept. Returns False if nothing changed."""
+    locks.lock_vendor(vendor.pk)  # serialises two replacements
     wanted = {seconds: units for units, seconds in windows}
     there = RateLimit.objects.filter(vendor=vendor, credential=credential)
     gone = [row for row in there if wanted.get(row.seconds) != row.units]
@@ -67,7 +67,7 @@ def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: 
 
 
 def describe_rate_limit(window: LimitSpec) -> str:
-    """The rate that a limit allows: a place is held until its window has passed since the call ended."""
+    """Say in a sentence which rate a limit allows. A place is held until its window has passed since the call ended."""
     units, seconds = window
     if not units:
         return f"0/{seconds:g}: paused"
@@ -82,26 +82,26 @@ def describe_rate_limit(window: LimitSpec) -> str:
 
 
 def end_wait(login: Credential) -> bool:
-    """Have a vendor called again that asked to wait (Retry-After); False: it has asked for nothing that still holds.
+    """End the wait that a vendor asked for (Retry-After). Returns False if there is none.
 
-    Should it ask again at once, the next wait is no shorter than twice the last one, up to some minutes. A wait after a
-    recovery of the store, in which windows are not known, is kept.
+    If it asks again immediately, the next wait is at least twice the last one, up to some minutes. A wait after a
+    recovery of the store, when windows are unknown, is kept.
     """
     waits = Credential.objects.filter(pk=login.pk, asked_wait__isnull=False, retry_after_until__gt=TransactionNow())
     return bool(waits.update(retry_after_until=None))
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:
-    """Before a vendor is stored: how its reports name letters, which statements ask (campaigns/vendor_ids.py)."""
+    """Before a vendor is saved, note how its reports name letters; queries use it (campaigns/vendor_ids.py)."""
     if not raw:
         try:
             instance.reports_by_id = adapters.load(instance.adapter).reports_by_id(instance.settings)
-        except (LookupError, ValueError):  # a vendor that cannot be used reports nothing
+        except (LookupError, ValueError):  # an unusable vendor sends no reports
             instance.reports_by_id = False
 
 
 def note_stored_reports(using: str, **_: Any) -> None:
-    """After an upgrade, which may read the settings of stored vendors in another way."""
+    """Note it for stored vendors after an upgrade, which may read their settings differently."""
     try:
         with transaction.atomic(using):
             for row in Vendor.objects.using(using).order_by("pk"):
@@ -114,7 +114,7 @@ def note_stored_reports(using: str, **_: Any) -> None:
 
 
 def moves(row: Vendor) -> list[str]:
-    """Return the names of what an unsaved change of the vendor says about where and as whom calls are made."""
+    """Return the names of unsaved changes to where calls go or which account they use."""
     before = Vendor.objects.get(pk=row.pk)
     moved = destinations.changed_settings((before.adapter, before.settings), (row.adapter, row.settings))
     return [*moved, *(["sandbox"] if before.sandbox != row.sandbox else [])]
@@ -123,11 +123,11 @@ def moves(row: Vendor) -> list[str]:
 def save_vendor(
     row: Vendor, fields: Collection[str], by: history.Actor, same_account: bool = False
 ) -> list[Credential]:
-    """Save these fields of a vendor. Its adapter and settings are changed here only.
+    """Save these fields of a vendor. Its adapter and settings are changed only here.
 
-    same_account: a person says that calls reach the account of before, also where settings say otherwise; then earlier
-    doubts can still be settled by asking the vendor. Returns the credentials whose secrets were deleted: they are
-    paused until new ones are entered.
+    `same_account`: a person says that calls reach the same account even if settings say otherwise; then the vendor can
+    still settle earlier doubts. Returns the credentials whose secrets were deleted; they are paused until new ones are
+    entered.
     """
     with transaction.atomic():
         before = locks.lock_vendor(row.pk)
@@ -152,7 +152,7 @@ def save_vendor(
             login.paused_reason = f"{reason} (was paused: {login.paused_reason})" if login.paused else reason
             login.paused_reason = login.paused_reason[:255]
             login.paused = True
-            with destinations.kept(login):  # nobody's key is nobody else's; the next one raises its number
+            with destinations.kept(login):  # deleting a secret does not change the destination; the next secret does
                 login.save(update_fields=["secret", "paused", "paused_reason"])
         history.record(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
         return forgotten
@@ -161,8 +161,8 @@ def save_vendor(
 def save_secret(row: Credential, secret: Mapping[str, str], by: history.Actor, same_account: bool = False) -> None:
     """Replace a credential's secret.
 
-    same_account: a person says that the new one belongs to the account of the old one. Else it may belong to another
-    one, and what was called with the old one waits for a person.
+    `same_account`: a person says that the new one belongs to the same account. Otherwise it may belong to another one,
+    and doubts about calls with the old one need a person.
     """
     with transaction.atomic():
         locks.lock_vendor(row.vendor_id)

@@ -1,10 +1,11 @@
-"""Where and as whom a credential's calls are made, as a number that each change raises.
+"""Where a credential's calls go and which account they use, as a number that each change raises.
 
 A look-up, a repeat or a report by the vendor's id proves something about a call only where that call was made: at the
-same address, in the same account. The number of a credential is the sum of two columns, one of its vendor and one of
-its own; both only grow. Triggers raise them with every change of adapter, settings, sandbox or secret, whatever makes
-it. Whoever knows that calls still reach the same account says so to the trigger (`kept`): `configuration.save_vendor`
-for settings that are marked as tuning, and a person for a new key of the same account.
+same address, in the same account. A credential's number is the sum of two columns, its vendor's and its own, which only
+grow. Triggers raise them whenever adapter, settings, sandbox or secret change, whatever the cause.
+
+If calls still reach the same account, `kept` tells the trigger so. `configuration.save_vendor` uses it for settings
+marked as tuning, and when a person says that a new key belongs to the same account.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ from vendors.models import Credential, Vendor
 UsedSettings = tuple[str, Mapping[str, Any]]
 """The name of an adapter, and its settings."""
 
-# Of a credential l and its vendor v, in SQL.
+# For a credential l and its vendor v, in SQL.
 NUMBER = "(v.destination + l.destination)"
 
 open_doubts = Signal()
@@ -37,14 +38,14 @@ def count_doubts(vendor: Vendor, credential: Credential | None = None) -> int:
 
 
 def changed_settings(before: UsedSettings, after: UsedSettings) -> list[str]:
-    """Return the names of the settings by which calls are made elsewhere or as somebody else; [] if there are none."""
+    """Return the names of settings whose change redirects calls or makes them as somebody else."""
     return compare_settings(before, after, lambda adapter, settings: adapter.calls_at(settings))
 
 
 def compare_settings(
     before: UsedSettings, after: UsedSettings, read: Callable[[type[Adapter], Mapping[str, Any]], dict[str, Any]]
 ) -> list[str]:
-    """Return the names of the settings that differ, as the adapter reads them. Those that it cannot read differ."""
+    """Return the names of settings that differ for the adapter. Unreadable settings count as different."""
     if before == after:
         return []
     if before[0] != after[0]:
@@ -59,9 +60,9 @@ def compare_settings(
 
 @contextmanager
 def kept(row: Model) -> Iterator[None]:
-    """Run the block, in which a change of this row leaves its number as it is.
+    """Run the block; changes to this row in it leave its number as it is.
 
-    If the block raises, what it has changed is undone, and so is what the trigger was told.
+    If the block raises, its changes and the note for the trigger are rolled back.
     """
     with transaction.atomic():
         _say(f"{row._meta.db_table} {row.pk}")

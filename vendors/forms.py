@@ -1,4 +1,4 @@
-"""Forms of a vendor and of a credential; their adapter checks what is entered."""
+"""Forms of vendors and credentials; the adapter checks what is entered."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.models import Credential, Vendor
 
-UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form alone
+UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form only
 
 
 class WriteOnly(forms.Textarea):
@@ -25,7 +25,7 @@ class WriteOnly(forms.Textarea):
 
 
 class Indented(forms.JSONField):
-    """Shown with a line for each key."""
+    """JSON, shown with a line for each key."""
 
     def prepare_value(self, value: Any) -> Any:
         return (
@@ -38,7 +38,7 @@ def _same_account() -> forms.BooleanField:
 
 
 def _warning(doubts: int) -> str:
-    """What a change of where or as whom calls are made leaves to a person."""
+    """Say how many doubts a change of address or account would leave to a person."""
     said = ngettext(
         "%(number)s message is in doubt. If calls are made elsewhere or with another key from now on, only you can "
         "settle it, unless you say here that they reach the same account.",
@@ -61,7 +61,7 @@ class VendorForm(forms.ModelForm):
 
     @cached_property
     def changed_data(self) -> list[str]:
-        """The names of changed fields; a description that was uploaded is a part of the settings."""
+        """Names of changed fields. An uploaded description belongs to the settings."""
         changed = [name for name in super().changed_data if name != SAME_ACCOUNT]
         return list(dict.fromkeys("settings" if name == UPLOAD else name for name in changed))
 
@@ -145,7 +145,7 @@ class CredentialForm(forms.ModelForm):
             try:
                 adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
             except NoSecret as error:
-                if cleaned["secret"] or not cleaned.get("paused"):  # until it is entered no call may start
+                if cleaned["secret"] or not cleaned.get("paused"):  # no call starts until it is entered
                     self.add_error("secret", [*error.errors, "Without its secret a credential can only be paused."])
             except (InvalidSettings, LookupError) as error:
                 self.add_error("secret", getattr(error, "errors", [str(error)]))

@@ -2,10 +2,10 @@
 
 The adapter says which answers are good. With fewer than min_requests answers the vendor is open. A share of good
 answers below min_ratio closes it to API clients for retry_after seconds. Then one batch is the probe: its answers open
-the vendor again, or close it for another retry_after seconds. All counts expire ttl seconds after the first. Jobs go on
-while a vendor is closed; their answers count, and may open it, too.
+the vendor again, or close it for another retry_after seconds. All counts expire ttl seconds after the first. Jobs
+continue while a vendor is closed; their answers count too and may open it.
 
-A row of equal refusals at the start of a job says nothing of that: it speaks of us (EqualRefusals).
+A run of equal refusals at the start of a job does not concern the vendor's health but our account (EqualRefusals).
 """
 
 import re
@@ -31,12 +31,12 @@ SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
 class HealthStoreUnreachable(Exception):
-    """Redis does not answer: the vendor's health is unknown, so no work is accepted."""
+    """Redis does not answer. The vendor's health is unknown, so no work is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """The rules for one vendor, from its row. ttl and retry_after in seconds."""
+    """A vendor's rules, from its row. `ttl` and `retry_after` in seconds."""
 
     min_requests: int
     min_ratio: float
@@ -54,9 +54,10 @@ class HealthPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """state: open; closed for `seconds` more; half-open: the next batch is the probe; probe: this batch is the probe.
+    """The health of a vendor.
 
-    trouble: the text of the last bad answer; trouble_at: its time.
+    `state`: open; closed, for `seconds` more; half-open: the next batch is the probe; probe: this batch is the probe.
+    `trouble`: the text of the last bad answer; `trouble_at`: its time.
     """
 
     state: str
@@ -81,21 +82,21 @@ class HealthStatus:
 
 
 class Health:
-    """The health of vendors, for code that may block. Every method raises HealthStoreUnreachable."""
+    """Health of vendors, for blocking code. Every method raises HealthStoreUnreachable."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis, self._script = redis, redis.register_script(SCRIPT)
 
     def admit(self, vendor_id: int, policy: HealthPolicy) -> HealthStatus:
-        """Ask whether a batch may be accepted now. After a closure exactly one caller gets the state `probe`."""
+        """Ask to accept a batch now. After a closure exactly one caller gets the state `probe`."""
         return self._ask(vendor_id, policy.args("admit"))
 
     def look(self, vendor_id: int, policy: HealthPolicy) -> HealthStatus:
-        """The same status as `admit`, without a probe."""
+        """Return the same status as `admit`, without taking the probe."""
         return self.looks({vendor_id: policy})[vendor_id]
 
     def looks(self, policies: Mapping[int, HealthPolicy]) -> dict[int, HealthStatus]:
-        """`look` by vendor, in one word with Redis."""
+        """Return `look` by vendor, in one round trip to Redis."""
         pipe = self._redis.pipeline(transaction=False)
         for vendor_id, policy in policies.items():
             self._script(keys=[_key(vendor_id)], args=policy.args("look"), client=pipe)
@@ -106,12 +107,12 @@ class Health:
         return {vendor_id: _status(reply) for vendor_id, reply in zip(policies, replies, strict=True)}
 
     def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
-        """Count answers. trouble: the text of the last bad one, without recipients."""
+        """Count answers. `trouble`: the text of the last bad one, without recipients."""
         if good or bad:
             self._ask(vendor_id, [*policy.args("note", good, bad), trouble[:LONGEST]])
 
     def reset(self, vendor_id: int) -> None:
-        """Forget all answers: the vendor is open."""
+        """Forget all answers; the vendor is open."""
         try:
             self._redis.delete(_key(vendor_id))
         except RedisError as error:
@@ -132,7 +133,7 @@ def _status(reply: Any) -> HealthStatus:
 
 
 def at(url: str) -> Health:
-    """The health store at this URL, one client a process, with a timeout of settings.STORE_PATIENCE seconds."""
+    """Return the process's health store for this URL, with a timeout of settings.STORE_PATIENCE seconds."""
     return _client(url, settings.STORE_PATIENCE)
 
 
@@ -160,9 +161,10 @@ def _key(vendor_id: int) -> str:
 
 
 class EqualRefusals:
-    """Equal refusals in a row at the start of a job, over all its senders: they speak of us, not of the recipients.
+    """A run of equal refusals at the start of a job, across its senders. They concern us, not the recipients.
 
-    most: so many are too many, 0: no limit; over: counting has ended; waiting: good answers that may be such ones.
+    `most`: the length at which the run is too long; 0: no limit. `over`: counting has ended. `waiting`: good answers
+    not yet counted, because they may turn out to be part of the run.
     """
 
     def __init__(self, most: int) -> None:
@@ -175,7 +177,7 @@ class EqualRefusals:
         return not self.over and self._length >= self._most
 
     def note(self, outcome: Outcome) -> bool:
-        """Counts an outcome; whether it is one of a row of equal refusals."""
+        """Count an outcome. Returns True if it belongs to a run of equal refusals."""
         if isinstance(outcome, Accepted):
             self.over = True
         if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
@@ -186,7 +188,7 @@ class EqualRefusals:
         return True
 
     def said(self) -> NotSent:
-        """The outcome that so many equal refusals amount to: a pause of the credential."""
+        """Return the outcome for such a run: a pause of the credential."""
         assert self._last is not None
         text = f"{self._last.code} {self._last.sub_type}".strip()
         reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"

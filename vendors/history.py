@@ -1,6 +1,6 @@
-"""The history of rows in the admin's own log: who decided or changed what, when and why, on pages and by commands.
+"""History of rows in the admin's log: who decided or changed what, when and why, on pages and by commands.
 
-`describe` gives the old and new values of a form as a sentence; of secrets it says only that they were replaced.
+`describe` gives a form's old and new values as a sentence; secrets are only said to be replaced.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ SILENT = {"secret"}
 
 
 def brief(value: Any) -> Any:
-    """Settings as they are shown: a text of several lines, as a description, by its beginning, length and digest."""
+    """Shorten settings for display. Texts of several lines, such as descriptions, become start, length and digest."""
     if isinstance(value, dict):
         return {name: brief(one) for name, one in value.items()}
     if isinstance(value, str) and "\n" in value:
@@ -29,7 +29,7 @@ def brief(value: Any) -> Any:
 
 
 def describe(form: Any, formsets: Iterable[Any] | None) -> str:
-    """The changes of a form and its formsets as one sentence, in English; "" if there are none."""
+    """Return the changes of a form and its formsets as one English sentence; "" if there are none."""
     with translation.override(settings.LANGUAGE_CODE):
         return "; ".join(_parts(form, formsets))
 
@@ -61,7 +61,7 @@ def _field(form: Any, name: str) -> str:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Old and new values of these fields as one sentence; of secrets only that they were replaced."""
+    """Return old and new values as one sentence; secrets are only said to be replaced."""
     return "; ".join(
         f"{name.replace('_', ' ')} {'replaced' if name in SILENT else f'{_said(before[name])} → {_said(value)}'}"
         for name, value in after.items()
@@ -80,7 +80,7 @@ SYSTEM = "command line"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who decides. id: of the admin's user; None at a shell: such entries belong to the user SYSTEM."""
+    """Who decides. `id`: the admin user's; None in a shell, whose entries belong to the user SYSTEM."""
 
     name: str
     id: int | None = None
@@ -89,7 +89,7 @@ class Actor:
 def record(
     by: Actor, model: type[Model], changes: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
 ) -> None:
-    """Log one entry for each (primary key, change). flag: Django's action flag."""
+    """Log one entry for each (primary key, change). `flag`: Django's action flag."""
     user_id = _system() if by.id is None else by.id
     kind = ContentType.objects.get_for_model(model)
     who = f" by {by.name}" if by.id is None else ""
@@ -107,12 +107,12 @@ def record(
 
 
 def latest(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:
-    """The newest entries about these rows, with their users."""
+    """Return the newest entries about these rows, with their users."""
     kind = ContentType.objects.get_for_model(model)
     about = LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in keys])
     return list(about.select_related("user").order_by("-id")[:most])
 
 
 def _system() -> int:
-    """The id of the user SYSTEM, which cannot log in."""
+    """Return the id of the user SYSTEM, which cannot log in."""
     return User.objects.get_or_create(username=SYSTEM, defaults={"is_active": False, "password": "!"})[0].pk

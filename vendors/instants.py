@@ -1,6 +1,6 @@
-"""Times that somebody writes with an offset of their own, as PostgreSQL keeps them: it refuses one of 16 hours.
+"""Times with an offset from outside, in a form that PostgreSQL accepts: it refuses offsets of 16 hours.
 
-The first and the last days that Python knows are left out: pages show times in a zone, and not every zone has them.
+The first and last days that Python knows are excluded, because pages show times in zones where they may not exist.
 """
 
 import re
@@ -13,7 +13,7 @@ FIRST, LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The same moment, which has a time zone; FIRST or LAST if it is before or after that."""
+    """Return an aware time in UTC, limited to FIRST and LAST."""
     try:
         return min(max(moment.astimezone(UTC), FIRST), LAST)
     except OverflowError:
@@ -21,7 +21,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def checked(moment: datetime) -> datetime:
-    """The same, for whoever can be told: raises ValueError where there is no such moment between FIRST and LAST."""
+    """Return an aware time in UTC. Raises ValueError if it is not between FIRST and LAST."""
     found = in_utc(moment)
     if found in (FIRST, LAST):
         raise ValueError(f"{moment} is too far away")
@@ -29,7 +29,7 @@ def checked(moment: datetime) -> datetime:
 
 
 def shown_by_clock(clock: datetime, zone: tzinfo) -> list[datetime]:
-    """The moments at which the clocks of a zone show this time: one, none where they skip it, two in their order."""
+    """Return the moments at which a zone's clocks show this time: one, none if they skip it, or two in order."""
     first, second = (clock.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = (one.utcoffset() or timedelta() for one in (first, second))
     if before == after:
@@ -37,19 +37,19 @@ def shown_by_clock(clock: datetime, zone: tzinfo) -> list[datetime]:
     return [first, second] if before > after else []
 
 
-_DATE_TIME = re.compile(  # RFC 3339, as `format: date-time` of a JSON schema has it
+_DATE_TIME = re.compile(  # RFC 3339, as in `format: date-time` of JSON Schema
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})", re.ASCII
 )
 _LEAP_SECOND = re.compile(r"(?<=[0-9]:[0-5][0-9]):60")
 
 
 def without_leap_second(text: str) -> str:
-    """The same time with a leap second taken for the second before it: Python knows none."""
+    """Replace a leap second by the second before it; Python has no leap seconds."""
     return _LEAP_SECOND.sub(":59", text)
 
 
 def _parsed(value: Any) -> Any:
-    """A number, or digits alone, would pass for seconds since 1970, a time at which everything is due."""
+    """Parse RFC 3339. Raises ValueError for numbers, which would pass as seconds since 1970 and make everything due."""
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):

@@ -27,19 +27,19 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, overri
 from vendors.instants import checked
 from vendors.ownership import owned_vendors
 
-COUNTED = 10_000  # rows; those after them are found by filters
+COUNTED = 10_000  # rows; later ones are found by filters
 
 
 def badge(word: str, look: str = "idle") -> SafeString:
-    """A state as text on a colour, never as a colour alone. look: good, going, warn, bad or idle.
+    """Show a state as text on a colour, never as a colour alone. `look`: good, going, warn, bad or idle.
 
-    The word is English, as it is compared and stored; here it is put into the language of the page.
+    The word is stored and compared in English, and translated here for the page.
     """
     return format_html('<span class="badge {}">{}</span>', look, gettext(word) if word else "")
 
 
 def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:
-    """A column for a yes-or-no field: a badge with this word, or nothing. Crosses and ticks say too little."""
+    """Return a column for a yes-or-no field: a badge with this word, or nothing. Crosses and ticks say too little."""
 
     @admin.display(description=title or field.replace("_", " "), ordering=field, empty_value="")
     def shown(row: Any) -> str:
@@ -49,7 +49,7 @@ def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable
 
 
 def choice(field: str) -> Callable[[Any], str]:
-    """A column for a field whose values have names: the value's name, in the language of the page."""
+    """Return a column for a field with named values: the value's name, in the language of the page."""
 
     @admin.display(description=field.replace("_", " "), ordering=field)
     def shown(row: Any) -> str:
@@ -60,9 +60,10 @@ def choice(field: str) -> Callable[[Any], str]:
 
 
 def named(row: Model) -> str:
-    """What a row's page is called: its name, or its kind and number, as "Job 6", in the language of the page."""
+    """Return the title of a row's page: its name, or its kind and number ("Job 6"), in the language of the page."""
     name = str(row)
-    return capfirst(name) if name.islower() and not hasattr(row, "name") else name  # a name: somebody has typed it
+    # names were typed by somebody and stay as they are
+    return capfirst(name) if name.islower() and not hasattr(row, "name") else name
 
 
 DO = {
@@ -74,7 +75,7 @@ DO = {
 
 
 def permission(row: Permission) -> str:
-    """A permission as Django names it, in the language of the page; its name is stored in English."""
+    """Return a permission's name in the language of the page; Django stores it in English."""
     verb, kind = row.codename.partition("_")[0], row.content_type.model_class()
     said = gettext(row.name)
     if kind and verb in DO and row.codename == f"{verb}_{kind._meta.model_name}":
@@ -83,17 +84,17 @@ def permission(row: Permission) -> str:
 
 
 def clamped(text: Any) -> SafeString:
-    """A name of any length in at most three lines, whole where the pointer rests."""
+    """Show a name of any length in at most three lines, in full on hover."""
     return format_html('<span class="clamp" title="{}">{}</span>', text, text)
 
 
 DATE: Any = {"type": "date", "aria-label": gettext_lazy("date")}
 TIME: Any = {"type": "time", "step": "1", "aria-label": gettext_lazy("time")}
-DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, whatever the language
+DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, in any language
 
 
 class StoredInEnglish(admin.ModelAdmin):
-    """The history names rows in English, in whatever language they were changed."""
+    """An admin class whose history names rows in English, whatever the user's language."""
 
     def log_addition(self, *args: Any) -> Any:
         with override(settings.LANGUAGE_CODE):
@@ -109,7 +110,7 @@ class StoredInEnglish(admin.ModelAdmin):
 
 
 class MomentField(forms.SplitDateTimeField):
-    """A time in the current zone. One that could not be read, or not be shown in every zone, is a wrong one."""
+    """A time in the current zone. Times that cannot be read, or not be shown in every zone, are invalid."""
 
     def compress(self, data_list: Any) -> datetime | None:
         found = super().compress(data_list)
@@ -120,9 +121,9 @@ class MomentField(forms.SplitDateTimeField):
 
 
 class PlainForms(admin.options.BaseModelAdmin):
-    """Forms that need no scripts: the browser's own fields for dates and times, boxes where several may be chosen.
+    """Forms without scripts: the browser's own fields for dates and times, check boxes for several choices.
 
-    A row that is not there yet is made on its own page; Django's windows over the page need a third of a megabyte.
+    A related row is added on its own page; Django's pop-ups need a third of a megabyte of scripts.
     """
 
     formfield_overrides: ClassVar[Any] = {
@@ -141,7 +142,7 @@ class PlainForms(admin.options.BaseModelAdmin):
         return Media()
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Choices are named in English, as commands name them; languages are named in themselves."""
+        """Translate the choices, which commands name in English. Languages keep their own names."""
         field: Any = super().formfield_for_choice_field(db_field, request, **kwargs)
         if db_field.name != "language":
             field.choices = [(value, gettext(str(label)) if label else label) for value, label in field.choices]
@@ -164,7 +165,7 @@ TABLE = "admin/inline_rows.html"
 
 
 class OfOthers(PlainForms, StoredInEnglish):
-    """An admin class of another app: its forms need no scripts, and its lists have no crosses and ticks."""
+    """An admin class of another app, with forms without scripts and lists without crosses and ticks."""
 
     def get_inline_instances(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         found = super().get_inline_instances(request, obj)
@@ -173,7 +174,7 @@ class OfOthers(PlainForms, StoredInEnglish):
         return found
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """An offset that Django reads and PostgreSQL refuses, or a year without a next one, is a wrong look-up."""
+        """Reject look-ups that the database refuses, such as an extreme offset or a year without a next one."""
         try:
             with transaction.atomic():
                 return super().get_changelist_instance(request)
@@ -196,7 +197,7 @@ def make_plain(site: admin.AdminSite) -> None:
 
 
 class NamedFields(forms.BaseInlineFormSet):
-    """Rows of a table whose boxes have names: nothing but the head of the column says what they are for."""
+    """A table's rows with named check boxes; only the column's head would say what they are for."""
 
     @classmethod
     def get_deletion_widget(cls) -> Any:
@@ -204,7 +205,7 @@ class NamedFields(forms.BaseInlineFormSet):
 
 
 class Rows(PlainForms, admin.TabularInline):
-    """Rows beside the one that is edited, with an empty one to add another."""
+    """Rows edited along with their parent, with an empty one to add another."""
 
     extra = 1
     formset = NamedFields
@@ -220,7 +221,7 @@ class Rows(PlainForms, admin.TabularInline):
 class OwnLookups(PlainForms, StoredInEnglish):
     """An admin list that allows only the look-ups of its own filters.
 
-    With any other look-up a user could find out a masked or hidden field letter by letter. Nothing counts whole tables.
+    With other look-ups a user could find out a masked or hidden field letter by letter. Whole tables are never counted.
     """
 
     show_facets = admin.ShowFacets.NEVER
@@ -230,7 +231,7 @@ class OwnLookups(PlainForms, StoredInEnglish):
         return CappedPaginator(queryset, per_page, *args, **options)
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
-        """Django's, which names the row as its page does."""
+        """Show Django's history page with the row named as on its own page."""
         page: Any = super().history_view(request, object_id, extra_context)
         if row := (getattr(page, "context_data", None) or {}).get("object"):
             page.context_data["title"] = gettext("Change history: %s") % named(row)
@@ -244,7 +245,7 @@ class OwnLookups(PlainForms, StoredInEnglish):
         return frozenset(name for one in self.list_filter for name in self._offered(one))
 
     def _offered(self, one: Any) -> tuple[str, ...]:
-        """The query parameters of a filter: of one of our own, or of Django's for a field, possibly over relations."""
+        """Return the query parameters of a filter: our own, or Django's for a field, possibly across relations."""
         if isinstance(one, tuple):
             one = one[0]
         if not isinstance(one, str):
@@ -257,7 +258,7 @@ class OwnLookups(PlainForms, StoredInEnglish):
 
 
 class OfOwnVendors(admin.RelatedFieldListFilter):
-    """Filters by a vendor, of those that the user governs."""
+    """Filters by vendor, among those that the user governs."""
 
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
         offered = self.offered(request.user)
@@ -266,12 +267,12 @@ class OfOwnVendors(admin.RelatedFieldListFilter):
         return list(field.get_choices(include_blank=False, ordering=ordering, **limits))
 
     def offered(self, user: Any) -> Any:
-        """The ids of the vendors that are offered; None: all."""
+        """Return the ids of the vendors to offer; None: all."""
         return owned_vendors(user)
 
 
 class ReadOnly(OwnLookups):
-    """Rows that only the program writes. The permission to change them allows the list's actions only."""
+    """Rows that only the program writes. Permission to change them allows only the list's actions."""
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if row := kwargs.get("obj"):
@@ -289,9 +290,9 @@ class ReadOnly(OwnLookups):
 
 
 class CappedPaginator(Paginator):
-    """Counts at most COUNTED rows, so that a table of millions is not counted for page numbers.
+    """Counts at most COUNTED rows, so that page numbers do not need a count of millions.
 
-    known: how many there are, where something else has counted them.
+    `known`: the number of rows, if it was counted elsewhere.
     """
 
     def __init__(self, *args: Any, known: int | None = None, **options: Any) -> None:

@@ -1,8 +1,8 @@
-"""Which errors of a store mean "not now": it is there and refuses for a while, so it is as good as away.
+"""Errors by which a store says "not now": it is reachable but refuses for a while, so it counts as unavailable.
 
-A Redis that fails over, has no disk or no memory answers each command with an error; a PostgreSQL that starts, ends, is
-read-only or full does, too. Redis says so by the first word of its answer, PostgreSQL by SQLSTATE. All who survive a
-lost connection survive these; no other module has a list of them. The waiter, which other projects use, has its own.
+A Redis that fails over, or lacks disk or memory, answers each command with an error. So does a PostgreSQL that starts,
+stops, is read-only or full. Redis says so in the first word of its answer, PostgreSQL by SQLSTATE. Code that survives a
+lost connection also survives these. This is the only such list, apart from the waiter's, which other projects use too.
 """
 
 import re
@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 PREFIXES = (
-    "READONLY",  # a replica, as an old primary is after a failover
+    "READONLY",  # a replica, such as an old primary after a failover
     "MISCONF",  # it cannot save: its disk is full
     "LOADING",
     "MASTERDOWN",  # a replica that has lost its primary
@@ -25,17 +25,17 @@ PREFIXES = (
     "BUSY",  # a script does not end
     "TRYAGAIN",
     "CLUSTERDOWN",
-    "UNBLOCKED",  # it became a replica while somebody waited for a list
+    "UNBLOCKED",  # it became a replica while a client waited for a list
 )
-# Before Redis 7 an error inside a script comes behind its place; one of a pipeline comes behind its command.
+# Before Redis 7, an error inside a script follows its position; one in a pipeline follows its command.
 PREFIX = re.compile(rf"(?:^|: |: -|\s-)({'|'.join(PREFIXES)})\b")
 SQLSTATES = re.compile(
     "08..."  # the connection
-    "|53..."  # no memory, no disk, no connection left
-    "|57P0[1-5]"  # it is ended, has crashed, is starting
+    "|53..."  # out of memory, disk or connections
+    "|57P0[1-5]"  # it is stopping, has crashed, is starting
     "|25006"  # read-only: a standby
     "|25P0[34]"  # it ended the session
-    "|58(?:000|030)"  # its system: input and output
+    "|58(?:000|030)"  # system error: input and output
 )
 PUBLIC = re.compile(
     rf"^(?:{'|'.join(PREFIXES)})\b.*"
@@ -46,16 +46,16 @@ LONGEST = 200  # characters
 
 
 class StoreRefuses(RedisConnectionError):
-    """Redis answered "not now". A ConnectionError, so that whoever survives a lost connection survives it."""
+    """Redis answered "not now". A ConnectionError, so code that survives a lost connection survives it."""
 
 
 def is_not_now(error: BaseException | None) -> bool:
-    """Whether a Redis or a PostgreSQL is away or refuses for a while. Its callers' errors are looked at, too."""
+    """Return True if a Redis or PostgreSQL is unavailable or refuses for a while. Causes are checked too."""
     return bool(refusal(error))
 
 
 def refusal(error: BaseException | None) -> str:
-    """The words of the store, in one line: "READONLY You can't write ..."; empty: it says something else."""
+    """Return the store's words in one line: "READONLY You can't write ..."; empty if it says something else."""
     while error is not None:
         if isinstance(error, RedisError) and (said := _of_redis(error)):
             return said
@@ -78,17 +78,17 @@ def _of_redis(error: RedisError) -> str:
 
 def _of_postgres(error: psycopg.Error | DjangoError) -> str:
     if isinstance(error, DjangoError) and isinstance(error.__cause__, psycopg.Error):
-        return ""  # its cause is asked next
+        return ""  # its cause comes next
     code = getattr(error, "sqlstate", None)
     if code:
         return f"{code} {_line(error)}" if SQLSTATES.fullmatch(code) else ""
-    # Without a code: the server was not reached, or refused the connection.
+    # Without a code the server was not reached, or refused the connection.
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | DjangoInterfaceError)
     return _line(error) if lost and not isinstance(error, DatabaseError) else ""
 
 
 def shown_to_anybody(answer: str) -> str:
-    """The end of a sentence without addresses and names: for probes, which anybody may ask."""
+    """Return the end of a sentence without addresses and names, for public probes."""
     own = PUBLIC.search(answer)
     return f"answers: {own[0]}" if own else "cannot be reached"
 

@@ -1,7 +1,7 @@
-"""Since when a store, or a process of `up`, is in trouble: noted in the home by whoever meets it.
+"""Notes in the home about a store, or a process of `up`, in trouble, written by any process that meets it.
 
-Whether it still is, only a question to it tells. A note that nobody has renewed for FORGOTTEN seconds is of an earlier
-trouble. Processes of other machines have notes of their own.
+A note tells when the trouble began, not that it persists; only asking the store shows that. A note not renewed for
+FORGOTTEN seconds belongs to earlier trouble. Processes on other machines keep their own notes.
 """
 
 import os
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-FORGOTTEN = 120.0  # longer than the longest pause between two tries of anybody
-EVERY = 1.0  # seconds; a process notes one trouble no more often
+FORGOTTEN = 120.0  # longer than the longest pause between two tries
+EVERY = 1.0  # seconds between two notes of the same trouble by a process
 LONGEST = 300  # characters
 
 _noted: dict[str, float] = {}
 
 
 class Outage(NamedTuple):
-    """A trouble of a part since a time in UTC, as the part says it."""
+    """A part's trouble, its beginning in UTC, and its own words."""
 
     part: str
     since: datetime
@@ -29,7 +29,7 @@ class Outage(NamedTuple):
 
 
 def note(part: str, sentence: str) -> None:
-    """Note the trouble of a part; one that is noted already keeps its beginning. A home without room is no error."""
+    """Note a part's trouble, keeping the beginning of an earlier note. A home without space is no error."""
     now = time.monotonic()
     if now - _noted.get(part, float("-inf")) < EVERY:
         return
@@ -45,14 +45,14 @@ def note(part: str, sentence: str) -> None:
 
 
 def clear(part: str) -> None:
-    """Forget the trouble of a part that is well again."""
+    """Forget the trouble of a part that works again."""
     _noted.pop(part, None)
     with suppress(OSError):
         _path(part).unlink(missing_ok=True)
 
 
 def find(part: str) -> Outage | None:
-    """The noted trouble of a part, unless it is forgotten."""
+    """Return the noted trouble of a part, unless it is outdated."""
     with suppress(OSError, ValueError):
         path = _path(part)
         if abs(time.time() - path.stat().st_mtime) < FORGOTTEN:
@@ -62,14 +62,14 @@ def find(part: str) -> Outage | None:
 
 
 def of_processes() -> list[Outage]:
-    """The processes of `up` that end again and again."""
+    """Return the processes of `up` that end again and again."""
     with suppress(OSError):
         names = sorted(path.name for path in _folder().iterdir() if path.name.startswith(PROCESS))
         return [found for name in names if (found := find(name))]
     return []
 
 
-PROCESS = "process-"  # begins the part of a process of `up`
+PROCESS = "process-"  # prefix of the part for a process of `up`
 
 
 def _path(part: str) -> Path:

@@ -1,8 +1,8 @@
-"""The four outcomes of a vendor call, and the one table that decides between them.
+"""The four outcomes of a vendor call, and the table that decides between them.
 
-The rule behind every line: a message may be called again only if it is proved that the vendor did not accept it.
-Acceptance is proved by an id. The contrary is proved by an answer that says so, or if no byte of the request left this
-machine. Everything else is in doubt, and a doubt is never settled by a guess (promises P1 and P3).
+The rule behind every line: a message may be called again only if the vendor provably did not accept it. An id proves
+acceptance. The contrary is proved by an answer that says so, or if no byte of the request left this machine. Everything
+else is in doubt, and a doubt is never settled by a guess (promises P1 and P3).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The vendor has accepted the message; `vendor_id` is the evidence."""
+    """The vendor accepted the message; `vendor_id` is the evidence."""
 
     vendor_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The vendor has refused this message for good."""
+    """The vendor refused this message for good."""
 
     code: str
     sub_type: str = ""
@@ -53,8 +53,8 @@ class Refused:
 class NotSent:
     """The vendor provably does not have the message; it will be called again.
 
-    retry_after: seconds to wait; None: the caller's own back-off. scope: what waits, this message or everything on its
-    credential. pause: only an operator can mend it (login, address), so the credential is paused.
+    `retry_after`: seconds to wait; None: the caller's own backoff. `scope`: what waits: this message, or everything on
+    its credential. `pause`: only an operator can fix it (credential, address), so the credential is paused.
     """
 
     reason: str
@@ -64,7 +64,7 @@ class NotSent:
 
     @property
     def puts_off(self) -> bool:
-        """Whether the vendor asked for a later call of this message alone."""
+        """True if the vendor asked for a later call of this message alone."""
         return self.scope == "message" and bool(self.retry_after) and not self.pause
 
 
@@ -72,8 +72,9 @@ class NotSent:
 class InDoubt:
     """The vendor may have the message: its answer was lost, or proves nothing.
 
-    pause: as in NotSent; the next call would end in doubt, too. wait: seconds within which the vendor, which has it,
-    reports whether it takes it; until then nobody is asked or alarmed. answered: by some reply, so it was reached.
+    `pause`: as in NotSent; the next call would end in doubt too. `wait`: seconds within which the vendor, which has the
+    message, reports whether it accepts it; until then nobody is asked or alarmed. `answered`: some reply came, so the
+    vendor was reached.
     """
 
     reason: str
@@ -88,8 +89,8 @@ Outcome = Accepted | Refused | NotSent | InDoubt
 class CallError(Exception):
     """A call that ended without a complete answer.
 
-    written: at least one byte of the request may have left. status, headers: of the answer, if its head arrived whole.
-    pause: nothing left, and only an operator can mend the cause.
+    `written`: at least one byte of the request may have left. `status`, `headers`: of the answer, if its head was
+    complete. `pause`: nothing left, and only an operator can fix the cause.
     """
 
     def __init__(
@@ -110,10 +111,10 @@ class CallError(Exception):
 
 
 def classify_error(error: CallError, *, now: float, safe_statuses: Collection[int] = ()) -> Outcome:
-    """The outcome of a call without a complete answer. now: Unix time in seconds.
+    """Return the outcome of a call without a complete answer. `now`: Unix time in seconds.
 
-    A status of 300 or more decides even without its body: it proves no acceptance, and what it says about message,
-    login or address does not depend on the body.
+    A status of 300 or more decides even without its body. It proves no acceptance, and its meaning for message,
+    credential or address does not depend on the body.
     """
     if not error.written:
         return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
@@ -131,11 +132,11 @@ def classify_http(
     safe_statuses: Collection[int] = (),
     dedupe: bool = False,
 ) -> Outcome:
-    """The outcome of a complete HTTP answer to a POST.
+    """Return the outcome of a complete HTTP answer to a POST.
 
-    headers: names in lower case. now: Unix time in seconds (for a Retry-After with a date). safe_statuses: 5xx statuses
-    for which the vendor's contract promises that nothing was accepted. dedupe: the contract promises to recognise our
-    reference, so a 409 with an id means an earlier acceptance; without it a 409 may mean any other conflict.
+    `headers`: lower-case names. `now`: Unix time in seconds (for a Retry-After with a date). `safe_statuses`: 5xx
+    statuses for which the vendor's contract promises that nothing was accepted. `dedupe`: the contract promises to
+    recognise our reference, so a 409 with an id means an earlier acceptance; otherwise a 409 may be any conflict.
     """
     if 200 <= status < 300:
         vendor_id = _id_in(body)
@@ -174,10 +175,10 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
-    """Return the seconds to wait that a vendor states, 0 to RETRY_MAX; RETRY_DEFAULT if it states none.
+    """Return the seconds that a vendor asks to wait, 0 to RETRY_MAX; RETRY_DEFAULT if it does not say.
 
-    value: seconds or an HTTP date; of several, joined by commas as a proxy joins equal lines, the longest. 0 is what
-    the vendor said: whoever waits for it has a floor of its own that grows (campaigns/claiming/limits.py).
+    `value`: seconds or an HTTP date. Proxies join equal headers with commas; then the longest counts. 0 is passed on,
+    because callers have a growing floor of their own (campaigns/claiming/limits.py).
     """
     text = (value or "").strip()
     waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]
@@ -188,7 +189,7 @@ def parse_retry_after(value: str | None, *, now: float) -> float:
 
 
 def _stated(text: str) -> list[str]:
-    """Split what stands in a header once or several times. A date has a comma itself."""
+    """Split a header that may occur several times. A date contains a comma itself."""
     parts = [part.strip() for part in text.split(",")]
     if not parts[0].isalpha():
         return parts
@@ -196,7 +197,7 @@ def _stated(text: str) -> list[str]:
 
 
 def _seconds(text: str, now: float) -> float | None:
-    """Return the seconds until a moment that is not past; None: the text states none."""
+    """Return the seconds until a moment that is not past; None if the text has none."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         return float(text)
     try:
@@ -213,13 +214,13 @@ def _id_in(body: bytes) -> str:
 def _json_object(body: bytes) -> dict[str, object]:
     try:
         found = orjson.loads(body)
-    except orjson.JSONDecodeError:  # also NaN, wrong charset and deep nesting
+    except orjson.JSONDecodeError:  # also raised for NaN, a wrong charset and deep nesting
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def sane(value: object) -> str:
-    """The value as text if it is a short printable text or a whole number, else ""."""
+    """Return a short printable text or a whole number as text; "" for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -239,16 +240,16 @@ _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
 _ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
 
-# Whether a refusal is about us (True) or about the recipient or mail, by its enhanced code (RFC 3463, RFC 7372); the
-# first match decides.
+# Enhanced codes (RFC 3463, RFC 7372) of refusals about us (True), or about the recipient or mail. The first match
+# decides.
 _CODES_ABOUT_US = (
     (re.compile(r"5\.7\.(2|17|18)$"), False),  # a closed mailing list; a mailbox or domain in other hands
-    (re.compile(r"5\.7\."), True),  # policy: relaying, login, SPF, DKIM, DMARC, reputation, spam
+    (re.compile(r"5\.7\."), True),  # policy: relaying, authentication, SPF, DKIM, DMARC, reputation, spam
     (re.compile(r"5\.1\.[78]$"), True),  # the sender's address
-    (re.compile(r"5\.4\.5$"), True),  # the quota of what we may send
-    (re.compile(r"5\.(1\.[1-9]|2\.|4\.[1-9])"), False),  # the recipient's address, mailbox or way there
+    (re.compile(r"5\.4\.5$"), True),  # our sending quota
+    (re.compile(r"5\.(1\.[1-9]|2\.|4\.[1-9])"), False),  # the recipient's address, mailbox or route
 )
-# Texts of refusals about us, where no code decides. None of them is used for a full, disabled or unknown mailbox.
+# Texts of refusals about us, where no code decides. None occurs for a full, disabled or unknown mailbox.
 _TEXT_ABOUT_US = re.compile(
     r"relay(ing)? (access )?(is )?(denied|not|prohibited|rejected|disallowed)|(no|not|to|cannot|can't|don't) relay"
     r"|authenticat\w+ .{0,20}(required|needed|failed|first)|(not|must|un-?)\W?authenticate"
@@ -261,7 +262,7 @@ _TEXT_ABOUT_US = re.compile(
     re.IGNORECASE,
 )
 
-# A mailbox that there is not: by its code (RFC 3463, 7505), or by its text where no code says anything.
+# A mailbox that does not exist: by its code (RFC 3463, 7505), or by its text if no code says anything.
 _UNKNOWN_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
 _UNKNOWN_TEXT = re.compile(
     r"\b(user|recipient|mailbox|account|address|addressee) (is )?(unknown|not found|does(n't| not) exist)\b"
@@ -269,7 +270,7 @@ _UNKNOWN_TEXT = re.compile(
     r"|\bno mailbox here by that name\b",
     re.IGNORECASE,
 )
-NOT_NOW = r"quota|storage|temporar|gr[ae]ylist|expired|suspended"  # of a recipient that there is
+NOT_NOW = r"quota|storage|temporar|gr[ae]ylist|expired|suspended"  # about an existing recipient
 _NOT_UNKNOWN = re.compile(
     NOT_NOW + r"|\bfull\b|too (large|big|many)|disabled|inactive|policy|denied|\brate\b|sender", re.IGNORECASE
 )
@@ -279,11 +280,11 @@ _FULL = re.compile(r"(?<![\d.])552(?![\d.])")
 
 
 def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
-    """The outcome of an SMTP reply that ends a transaction. text: without the code, lines joined by blanks.
+    """Return the outcome of an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
 
-    Replies up to `mail` are about the session, not the recipient: they refuse no message. Nor do later replies about
-    our reputation or rights at the relay, which would mark every recipient as failed. recipient_codes: codes, basic
-    or enhanced, that this relay uses for the recipient or the mail alone.
+    Replies up to `mail` concern the session, not the recipient, so they refuse no message. Nor do later replies about
+    our reputation or rights at the relay, which would mark every recipient as failed. `recipient_codes`: basic or
+    enhanced codes that this relay uses only for the recipient or the mail.
     """
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
@@ -306,9 +307,9 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
 
 
 def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
-    """The sub type of a refusal: a code of _UNKNOWN_CODES, or UNKNOWN_RECIPIENT, only if no word speaks against it.
+    """Return the sub type of a refusal; a code of _UNKNOWN_CODES or UNKNOWN_RECIPIENT only if no word contradicts it.
 
-    Such a sub type is a reason to write to nobody at that address again.
+    Such a sub type suppresses the address.
     """
     said = _ADDRESS.sub("", text)
     otherwise = code == 552 or bool(_NOT_UNKNOWN.search(said) or _TEXT_ABOUT_US.search(said))
@@ -319,7 +320,7 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
 
 
 def is_about_us(enhanced: str, text: str) -> bool:
-    """Whether a refusal concerns us, our rights or our reputation, not its recipient. enhanced: its code, or empty."""
+    """Return True if a refusal concerns our rights or reputation, not the recipient. `enhanced`: its code, or ""."""
     for codes, about_us in _CODES_ABOUT_US:
         if codes.match(enhanced):
             return about_us
@@ -327,15 +328,15 @@ def is_about_us(enhanced: str, text: str) -> bool:
 
 
 def _evidence(code: int, text: str) -> str:
-    """The relay's own id of the mail if the reply has one, else the reply itself."""
+    """Return the relay's own id of the mail, else the reply itself."""
     found = _QUEUE_ID.search(text)
     return ((found[1] or found[2]) if found else f"{code} {text}".strip())[:TEXT_MAX]
 
 
 def says_unknown(text: str) -> bool | None:
-    """Whether a failed delivery's text says that there is no such recipient. False: it says otherwise; None: neither.
+    """Return True if a bounce's text says that the recipient does not exist, False if it contradicts, else None.
 
-    As careful as `_why_refused`, and for the same reason.
+    As cautious as `_why_refused`, for the same reason.
     """
     said = _ADDRESS.sub("", text[:2000])
     codes = set(_CODES.findall(said)) - {"5.0.0", "5.1.0"}

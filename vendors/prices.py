@@ -1,8 +1,8 @@
-"""Prices of vendors: which holds on a day, how one is added, how amounts are written.
+"""Prices of vendors: the one that holds on a day, new ones, and the format of amounts.
 
-What has begun is never changed: a new price begins today or later. One that begins earlier, or on the day of another
-one, corrects what was entered: it says why, and the rows before it stay. Amounts are exact decimals; nothing is
-converted from one currency into another.
+Prices that have begun never change; a new one begins today or later. One that begins earlier, or on the same day as
+another, is a correction: it needs a reason, and the earlier rows stay. Amounts are exact decimals; currencies are never
+converted.
 """
 
 from datetime import date
@@ -17,7 +17,7 @@ from vendors import history, locks
 from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor
 
-# The row of the price that holds; to be used in a LATERAL join.
+# The row of the price that holds; for a LATERAL join.
 HOLDS = """SELECT p.* FROM vendors_price p
     WHERE p.vendor_id = {vendor} AND p.since <= {day} AND (p.credential_id IS NULL OR p.credential_id = {credential})
     ORDER BY p.credential_id IS NULL, p.since DESC, p.id DESC LIMIT 1"""
@@ -25,21 +25,21 @@ HELD = HOLDS.format(vendor="%(vendor)s", credential="%(credential)s", day="%(day
 
 
 class NotAPrice(ValueError):
-    """The text says what is missing."""
+    """The price is not valid; the text says what is missing."""
 
 
 def today() -> date:
-    """The day by which prices and accounts go: UTC."""
+    """Return the day for prices and accounts, in UTC."""
     return timezone.now().date()
 
 
 def held(vendor_id: int, credential_id: int | None, day: date) -> Price | None:
-    """The price that holds on this day; None: there is none."""
+    """Return the price that holds on this day, or None."""
     return next(iter(Price.objects.raw(HELD, {"vendor": vendor_id, "credential": credential_id, "day": day})), None)
 
 
 def check(price: Price) -> None:
-    """Raises NotAPrice for a correction without a reason."""
+    """Check the price. Raises NotAPrice for a correction without a reason."""
     if price.credential_id and price.credential and price.credential.vendor_id != price.vendor_id:
         raise NotAPrice(f"the credential is not of {price.vendor}")
     if price.reason.strip() or price.since > today():
@@ -53,11 +53,11 @@ def check(price: Price) -> None:
 
 @transaction.atomic
 def add(price: Price, by: Actor) -> bool:
-    """Adds the price, and records it in the history of its vendor. False: the same holds from that day already.
+    """Add the price and record it in its vendor's history. Returns False if the same price already holds from that day.
 
-    Either way it has the row's key then. Raises NotAPrice.
+    In both cases `price` has the row's key afterwards. Raises NotAPrice.
     """
-    locks.lock_vendor(price.vendor_id)  # of two at once the second sees the first
+    locks.lock_vendor(price.vendor_id)  # of two concurrent additions the second sees the first
     there = Price.objects.filter(vendor=price.vendor_id, credential=price.credential_id, since=price.since)
     last = there.order_by("-id").first()
     if last and _terms(last) == _terms(price):
@@ -68,7 +68,7 @@ def add(price: Price, by: Actor) -> bool:
     price.save(force_insert=True)
     login: Credential | None = price.credential
     whose = f" of {login.name}" if login else ""
-    with translation.override(settings.LANGUAGE_CODE):  # what is stored
+    with translation.override(settings.LANGUAGE_CODE):  # stored texts are English
         what = f"price{whose} added: {price}"
     history.record(by, Vendor, [(price.vendor_id, what)], price.reason)
     return True
@@ -79,12 +79,12 @@ def _terms(price: Price) -> tuple[str, Decimal, Decimal]:
 
 
 def amount(value: Decimal, currency: str) -> str:
-    """The exact amount, with at least as many decimals as the currency has: 1,212.3456 EUR."""
+    """Return the exact amount, with at least the currency's number of decimals: 1,212.3456 EUR."""
     return f"{value:,.{_places(value, currency)}f} {currency}"
 
 
 def digits(value: Decimal, currency: str) -> str:
-    """The exact number of an amount, without separators."""
+    """Return the exact number of an amount, without separators."""
     return f"{value:.{_places(value, currency)}f}"
 
 

@@ -1,7 +1,7 @@
-"""Clients for Redis with short timeouts and without silent retries; and the registry of workers in Redis.
+"""Redis clients with short timeouts and without silent retries; and the registry of workers in Redis.
 
-Each worker registers which queues it reads and how many of their tasks it runs at once. It renews the entry before it
-expires, so a worker that was killed soon disappears.
+Each worker registers its queues and how many of their tasks it runs at the same time. It renews the entry before it
+expires, so a killed worker soon disappears.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from redis.retry import Retry
 
 SECONDS = 5.0
 ASYNC_MOST = 1000  # connections of an event loop: while Redis stalls, each of its streams may need several
-KEPT = 64  # of them, by each script
+KEPT = 64  # of these, by each script
 
 
 def connect(url: str, seconds: float = SECONDS) -> Redis:
-    """A client with this timeout for each command. The caller closes it."""
+    """Return a client with this timeout for each command. The caller closes it."""
     return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
 
 
 def connect_async(url: str) -> AsyncRedis:
-    """A client for scripts of an event loop, which have a timeout of their own: the client's makes a task each time."""
+    """Return a client for an event loop's scripts, which have a timeout of their own that costs no task."""
     patience: Any = {"socket_timeout": None, "socket_connect_timeout": SECONDS, "retry": AsyncRetry(NoBackoff(), 0)}
     return AsyncRedis.from_url(url, max_connections=ASYNC_MOST, **patience)
 
 
 class AsyncScript:
-    """A Lua script for an event loop, run without the client, whose way to a connection and back takes as long as it.
+    """A Lua script for an event loop. It bypasses the client, whose overhead is as large as the script's own cost.
 
-    It keeps connections that it takes from the client's pool, but not all that a stall of Redis made it take: others
-    need that pool, too.
+    It keeps connections from the client's pool, but not all those that a stall of Redis made it take, since others need
+    the pool too.
     """
 
     def __init__(self, redis: AsyncRedis, script: str) -> None:
@@ -49,7 +49,7 @@ class AsyncScript:
         self._kept: list[Any] = []
 
     async def run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Raises RedisError, also after SECONDS without an answer."""
+        """Run the script. Raises RedisError, also after SECONDS without an answer."""
         try:
             async with asyncio.timeout(SECONDS):
                 return await self._run(keys, args)
@@ -62,7 +62,7 @@ class AsyncScript:
             await self._pool.ensure_connection(connection)
             try:
                 return await self._eval(connection, "EVALSHA", self._script.sha, keys, args)
-            except NoScriptError:  # by the same connection: the pool may have no other one
+            except NoScriptError:  # over the same connection: the pool may have no other
                 return await self._eval(connection, "EVAL", self._script.script, keys, args)
         except BaseException:  # an answer may be on its way
             await connection.disconnect(nowait=True)
@@ -79,13 +79,13 @@ class AsyncScript:
 
 
 def try_to_write(url: str, seconds: float) -> None:
-    """Writes a key of no meaning. Raises RedisError if Redis does not answer, only reads, or has no memory left."""
+    """Write a meaningless key. Raises RedisError if Redis does not answer, is read-only or out of memory."""
     with connect(url, seconds) as client:
         client.set("mailhub:probe", 1, ex=60)
 
 
 def keeps_data(url: str, seconds: float) -> bool | None:
-    """Whether Redis writes its data to the disk; None: it does not answer, or hides its settings."""
+    """Return whether Redis writes its data to disk; None if it does not answer or hides its settings."""
     with suppress(RedisError), connect(url, seconds) as client:
         found: Any = client.config_get("appendonly", "save")
         return found["appendonly"] != "no" or bool(found["save"])
@@ -97,14 +97,14 @@ PATIENCE = 1.0  # seconds; timeout of the registry, for workers and pages
 
 
 class WorkerRegistryUnreachable(Exception):
-    """Redis does not answer: which workers read the queues is unknown."""
+    """Redis does not answer, so it is unknown which workers read the queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker, the queues that it reads, and its slots: how many of their tasks it runs at once.
+    """A worker, its queues, and its slots: how many of their tasks it runs at the same time.
 
-    adapters: those of other packages that it knows, with their versions.
+    `adapters`: known ones from other packages, with their versions.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Worker:
 
 
 def register_worker(url: str, reader: Worker, seconds: float) -> None:
-    """Register the worker for so many seconds. Raises WorkerRegistryUnreachable."""
+    """Register the worker for this many seconds. Raises WorkerRegistryUnreachable."""
     entry = {"queues": sorted(reader.queues), "slots": reader.slots, "adapters": dict(reader.adapters)}
     entry["until"] = time.time() + seconds
     _ask(_client(url).hset, KEY, reader.name, json.dumps(entry))
@@ -126,7 +126,7 @@ def unregister_worker(url: str, name: str) -> None:
 
 
 def registered_workers(url: str) -> list[Worker]:
-    """Workers whose entry has not expired; expired ones are deleted. Raises WorkerRegistryUnreachable."""
+    """Return workers whose entry has not expired; delete expired ones. Raises WorkerRegistryUnreachable."""
     found: dict[bytes, bytes] = _ask(_client(url).hgetall, KEY)
     entries = {name.decode(): json.loads(entry) for name, entry in found.items()}
     if old := [name for name, entry in entries.items() if entry["until"] < time.time()]:
@@ -143,7 +143,7 @@ def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
 
 
 def kept(url: str, key: str) -> bytes | None:
-    """What is kept for a moment; None: it has gone, or Redis does not answer."""
+    """Return a cached value; None if it has expired or Redis does not answer."""
     with suppress(RedisError):
         found: Any = _client(url).get(key)
         return found
@@ -151,7 +151,7 @@ def kept(url: str, key: str) -> bytes | None:
 
 
 def keep(url: str, key: str, text: str, seconds: float) -> None:
-    """Keeps a text for so long, if Redis answers."""
+    """Cache a text for this many seconds, if Redis answers."""
     with suppress(RedisError):
         _client(url).set(key, text, px=max(1, round(1000 * seconds)))
 

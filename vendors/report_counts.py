@@ -1,4 +1,4 @@
-"""How many events vendors have reported by the day (UTC), and how many reports were refused."""
+"""Counts of the events that vendors reported on each day (UTC), and of refused reports."""
 
 import logging
 import threading
@@ -10,8 +10,8 @@ from django.db import DatabaseError, InterfaceError, connection
 
 log = logging.getLogger(__name__)
 
-LOG_EVERY = 60.0  # seconds between two lines in the log of one vendor
-COUNT_EVERY = 1.0  # seconds between two storings of counts
+LOG_EVERY = 60.0  # seconds between two log lines for one vendor
+COUNT_EVERY = 1.0  # seconds between two writes of counts
 COUNTED = ("taken", "unknown", "forged", "unreadable")
 """As ReportCount has it."""
 
@@ -28,14 +28,14 @@ WHERE vendor_id = ANY(%s) AND day = (now() AT TIME ZONE 'UTC')::date
 
 
 def add(counted: Mapping[tuple[int, str], int]) -> None:
-    """Add to the counts of today; keys: a vendor's id, and one of COUNTED."""
+    """Add to the counts of today. Keys: a vendor's id, and one of COUNTED."""
     vendors, whats = zip(*counted, strict=True)
     with connection.cursor() as cursor:
         cursor.execute(ADD, [list(vendors), list(whats), list(counted.values())])
 
 
 def of_today(vendor_ids: Collection[int]) -> dict[int, dict[str, int]]:
-    """The counts of each of these vendors, all of COUNTED."""
+    """Return the counts of each of these vendors, all of COUNTED."""
     found = {vendor_id: dict.fromkeys(COUNTED, 0) for vendor_id in vendor_ids}
     with connection.cursor() as cursor:
         cursor.execute(TODAY, [list(vendor_ids)])
@@ -45,7 +45,7 @@ def of_today(vendor_ids: Collection[int]) -> dict[int, dict[str, int]]:
 
 
 def refused(counts: Mapping[str, int]) -> str:
-    """What somebody has to look at, as a sentence; empty: nothing."""
+    """Return a sentence about refused reports that somebody must look at, or ""."""
     parts = [
         f"{counts['forged']:,} without the vendor's proof" if counts["forged"] else "",
         f"{counts['unreadable']:,} that cannot be read" if counts["unreadable"] else "",
@@ -54,9 +54,9 @@ def refused(counts: Mapping[str, int]) -> str:
 
 
 class ReportCounts:
-    """Counts reports and stores the sums, once a second at most: who sends nonsense makes us write no more often.
+    """Counts reports and stores the sums at most once a second, so that nonsense requests cannot cause more writes.
 
-    What comes within that second is stored with the next report.
+    Reports within that second are stored with the next one.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class ReportCounts:
         self._logged_at: dict[tuple[int, str], float] = {}
 
     def add(self, vendor_id: int, what: str, number: int) -> None:
-        """what: one of COUNTED."""
+        """Count reports. `what`: one of COUNTED."""
         if not number:
             return
         with self._lock:
@@ -82,7 +82,7 @@ class ReportCounts:
             log.warning("reports could not be counted: %s", error)
 
     def may_log(self, vendor_id: int, what: str) -> bool:
-        """Whether the log may have a line about this again."""
+        """Return True if the log may have another line about this."""
         with self._lock:
             now = time.monotonic()
             if now - self._logged_at.get((vendor_id, what), float("-inf")) < LOG_EVERY:

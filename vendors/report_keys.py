@@ -1,7 +1,7 @@
-"""With what a vendor signs its reports, made here or given by it, and of which of its accounts a report is.
+"""Keys with which a vendor signs its reports, created here or by the vendor, and the accounts they stand for.
 
-A vendor's credentials may be accounts, each with ids and a signature of its own: what is proved by the key or the login
-of one names no letter of another. Two keys are valid during a rotation.
+A vendor's credentials may be separate accounts with their own ids and signatures. A report proved by one account's key
+or secret names no letter of another. Two keys are valid during a rotation.
 """
 
 import base64
@@ -20,12 +20,12 @@ from vendors.adapters.reports import NotTheVendor, ReportSource
 from vendors.models import Credential, ReportKey, Vendor
 
 Stated = TypeVar("Stated")
-OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
+OVERLAP = timedelta(days=1)  # overlap of the old and the new key
 
 
 @transaction.atomic
 def rotate(vendor: Vendor, at: datetime, credential: Credential | None = None) -> str:
-    """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
+    """Create a signing key and return its secret, which is not shown again. Older keys expire after OVERLAP."""
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     _store(vendor, secret, at, credential)
     return secret
@@ -33,7 +33,7 @@ def rotate(vendor: Vendor, at: datetime, credential: Credential | None = None) -
 
 @transaction.atomic
 def enter(vendor: Vendor, secret: str, at: datetime, credential: Credential | None = None) -> None:
-    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP.
+    """Store the vendor's own secret for its reports. Older keys expire after OVERLAP.
 
     Raises ValueError for a secret that could prove nothing.
     """
@@ -50,14 +50,14 @@ def _store(vendor: Vendor, secret: str, at: datetime, credential: Credential | N
 
 
 def revoke(vendor: Vendor, credential: Credential | None = None) -> int:
-    """Delete all signing keys, or those of a credential: what they sign is refused. Returns the number deleted."""
+    """Delete all signing keys, or those of a credential, so their reports are refused. Returns the number deleted."""
     rows = ReportKey.objects.filter(vendor=vendor)
     return (rows.filter(credential=credential) if credential else rows).delete()[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportProof:
-    """What may prove that a report is of these credentials; empty: of all of the vendor's."""
+    """Proof that a report comes from these credentials; empty: from any of the vendor's."""
 
     credentials: tuple[int, ...]
     source: ReportSource
@@ -65,9 +65,10 @@ class ReportProof:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReportingVendor:
-    """A vendor, and what may prove that a report is its own.
+    """A vendor and the proofs for its reports.
 
-    accounts: of one credential each. common: of those without a key of their own, if there is a key for these.
+    `accounts`: proofs for one credential each. `common`: for those without a key of their own, if there is a key for
+    these.
     """
 
     id: int
@@ -79,7 +80,7 @@ class ReportingVendor:
 
 
 def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
-    """The vendor with its valid signing keys, the newest first, and its logins; None: there is none."""
+    """Return the vendor with its valid signing keys, newest first, and its credentials; None if there is none."""
     row = Vendor.objects.filter(slug=slug).first()
     if row is None:
         return None
@@ -106,10 +107,10 @@ def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
 def read(
     read_by: Callable[[ReportSource], Sequence[Stated]], vendor: ReportingVendor
 ) -> tuple[list[Stated], tuple[int, ...]]:
-    """What a request says, and the credentials that it speaks for; none: all of the vendor's.
+    """Return the content of a request, and the credentials that it speaks for; empty: all of the vendor's.
 
-    read_by: reads it by what may prove whose it is, and raises NotTheVendor. What two logins prove, as those of one
-    account do, speaks for both. Raises what read_by does.
+    `read_by`: reads the request with one proof, and raises NotTheVendor if it does not match. A request that two
+    credentials prove, as with two of one account, speaks for both. Raises whatever `read_by` raises.
     """
     found = list(_proved(read_by, vendor.accounts))
     if not found:

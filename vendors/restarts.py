@@ -1,8 +1,8 @@
-"""Which workers do not know an adapter that a vendor uses, as its package was installed or exchanged after their start.
+"""Workers that need a restart, because an adapter's package was installed or replaced after their start.
 
-A worker registers the adapters of other packages that it could load when it began, with their versions
-(vendors/redis_clients.py). What a command sees, which has just begun, is what is installed. The processes of web and
-API register nothing: whoever installs a package restarts them as well.
+At its start a worker registers the adapters of other packages that it can load, with their versions
+(vendors/redis_clients.py). A command has just started, so it sees what is installed. Web and API processes register
+nothing; whoever installs a package restarts them too.
 """
 
 from collections import defaultdict
@@ -13,11 +13,11 @@ from django.conf import settings
 from vendors import adapters, redis_clients
 from vendors.models import Vendor
 
-NAMED = 5  # workers in a sentence; of more only the number is told
+NAMED = 5  # workers named in a sentence; of more only the number is given
 
 
 def needed() -> list[str]:
-    """A sentence for each adapter of a vendor that some worker does not know as this process does.
+    """Return a sentence for each vendor's adapter that some worker knows differently from this process.
 
     Raises WorkerRegistryUnreachable.
     """
@@ -26,7 +26,7 @@ def needed() -> list[str]:
 
 
 def of_adapter(name: str) -> list[str]:
-    """The same of one adapter. Raises WorkerRegistryUnreachable."""
+    """Return the same for one adapter. Raises WorkerRegistryUnreachable."""
     if adapters.is_built_in(name):
         return []
     by_version: defaultdict[str | None, list[str]] = defaultdict(list)
@@ -43,7 +43,7 @@ def of_adapter(name: str) -> list[str]:
 
 
 def after_adding(name: str) -> list[str]:
-    """What to say to whoever has given a vendor this adapter."""
+    """Return sentences for a user who has just given a vendor this adapter."""
     if adapters.is_built_in(name):
         return []
     try:

@@ -1,11 +1,13 @@
-"""The second person who lets a change of where mail goes, or as whom, take effect.
+"""Confirmation by a second person of changes to where mail goes or which account sends it.
 
-Such a change of a vendor (`configuration.moves`) or of a credential (its secret, or the name by which programs get it)
-is stored as a `VendorChange` and changes nothing else, until another user with the same right confirms it. It is
-then made by the functions that make it without a second person, as one to another account: whoever knows better says so
-of the messages in doubt afterwards (campaigns/doubts/resolve.py). The secret of a new credential waits likewise, and a
-new vendor is paused so long: no entitlement and no route of one person leads mail to a place that nobody else has seen.
-A shell is the installation's, and needs nobody.
+Such a change concerns a vendor (`configuration.moves`) or a credential (its secret, or the name by which programs find
+it). It is stored as a `VendorChange` and does nothing until another user with the same right confirms it. It is then
+applied by the same functions as an unconfirmed change, and treated as a move to another account. If it is still the
+same account, a person can settle the messages in doubt (campaigns/doubts/resolve.py).
+
+The secret of a new credential waits in the same way, and a new vendor stays paused until it is confirmed. So no
+entitlement or route made by one person can lead mail to a place that nobody else has seen. Commands in a shell need no
+confirmation.
 """
 
 import hashlib
@@ -28,25 +30,27 @@ OF_VENDORS = ("adapter", "settings", "sandbox")
 OF_CREDENTIALS = ("secret", "name")
 RIGHT = "vendors.change_vendorchange"
 WAITS = "it waits until a second person confirms its secret"
-NEW = "it is new, and waits until a second person confirms it"  # a vendor that is paused with it has no such person
-BEGIN: Any = {"paused": False, "paused_reason": ""}  # what is asked for then
+# only a new vendor's pause begins with this: see _is_new
+NEW = "it is new, and waits until a second person confirms it"
+BEGIN: Any = {"paused": False, "paused_reason": ""}  # the change requested for a new vendor
 
 
 class CannotConfirm(ValueError):
-    """A sentence: why this user does not confirm or refuse this change."""
+    """This user may not confirm or refuse the change. The message is a sentence that says why."""
 
 
 def is_needed() -> bool:
-    """Whether changes wait for a second person: as VENDOR_SECOND_PERSON says, or with more than one sponsor."""
+    """Return True if changes need a second person: VENDOR_SECOND_PERSON, or `auto` with more than one sponsor."""
     said = settings.VENDOR_SECOND_PERSON
     return not ownership.are_alone() if said == "auto" else bool(said == "yes")
 
 
 def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
-    """Hold back those of the changed fields that need a second person: their columns have the stored values again.
+    """Hold back the changed fields that need a second person, and reset them on `row` to their stored values.
 
-    Returns their names; none: nothing needs one. A vendor that is new is changed at once, and asked for anew
-    (`hold_new`); so that it is not confirmed in between, this is in the transaction that stores the change.
+    Returns the names of the fields held back; empty if no confirmation is needed. A new vendor is changed right away,
+    and its confirmation requested anew (`hold_new`). Both happen in the transaction that stores the change, so nobody
+    can confirm the vendor in between.
     """
     held = [name for name in OF_VENDORS if name in fields]
     if not held or not is_needed() or not configuration.moves(row):
@@ -63,7 +67,7 @@ def hold_vendor(row: Vendor, fields: Collection[str], by: Actor) -> list[str]:
 
 
 def hold_credential(row: Credential, fields: Collection[str], by: Actor) -> list[str]:
-    """The same for the changed fields of a stored credential."""
+    """Hold back the changed fields of a stored credential, like hold_vendor."""
     held = [name for name in OF_CREDENTIALS if name in fields]
     if not held or not is_needed():
         return []
@@ -79,9 +83,10 @@ def hold_credential(row: Credential, fields: Collection[str], by: Actor) -> list
 
 
 def hold_new_credential(row: Any, by: Actor) -> bool:
-    """Store a new credential paused and without its secret, which waits; False: it needs nobody.
+    """Store a new credential paused and hold back its secret. Returns False if no confirmation is needed.
 
-    Also the first of its vendor: whoever removes the only one could else put an account of his own in its place.
+    This includes a vendor's first credential; otherwise one person could remove the only one and add an account of
+    their own in its place.
     """
     if not row.secret or not is_needed():
         return False
@@ -95,7 +100,7 @@ def hold_new_credential(row: Any, by: Actor) -> bool:
 
 
 def hold_new_vendor(row: Vendor, by: Actor) -> bool:
-    """Store a new vendor paused until a second person confirms it; False: it needs nobody."""
+    """Store a new vendor, paused until a second person confirms it. Returns False if no confirmation is needed."""
     if not is_needed():
         return False
     with transaction.atomic():
@@ -106,7 +111,7 @@ def hold_new_vendor(row: Vendor, by: Actor) -> bool:
 
 
 def hold_new(vendor_id: int, by: Actor) -> bool:
-    """Ask for a new vendor as it is now, if nobody has confirmed it; False: it is not new, or needs nobody."""
+    """Request confirmation of a new vendor as it is now. Returns False if it is not new or needs no confirmation."""
     if not is_needed():
         return False
     with transaction.atomic():
@@ -118,7 +123,7 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
 
 
 def name_pause(vendor_id: int, reason: str) -> str:
-    """The words under which a shell's pause is stored: a vendor that is new stays so, whoever resumes it on a page."""
+    """Return the reason to store for a pause made in a shell. A new vendor stays new even if a page resumes it."""
     return f"{NEW}; {reason}" if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
 
 
@@ -127,17 +132,17 @@ def _is_new(vendor: Vendor) -> bool:
 
 
 def waiting(vendor: Vendor) -> list[VendorChange]:
-    """What waits of a vendor and its credentials."""
+    """Return the open changes of a vendor and its credentials."""
     return list(VendorChange.objects.filter(vendor=vendor, outcome="").select_related("vendor", "credential__vendor"))
 
 
 def describe(change: VendorChange) -> list[tuple[str, Any, Any]]:
-    """Of each field its name, its stored and its wanted value, in brief; of secrets only that they are replaced."""
+    """Return name, stored value and wanted value of each field, shortened. Secrets are only said to be replaced."""
     return [(name, history.brief(old), history.brief(new)) for name, old, new in _described(change)]
 
 
 def show(change: VendorChange) -> list[tuple[str, Any, Any]]:
-    """The same for who decides: of a text of several lines, as a description, all that is changed in it."""
+    """Return the same for the person who decides: multi-line texts, such as descriptions, show every changed line."""
     return [line for name, old, new in _described(change) for line in _lines(name, old, new)]
 
 
@@ -161,7 +166,7 @@ def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Lines that are alike at both ends of a text are left out."""
+    """Yield the change, without the lines that are the same at both ends of a multi-line text."""
     if not (isinstance(old, str) and isinstance(new, str) and "\n" in old + new):
         yield name, old, new
         return
@@ -173,20 +178,20 @@ def _lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _alike(one: list[str], other: list[str]) -> int:
-    """How many lines are the same from the first one on."""
+    """Return the number of equal lines from the start."""
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def may_confirm(change: VendorChange, user: User) -> bool:
-    """Whether the user is a second person: not who has asked, and with the right, for a vendor that he governs."""
+    """Return True if the user may confirm: did not request it, has the right, and governs the vendor."""
     asked = change.asked_by_id == user.pk or change.asked_name == user.get_username()
     return not asked and user.has_perm(RIGHT) and ownership.owns(user, change.vendor_id)
 
 
 def confirm(change_id: int, user: User) -> list[Credential]:
-    """Make the change. Returns the credentials that it has paused. Raises CannotConfirm.
+    """Make the change. Returns the credentials that this paused. Raises CannotConfirm.
 
-    One that is outdated is ended.
+    An outdated change is closed instead.
     """
     with transaction.atomic():
         change, vendor = _locked(change_id)
@@ -207,7 +212,7 @@ def confirm(change_id: int, user: User) -> list[Credential]:
 
 
 def refuse(change_id: int, user: User) -> VendorChange.Outcome:
-    """End the change without making it: who has asked withdraws it, anybody else refuses it. Raises CannotConfirm."""
+    """Close the change without making it: withdrawn if its requester decides, else refused. Raises CannotConfirm."""
     with transaction.atomic():
         change, _vendor = _locked(change_id)
         mine = change.asked_by_id == user.pk
@@ -219,7 +224,7 @@ def refuse(change_id: int, user: User) -> VendorChange.Outcome:
 
 
 def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
-    """The open change with its vendor, locked as for every change of one: of two who decide the second is refused."""
+    """Lock the open change and its vendor, like every change of a vendor. The later of two deciders is refused."""
     found = VendorChange.objects.filter(pk=change_id).values_list("vendor", flat=True).first()
     locks.take_turn(found or 0)
     vendor = Vendor.objects.select_for_update(no_key=True).filter(pk=found or 0).first()
@@ -231,7 +236,7 @@ def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
 
 
 def _made(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
-    """Makes the change by the functions that make one at once; tells the history who asked and who confirmed."""
+    """Make the change with the functions for immediate changes, and record who requested and who confirmed it."""
     parts = [f"{name} {'replaced' if name == 'secret' else f'{old} → {new}'}" for name, old, new in describe(change)]
     what = f"{'; '.join(parts)} (asked for by {change.asked_name}, confirmed by {by.name})"
     login = change.credential
@@ -249,7 +254,7 @@ def _made(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
 
 
 def _decide(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> None:
-    """A secret that was decided about is not kept beside the credential's."""
+    """Close the change and erase its secret; only the credential keeps one."""
     VendorChange.objects.filter(pk=change.pk, outcome="").update(
         outcome=outcome, decided_by=by.name[:150], decided_at=Now(), secret={}
     )
@@ -259,7 +264,7 @@ def _decide(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> N
 
 
 def _ask(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by: Actor) -> None:
-    """Store what is asked for, in place of what was asked for before. The vendor is locked."""
+    """Store the request in place of an earlier open one. The vendor must be locked."""
     earlier = VendorChange.objects.filter(vendor=vendor, credential=login, outcome="")
     earlier.update(outcome=VendorChange.Outcome.WITHDRAWN, decided_by=by.name[:150], decided_at=Now(), secret={})
     change = VendorChange(
@@ -273,11 +278,11 @@ def _ask(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by:
 
 
 def _basis(vendor: Vendor, login: Credential | None) -> str:
-    """A digest of what the change is about: of a credential also of where its secret would go."""
+    """Return a digest of the rows the change is about; for a credential that includes where its secret would go."""
     vendor = Vendor.objects.get(pk=vendor.pk)
     facts: list[Any] = [vendor.adapter, vendor.settings, vendor.sandbox]
     if login is None and _is_new(vendor):
-        facts.append(vendor.paused_reason)  # somebody may have paused it besides
+        facts.append(vendor.paused_reason)  # somebody may have paused it for another reason too
     if login is not None:
         stored = Credential.objects.only("name", "destination").get(pk=login.pk)
         facts += [stored.name, vendor.destination, stored.destination]

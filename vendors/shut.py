@@ -1,15 +1,15 @@
-"""Why nothing is called over a credential until a person changes that: the one place that decides it and says it.
+"""Reasons why a credential is shut: nothing is called until a person acts. Decided and worded only here.
 
-Shut is what is paused, or has a limit of 0: the vendor with all its credentials, or one of them. A vendor that asks to
-wait and a window that is full open by themselves, and are not meant. The sentences stand in English in
-campaigns/stored_forms.py, too.
+Shut means paused or with a limit of 0: the vendor with all its credentials, or one of them. A vendor's request to wait
+and a full window are different, because they end without help. The sentences are repeated in English in
+campaigns/stored_forms.py.
 """
 
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
 LIMIT_OF_0 = "the vendor's limit is 0"
-# Of a vendor v, and of a credential l by itself: a sentence; NULL: it is not shut.
+# For a vendor v, and for a credential l alone: a sentence; NULL: it is not shut.
 VENDOR = f"""CASE WHEN v.paused THEN rtrim('vendor paused: ' || v.paused_reason, ': ')
     WHEN EXISTS (SELECT FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND r.credential_id IS NULL AND r.units = 0)
     THEN '{LIMIT_OF_0.replace("'", "''")}' END"""
@@ -17,7 +17,7 @@ LOGIN = """CASE WHEN l.paused THEN rtrim('credential ' || l.name || ' paused: ' 
     WHEN EXISTS (SELECT FROM vendors_ratelimit r WHERE r.vendor_id = l.vendor_id AND r.credential_id = l.id
         AND r.units = 0)
     THEN 'credential ' || l.name || ': a limit is 0' END"""
-# Of a credential l and its vendor v.
+# For a credential l and its vendor v.
 WHY = f"coalesce({VENDOR}, {LOGIN})"
 LOGINS = f"""
 SELECT l.id, l.vendor_id FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE {WHY} IS NOT NULL
@@ -32,9 +32,9 @@ OF_LOGINS = RawSQL(
 
 
 def brief(why: str) -> str:
-    """Why, without what somebody has written and without the credential's name: for those who do not govern the vendor.
+    """Return the reason without users' words and credential names, for users who do not govern the vendor.
 
-    Any other sentence is returned as it is.
+    Any other sentence is returned unchanged.
     """
     if why.startswith("vendor paused"):
         return "vendor paused"

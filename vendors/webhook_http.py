@@ -1,8 +1,8 @@
 """Posts to webhooks. A client chose the URL, so it is not trusted.
 
 All addresses of the host name are checked, and the connection goes to a checked one: no private, loopback or link-local
-network can be reached (settings.WEBHOOK_NETWORKS allows some). Redirects are not followed, and nothing of the answer is
-kept but its status.
+network can be reached (settings.WEBHOOK_NETWORKS allows some). Redirects are not followed, and only the answer's status
+is kept.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from vendors.outcomes import CallError, parse_retry_after
 log = logging.getLogger(__name__)
 
 DEADLINE = 10.0  # seconds for a call, everything included
-RESOLVERS = 64  # look-ups of names that may run at once
-ANSWER_MAX = 65_536  # bytes; nothing of them is kept
+RESOLVERS = 64  # concurrent look-ups of names
+ANSWER_MAX = 65_536  # bytes; none of them are kept
 WAITS = (429, 502, 503, 504)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# Beside what Python's ipaddress calls not global: a NAT64 of one's own, IETF's and 6to4's relays, documentation, and
-# where clouds keep logins of machines.
+# Besides what Python's ipaddress calls not global: private NAT64, IETF and 6to4 relays, documentation, and the
+# addresses where clouds keep credentials of machines.
 NOWHERE = [
     ipaddress.ip_network(text)
     for text in (
@@ -57,14 +57,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Forbidden(ValueError):
-    """A webhook must not have this URL. The text says why."""
+    """A webhook must not have this URL; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
-    """status: HTTP's, if there was an answer. retry_after: seconds that the receiver asked for.
+    """The result of a post. `status`: HTTP's, if there was an answer. `retry_after`: seconds the receiver asked for.
 
-    note: the result as text. timed_out: there was no answer within DEADLINE.
+    `note`: the result as text. `timed_out`: no answer came within DEADLINE.
     """
 
     status: int | None
@@ -83,12 +83,12 @@ def check(url: str) -> None:
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
-    """Post once, within DEADLINE including the look-up of the name. Never raises for what receiver or network do."""
+    """Post once, within DEADLINE including the look-up of the name. Never raises because of receiver or network."""
     return await _call("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
 async def get(url: str) -> PostResult:
-    """The same by GET, for a URL whose call is all that is asked for."""
+    """Do the same by GET, for a URL that only needs to be called."""
     return await _call("GET", url, b"", {})
 
 
@@ -101,7 +101,7 @@ async def _call(method: str, url: str, body: bytes, headers: Mapping[str, str]) 
             connection = await _connect(parts, address, port)
             return _read((await connection.exchange(_request(method, parts, body, headers))).status, connection)
     except TimeoutError:
-        if connection is not None and connection.status is not None:  # the status alone counts
+        if connection is not None and connection.status is not None:  # only the status counts
             return _read(connection.status, connection)
         return PostResult(None, f"no answer within {DEADLINE:g} s", timed_out=True)
     except Forbidden as why:
@@ -130,7 +130,7 @@ def _read(status: int, connection: HttpConnection) -> PostResult:
 
 
 def _reason(error: CallError) -> str:
-    """The error's reason without the part after a colon, which may be the receiver's text."""
+    """Return the error's reason without the part after a colon, which may be the receiver's text."""
     return error.reason.partition(":")[0].replace("the vendor", "the receiver")
 
 
@@ -154,7 +154,7 @@ def _port(parts: SplitResult) -> int:
 
 
 def _check_port(port: int) -> None:
-    """Raises Forbidden for a port that is none of the web's, unless WEBHOOK_PORTS names those that are."""
+    """Check that a port is meant for the web, or named by WEBHOOK_PORTS if that is set. Raises Forbidden."""
     if settings.WEBHOOK_PORTS:
         good = port in settings.WEBHOOK_PORTS
     else:
@@ -164,7 +164,7 @@ def _check_port(port: int) -> None:
 
 
 async def _resolve(parts: SplitResult) -> tuple[str, int]:
-    """The host's first address, and the port. Raises Forbidden if any of its addresses is not public."""
+    """Return the host's first address, and the port. Raises Forbidden if any address is not public."""
     port = _port(parts)
     ask = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
     try:
@@ -181,7 +181,7 @@ async def _resolve(parts: SplitResult) -> tuple[str, int]:
 
 @cache
 def _resolvers() -> ThreadPoolExecutor:
-    """A pool of its own, so that a name server that does not answer delays no other look-ups of the process."""
+    """Return a separate pool, so that a silent name server delays no other look-ups of the process."""
     return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
 
 
@@ -191,13 +191,13 @@ def _tls() -> ssl.SSLContext:
 
 
 def _nowhere(parts: SplitResult, why: str) -> Forbidden:
-    """The same error for unknown and for internal names: a client must learn nothing of our network."""
+    """Return the same error for unknown and internal names, so that clients learn nothing of our network."""
     log.info("no webhook may go to %s: %s", parts.hostname, why)
     return Forbidden(f"no address of the public network was found for {parts.hostname}")
 
 
 def _meant(ip: Address) -> list[Address]:
-    """The addresses that must be permitted: those of IPv4 that an IPv6 address stands for, or the address itself."""
+    """Return the addresses to check: the IPv4 addresses inside an IPv6 address, or the address itself."""
     if isinstance(ip, ipaddress.IPv4Address):
         return [ip]
     if ip in NAT64:
@@ -220,6 +220,6 @@ def _permit(parts: SplitResult, ip: Address) -> None:
 
 
 async def _connect(parts: SplitResult, address: str, port: int) -> HttpConnection:
-    """Connect to the checked address, whatever the name resolves to by now; the certificate must be the name's."""
+    """Connect to the checked address, whatever the name resolves to now. The certificate must match the name."""
     tls = _tls() if parts.scheme == "https" else None
     return await connect(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")
