@@ -30,7 +30,7 @@ SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # caused by one request of
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """The answer for the client. replayed: it is the answer to an earlier request with this key."""
+    """The answer for the client. `replayed`: it repeats the answer to an earlier request with this key."""
 
     session: str
     answer: str
@@ -38,7 +38,7 @@ class AcceptedRequest:
 
 
 def accept(order: SendOrder) -> AcceptedRequest:
-    """Store the order. Raises Problem, HealthStoreUnreachable or the database's errors; then nothing was stored."""
+    """Store the order. Raises Problem, HealthStoreUnreachable or database errors; then nothing was stored."""
     accepted = _batcher.ask(order)
     if accepted is None:
         return replay(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
@@ -46,7 +46,7 @@ def accept(order: SendOrder) -> AcceptedRequest:
 
 
 def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> AcceptedRequest:
-    """The answer to the first request with this key. Raises Problem if it had another body, or is being stored."""
+    """Return the first answer for this key. Raises Problem if it is still being stored or had another body."""
     first = Session.objects.filter(sponsor=sponsor_id, test=test, idempotency_key=key).first()
     if first is None:
         raise Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
@@ -57,7 +57,7 @@ def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Accepte
 
 
 def admit(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> VendorSnapshot:
-    """The first of its vendors that accepts work. Raises Problem, with the shortest Retry-After, if none does."""
+    """Return the order's first vendor that accepts work. Raises Problem with the shortest Retry-After if none does."""
     refusals: list[Problem] = []
     for vendor in order.vendors:
         refusal = _refusal(vendor, {} if known is None else known)
@@ -71,7 +71,7 @@ def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem 
     if vendor.paused is not None:
         return Problem("vendor-paused", f"{vendor.slug}: {vendor.paused}", retry_after=vendor.policy.retry_after)
     status = known.get(vendor.id) or health.at(settings.REDIS_URL).admit(vendor.id, vendor.policy)
-    if status.state != "probe":  # only one request may be the probe, so the answer is not shared
+    if status.state != "probe":  # only one request may be the probe, so that answer is not shared
         known[vendor.id] = status
     if status.accepting:
         return None
@@ -82,7 +82,7 @@ def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem 
 
 
 def _serve(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | None"]:
-    """Serve a batch. None: an earlier request has the same idempotency key."""
+    """Serve a batch. None stands for an earlier request with the same idempotency key."""
     known: dict[int, HealthStatus] = {}
     left = _counted(orders)
     admitted = [_admitted(order, left, known) for order in orders]
@@ -94,7 +94,7 @@ def _serve(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | N
 
 
 def _counted(orders: Sequence[SendOrder]) -> dict[int, int]:
-    """How many requests of each API key may be served."""
+    """Return how many requests of each API key may be served."""
     asked: dict[tuple[int, int], int] = {}
     for order in orders:
         key = (order.caller.key_id, order.caller.requests_per_minute)
@@ -147,7 +147,7 @@ def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Fore
 
 
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
-    """Store all in one statement, but letters to oneself; if one request makes it fail, store each by itself."""
+    """Store all in one statement, except letters to oneself. If one request makes it fail, store each separately."""
     others = [request for request in requests if not request.to_oneself]
     together = iter(_together(others) if others else [])
     return [_alone(request) if request.to_oneself else next(together) for request in requests]

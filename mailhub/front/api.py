@@ -34,24 +34,24 @@ from vendors.adapters.reports import ReceiptsIn
 
 
 class Documentation(Swagger):
-    """Without "ninja" among the apps Django Ninja takes this template, which would be one with files of a CDN."""
+    """The Swagger page from our own files. Unless "ninja" is an installed app, Django Ninja would load a CDN's."""
 
     template_cdn = str(settings.NINJA / "templates" / Swagger.template)
 
 
 class Api(NinjaAPI):
-    """A NinjaAPI whose OpenAPI document has problem+json errors, scopes, and the bodies that are parsed by hand.
+    """A NinjaAPI whose OpenAPI document includes problem+json errors, scopes, and bodies that are parsed by hand.
 
-    The document is made once: anybody may request it, and making it takes longer than any other answer.
+    The document is built once: anybody may request it, and building it takes longer than any other answer.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._schemas: dict[str, OpenAPISchema] = {}
-        self._keys: dict[str, list[Key]] = {}  # by the ids of operations
+        self._keys: dict[str, list[Key]] = {}  # by operation id
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """The function's name: clients are generated from it, and modules may move."""
+        """Return the function's name, since clients are generated from it and modules may move."""
         name = operation.view_func.__name__
         self._keys[name] = [one for one in operation.auth_callbacks if isinstance(one, Key)]
         return name
@@ -77,7 +77,7 @@ class Api(NinjaAPI):
 
 
 def _name_scopes(operation: dict[str, Any], key: Key) -> None:
-    """Say which scopes open an operation: to programs as the roles of OpenAPI 3.1, and to people."""
+    """Say which scopes permit an operation: as roles of OpenAPI 3.1, and in the description."""
     operation["security"] = [{Key.__name__: [scope]} for scope in key.scopes]
     needed = f"Needs a key with the scope {' or '.join(f'`{scope}`' for scope in key.scopes)}."
     operation["description"] = f"{operation.get('description', '')}\n\n{needed}".strip()
@@ -108,5 +108,5 @@ for part in (
     days,
     finds,
     topics,
-):  # what is asked most comes first: a path is looked for in this order
+):  # paths are matched in this order, so the most frequent come first
     api.add_router("", part.router)

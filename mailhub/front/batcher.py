@@ -1,10 +1,12 @@
 """Group commit: requests that arrive while a batch is being stored are stored together in the next one.
 
-There is no thread of its own: the thread of one request serves its whole batch while the others wait. A single request
-waits for nothing, and many at once share a transaction. Two batches run at a time, so that one is put together while
-the other waits for the disk. Under load a batch waits a moment until it is as large as the last one: half as many
-batches cost half as much. With one round it waits for those that were served just now, too, who are likely to come
-back: else two halves of the threads would take turns.
+There is no separate thread: one request's thread serves the whole batch while the others wait. A single request does
+not wait, and many at once share a transaction. Two batches run at a time, so one gathers while the other waits for the
+disk.
+
+Under load a batch waits a moment until it is as large as the last one, because half as many batches cost half as much.
+With one round it also waits for requests that were just served, which are likely to return. Otherwise two halves of the
+threads would alternate.
 """
 
 import threading
@@ -19,8 +21,7 @@ Served = TypeVar("Served")
 class _Entry(Generic[Item, Served]):
     """One item in the queue.
 
-    called: a lock that is released once: the item was served, or its thread must serve a batch. (An Event costs five
-    times as much.)
+    `called`: a lock released once, when the item was served or its thread must serve a batch. An Event costs much more.
     """
 
     __slots__ = ("answer", "called", "item", "served")
@@ -34,9 +35,9 @@ class _Entry(Generic[Item, Served]):
 
 
 class Batcher(Generic[Item, Served]):
-    """Calls `serve` with up to `most` items at a time, by at most `rounds` threads at once.
+    """Calls `serve` with up to `most` items at a time, from at most `rounds` threads.
 
-    serve: returns an answer for each item; an exception among the answers is raised for its item alone.
+    `serve`: returns an answer for each item; an exception among the answers is raised for its item only.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Batcher(Generic[Item, Served]):
         self._lock = threading.Lock()
         self._free_rounds = self._rounds = rounds
         self._gathering = False  # a thread is about to take entries from the queue
-        self._last = 1  # the size of the last batch, or how many may come to the next one
+        self._last = 1  # the size of the last batch, or the number expected in the next one
         self._awaited = 0  # the queue's length that a gathering thread waits for
         self._enough = threading.Event()
 
@@ -84,7 +85,7 @@ class Batcher(Generic[Item, Served]):
                 self._queue[0].called.release()
 
     def _may_serve(self) -> bool:
-        """Call with the lock held. If True, one round is taken, and its owner must take the queue."""
+        """Take a round if possible; its owner must then take the queue. Call with the lock held."""
         if self._gathering or not self._free_rounds:
             return False
         self._gathering = True
@@ -92,7 +93,7 @@ class Batcher(Generic[Item, Served]):
         return True
 
     def _take(self) -> "list[_Entry[Item, Served]]":
-        """Wait for a batch as large as the last one, MOMENT at most; returns the entries to serve."""
+        """Wait for a batch as large as the last one, at most MOMENT. Returns the entries to serve."""
         with self._lock:
             self._awaited = self._last if len(self._queue) < self._last else 0
             self._enough.clear()
@@ -101,6 +102,6 @@ class Batcher(Generic[Item, Served]):
         with self._lock:
             batch, self._queue = self._queue[: self._most], self._queue[self._most :]
             self._last, self._awaited, self._gathering = len(batch), 0, False
-            if self._queue and self._may_serve():  # more are waiting than one batch may hold
+            if self._queue and self._may_serve():  # more are waiting than one batch may contain
                 self._queue[0].called.release()
         return batch

@@ -1,8 +1,8 @@
-"""Who may send a body, how large, and how many at once: decided at its head, before any of it is read.
+"""Admission of request bodies: who may send one, how large, and how many in parallel. Decided before any of it is read.
 
-A body up to LITTLE is read for everybody, in memory. A larger one goes to a file without a name, which a killed process
-leaves nothing of. Its owner is asked once, in a thread (`judge` of the door), and its bytes are reserved until it is
-answered: of the owner's share, of all, and of the disk.
+Bodies up to LITTLE are read for everybody, in memory. Larger ones go to unnamed files, which vanish if the process is
+killed. The owner is looked up once, in a thread (`judge` of the door). The body's bytes are reserved until it is
+answered: within the owner's share, the total, and the disk.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from mailhub.front.problems import STORES, Problem, unavailable
 log = logging.getLogger(__name__)
 
 LITTLE = 65_536  # bytes of a body that are kept in memory
-STRANGERS_BODY = 1_000_000  # bytes of one whose owner nobody knows
-SHARES = 8  # no owner has more than this part of the spool
+STRANGERS_BODY = 1_000_000  # bytes of a body whose owner is unknown
+SHARES = 8  # no owner gets more than this fraction of the spool
 JUDGES = 2  # threads that look owners up
-JUDGED_MOST = 200  # requests that may wait for one
+JUDGED_MOST = 200  # requests that may wait for a look-up
 STRANGERS = "strangers"
 BUSY = 5  # seconds after which a client should ask again
 
@@ -38,7 +38,7 @@ WsgiEnviron = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BodyVerdict:
-    """most: bytes of this body. owners: those whose share it takes, such as "user 7" and "sponsor 3"."""
+    """The decision on a body. `most`: its bytes. `owners`: whose share it takes, such as "user 7" and "sponsor 3"."""
 
     most: int
     owners: tuple[str, ...] = (STRANGERS,)
@@ -56,7 +56,7 @@ class Spool:
 
     @contextmanager
     def reserved(self, owners: tuple[str, ...], size: int, largest: int) -> Iterator[None]:
-        """Hold so many bytes. Raises Problem where there is no room. largest: what an owner may have in any case."""
+        """Reserve `size` bytes. Raises Problem if there is not enough room. `largest`: an owner's least share."""
         share = max(settings.SPOOL_BYTES // SHARES, largest)
         if any(self._used[one] + size > share for one in owners if self._used[one]):
             detail = f"Your bodies that are on their way may have {share:,} bytes together; wait until one is answered."
@@ -73,24 +73,24 @@ class Spool:
         finally:
             self._all -= size
             self._used.subtract(dict.fromkeys(owners, size))
-            self._used += Counter()  # those with nothing are forgotten
+            self._used += Counter()  # drops owners without bytes
 
 
 def free_bytes() -> int:
-    """Of the disk on which bodies are kept. What is reserved may be written already: it is counted twice, then."""
+    """Return the free bytes on the bodies' disk. Reserved bytes may be written already; then they count twice."""
     found = os.statvfs(tempfile.gettempdir())
     return found.f_bavail * found.f_frsize
 
 
 class BodyGate:
-    """One door's. judge: says whose a body is, and how large it may be; raises Problem."""
+    """Admission at one door. `judge`: returns whose a body is and how large it may be; raises Problem."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge, self._spool, self._waiting = judge, Spool(), 0
         self._threads = ThreadPoolExecutor(JUDGES, "bodies")
 
     async def admit(self, path: str, environ: WsgiEnviron, size: int | None) -> tuple[int, Any]:
-        """Return how many bytes are read, and the context that holds them. size: None: nobody knows it.
+        """Return how many bytes to read, and the context that reserves them. `size`: None if unknown.
 
         Raises Problem.
         """
@@ -120,14 +120,14 @@ def too_large(most: int) -> Problem:
 
 
 class NamelessFile(UploadedFile):
-    """A file of a form. Django forgets one whose request breaks off in its middle, so it closes itself."""
+    """A file of a form that closes itself, as Django forgets it if the request breaks off."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class NamelessUploads(FileUploadHandler):
-    """Files of forms, as Django's own handler keeps them, in files that no folder names."""
+    """Stores files of forms like Django's own handler, but in unnamed files."""
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)

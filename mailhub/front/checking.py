@@ -37,12 +37,12 @@ from vendors.models import Credential, Vendor
 
 MOST_ERRORS = 50
 SHORT = 20_000  # characters; longer templates are not cached
-LATEST = timedelta(days=1)  # what was due earlier is a mistake rather than a request that took long to come
+LATEST = timedelta(days=1)  # earlier times are mistakes, not slow requests
 Error = dict[str, str]
 
 
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
-    """Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
+    """Validate the request. Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
     vendors, budget = _vendors(asked, caller), RenderBudget(caller.sponsor_id)
     asked, version_id = contents.with_template(asked, caller.sponsor_id, vendors[0].channel)
     if asked.mjml:
@@ -105,7 +105,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
 
 
 def _needs_approval(asked: SendRequest, caller: Caller, size: int) -> bool:
-    """A test-send needs none."""
+    """Return True if it needs approval. A test-send needs none."""
     above = vendor_cache.offered_to(caller.sponsor_id).approval_above
     return asked.test_to is None and needs_approval(above, size)
 
@@ -117,7 +117,7 @@ def _route_id(asked: SendRequest, caller: Caller) -> int | None:
 
 
 def _about(asked: SendRequest, caller: Caller) -> int | None:
-    """The id of the topic that is named."""
+    """Return the id of the named topic."""
     if not (asked.topic or asked.transactional):
         return None
     try:
@@ -129,7 +129,7 @@ def _about(asked: SendRequest, caller: Caller) -> int | None:
 
 
 def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
-    """The request with HTML for its MJML."""
+    """Return the request with HTML in place of its MJML."""
     try:
         return asked.model_copy(update={"body": mjml.to_html(asked.body, budget), "html": True})
     except OverBudget as why:
@@ -177,7 +177,7 @@ def _cost(
     recipients: Pairs,
     budget: Budget,
 ) -> dict[str, Any] | None:
-    """What a dry run says of it; None: no credential, bad settings, or no steps left."""
+    """Return the cost for a dry run; None: no credential, bad settings, or no steps left."""
     login = Credential.objects.select_related("vendor").filter(pk=vendor.credential_id or 0).first()
     if login is None:
         return None
@@ -202,9 +202,9 @@ def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content:
 
 
 def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
-    """The vendor with this slug, or all of the channel or of the route, of those that the sponsor may use.
+    """Return the vendor with this slug, or all vendors of the channel or route that the sponsor may use.
 
-    Neither mixes sandboxes and real vendors.
+    Sandboxes and real vendors are never mixed.
     """
     if sum(one is not None for one in (asked.vendor, asked.channel, asked.route)) != 1:
         raise invalid([error("/vendor", "vendor", "give a vendor, a channel or a route, one of them")])
@@ -236,7 +236,7 @@ def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
 def _as_whom(
     asked: SendRequest, caller: Caller, vendors: list[VendorSnapshot]
 ) -> tuple[list[VendorSnapshot], int | None]:
-    """Those of the vendors that can be used with the identity that is picked; its id."""
+    """Return the vendors that can use the selected identity, and its id."""
     channel = vendors[0].channel
     if channel == Vendor.Channel.PRINT:
         if asked.identity:
@@ -258,7 +258,7 @@ def _as_whom(
 def _content(
     asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget, is_sent: bool
 ) -> tuple[Content, str]:
-    """The compiled templates, and the text beside an HTML body. Those that are sent are kept for further requests."""
+    """Return the compiled templates and the text beside HTML. Those that are sent are cached for later requests."""
     if vendors[0].channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
     short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
@@ -286,15 +286,15 @@ def _content(
 
 @lru_cache(maxsize=256)
 def _remembered(subject: str, body: str, html: bool, text: str, made: bool, linked: bool) -> list[tuple[Content, str]]:
-    """A cache entry: empty until the compiled templates are appended. made: a text is made if none is given.
+    """Return a cache entry, empty until the compiled templates are appended. `made`: a missing text is generated.
 
-    linked: there is a link with which to unsubscribe.
+    `linked`: there is a link to unsubscribe.
     """
     return []
 
 
 def _texts(asked: SendRequest) -> Iterator[Error]:
-    """NUL characters, which PostgreSQL cannot store."""
+    """Yield errors for NUL characters, which PostgreSQL cannot store."""
     for name in ("subject", "body", "text", "name"):
         if "\0" in (getattr(asked, name) or ""):
             yield error(f"/{name}", "nul", "there is a NUL character in it")

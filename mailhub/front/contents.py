@@ -1,4 +1,4 @@
-"""What the letters of a request say, if it names a template, and have beside it: headers, files, the text of HTML."""
+"""The content of an API request: template, headers, files, and the text beside HTML."""
 
 import base64
 import binascii
@@ -17,11 +17,11 @@ from mailhub.front.problems import error, invalid
 from mailhub.front.schemas import FILE_ID, FileIn, HeaderIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
 
-READ = 2  # characters of HTML that are read in a step (campaigns/content/cost.py)
+READ = 2  # characters of HTML read in one step (campaigns/content/cost.py)
 
 
 class RequestFiles:
-    """The files of a request of which recipients get those that their fields name."""
+    """Files of a request; each recipient gets those named in its fields."""
 
     def __init__(self, files: dict[str, NewFile]) -> None:
         self._files = files
@@ -53,7 +53,7 @@ OF_A_TEMPLATE = ("subject", "body", "html", "text", "headers", "mjml")
 
 
 def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[SendRequest, int | None]:
-    """The request with the content of the template that it names, and the id of the version. Raises Problem."""
+    """Return the request with the content of its template, and the version's id. Raises Problem."""
     if asked.template is None:
         if not asked.body:
             raise invalid([error("/body", "missing", "give a body, or a template")])
@@ -71,7 +71,7 @@ def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[Se
 
 
 def read(asked: SendRequest, of: Owner) -> BesideBody:
-    """of: whose uploaded files it may refer to. Raises Problem with all that is wrong."""
+    """Check headers and files. `of`: whose uploaded files it may use. Raises Problem with all mistakes."""
     if not (asked.headers or asked.attachments or asked.files or asked.file_fields or "cid:" in asked.body):
         return NOTHING
     headers = [(one.name, one.value.strip()) for one in asked.headers]
@@ -100,7 +100,7 @@ def read(asked: SendRequest, of: Owner) -> BesideBody:
 
 
 def _file(one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: list[dict[str, str]]) -> NewFile:
-    """known: the uploaded files that the request refers to and that are the sponsor's."""
+    """Return the file. `known`: the sponsor's uploaded files that the request refers to."""
     content, size, digest = b"", 0, None
     if (one.content is None) == (one.file is None):
         errors.append(error(pointer, "file", "give its content or the id of an uploaded file, one of them"))
@@ -119,7 +119,7 @@ def _file(one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: li
 
 
 def carrying(asked: SendRequest, beside: BesideBody, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
-    """Those of the vendors that carry all that the letters have. Raises Problem if none does."""
+    """Return the vendors that carry everything in the letters. Raises Problem if none does."""
     needs = [name for name, part in _needs(asked, beside) if part]
     fitting = [vendor for vendor in vendors if vendor.carries.issuperset(needs)]
     if not fitting:
@@ -142,7 +142,7 @@ def carried_by_all(vendors: Sequence[VendorSnapshot]) -> frozenset[str]:
 
 
 def text_of(asked: SendRequest, carried: frozenset[str], budget: Budget) -> str:
-    """The text beside the body. Raises TemplateError, OverBudget."""
+    """Return the text beside the body. Raises TemplateError, OverBudget."""
     if asked.html and not asked.text.strip() and "text" in carried:
         budget.spend(len(asked.body) // READ)
         if len(asked.body) > plain_text.SHORT:

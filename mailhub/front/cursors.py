@@ -1,4 +1,4 @@
-"""Where a page of a list begins: behind the row that its cursor names."""
+"""Cursors: a page of a list begins after the row that its cursor names."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from mailhub.front.problems import invalid
 
 
 def last_seen(kind: str, cursor: str) -> int | None:
-    """The number of the last row of the page before; None: there is no cursor. Raises Problem if it names no row."""
+    """Return the number of the previous page's last row; None without a cursor. Raises Problem if it names no row."""
     if not cursor:
         return None
     found = public_ids.number(kind, cursor)
@@ -18,6 +18,6 @@ def last_seen(kind: str, cursor: str) -> int | None:
 
 
 def below(rows: Any, kind: str, cursor: str) -> Any:
-    """The rows, the latest first, that come behind the cursor's. Raises Problem."""
+    """Return the rows after the cursor's, latest first. Raises Problem."""
     seen = last_seen(kind, cursor)
     return rows if seen is None else rows.filter(pk__lt=seen)

@@ -1,6 +1,6 @@
-"""Files that are made when somebody asks for them, of any size.
+"""Files of any size, built on request.
 
-Their paths end as their names do, or in /report: by that the web server knows them, and makes few at a time (rsgi).
+Their paths end like their names, or in /report. By that the web server recognises them and builds few at a time (rsgi).
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ KINDS = {
 
 
 def download(chunks: Iterable[bytes], name: str) -> Any:
-    """The file, made whole before it goes: what fails while it is made is no half file. name: ends as one of KINDS.
+    """Build the file before it is sent, so an error never yields a partial file. `name` ends with a key of KINDS.
 
-    A large one lies on the disk, so that a slow reader of it holds no thread (rsgi).
+    A large one is kept on disk, so a slow client occupies no thread (rsgi).
     """
     kind = KINDS[name.rpartition(".")[2]]
     file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 (the response closes it)
@@ -38,5 +38,5 @@ def download(chunks: Iterable[bytes], name: str) -> Any:
     except BaseException:
         file.close()
         raise
-    answer["Content-Encoding"] = "identity"  # it is sent as it is, from the disk
+    answer["Content-Encoding"] = "identity"  # it is sent unchanged, from the disk
     return answer

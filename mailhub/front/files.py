@@ -1,4 +1,4 @@
-"""Files that are uploaded once, and that requests to send refer to by their id: of the key's sponsor only."""
+"""Files uploaded once, which requests to send refer to by id. Only the key's sponsor can use them."""
 
 import re
 from typing import Any

@@ -1,6 +1,6 @@
-"""POST /recipients/find: what became of one recipient's messages, in all campaigns of the key's sponsor.
+"""POST /recipients/find: the fate of one recipient's messages, in all campaigns of the key's sponsor.
 
-The address is in the body: what stands in an address line is in the logs of servers and proxies.
+The address is in the body, since URLs end up in the logs of servers and proxies.
 """
 
 from datetime import datetime

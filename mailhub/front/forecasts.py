@@ -1,7 +1,7 @@
-"""Forecasts for the API: when the calls of a new batch can start, by the same reckoning as on the operators' pages.
+"""Forecasts for the API: when the calls of a new batch can start, computed as on the operators' pages.
 
-A vendor's queue is read at most once a second, and so seldom that reading takes at most 1/SHARE of the time. What this
-process has accepted since the last read is added.
+A vendor's queue is read at most once a second, and reading takes at most 1/SHARE of the time. Messages that this
+process has accepted since the last read are added.
 """
 
 import math
@@ -22,7 +22,7 @@ MOST_KNOWN = 10_000  # sponsors
 NEVER: tuple[float, dict[int, int]] = (0.0, {})
 
 
-# first_at and last_at: when the first and the last call can start, None if unknown; basis: the reasoning as text.
+# first_at and last_at: when the first and the last call can start, None if unknown. basis: the reasoning as text.
 Forecast = dict[str, str | None]
 
 
@@ -34,7 +34,7 @@ class _Read:
 
 
 class Forecasts:
-    """The queues that this process has read, by vendor; safe for threads."""
+    """The queues that this process has read, by vendor. Thread-safe."""
 
     def __init__(self) -> None:
         self._queues: dict[int, _Read] = {}
@@ -42,7 +42,7 @@ class Forecasts:
         self._lock = threading.Lock()
 
     def waiting(self, vendor: VendorSnapshot, sponsor_id: int) -> int:
-        """About how many messages of this vendor are not called yet: the sponsor's, if the vendor is not its own."""
+        """Return about how many of this vendor's messages wait; only the sponsor's if the vendor is not its own."""
         if not vendor.disclosed:
             return self._waiting_of(sponsor_id).get(vendor.id, 0)
         read = self._queue(vendor)
@@ -67,9 +67,9 @@ class Forecasts:
             read.taken += messages
 
     def of(self, vendor: VendorSnapshot, messages: int, send_at: datetime | None, units: int | None = None) -> Forecast:
-        """The forecast for a batch behind all that waits now. For a batch in the future the queue is assumed empty.
+        """Return the forecast for a batch behind everything that waits. For a future batch the queue is assumed empty.
 
-        units: what the batch costs; None: as much for each message as the vendor's last ones.
+        `units`: the batch's cost; None: as much for each message as the vendor's last ones.
         """
         read, now = self._queue(vendor), datetime.now(UTC)
         queue = read.queue if vendor.disclosed else _undisclosed(read.queue)
@@ -89,7 +89,7 @@ class Forecasts:
         return _forecast(_at(ends[0], now), _at(ends[1], now), basis)
 
     def of_hours(self, hours: Hours) -> Forecast:
-        """Nobody foresees the calls of a batch that goes in some hours only."""
+        """Return a forecast without times, since a batch with sending hours cannot be predicted."""
         whose = "each recipient's clock" if hours.each else hours.zone
         return _forecast(None, None, f"it goes from {hours.start:%H:%M} to {hours.end:%H:%M} by {whose}")
 
@@ -115,14 +115,14 @@ def _read(vendor: VendorSnapshot) -> _Read:
 
 
 def _undisclosed(queue: VendorQueue) -> VendorQueue:
-    """The queue for somebody who may not read in words why the vendor is not called."""
+    """Return the queue for somebody who may not read why the vendor is not called."""
     return replace(
         queue, disclosed=False, logins={pk: replace(one, disclosed=False) for pk, one in queue.logins.items()}
     )
 
 
 def _ahead(messages: int, vendor: VendorSnapshot) -> str:
-    """What goes first; of a vendor that is not the sponsor's own without saying how much, or whose it is."""
+    """Say what goes first; without numbers and owners unless the vendor is the sponsor's own."""
     return f"{messages:,} ahead of you" if vendor.disclosed else "others go first" if messages else "nothing goes first"
 
 
@@ -135,7 +135,7 @@ def _forecast(first: datetime | None, last: datetime | None, basis: str) -> Fore
 
 
 def _at(end: Eta, now: datetime) -> datetime | None:
-    """None if an obstacle stands in the way; now if no limit holds the batch up."""
+    """Return None if an obstacle stands in the way, or now if no limit delays the batch."""
     return None if end.obstacle else end.ends_at or now
 
 
@@ -147,7 +147,7 @@ def _after(start: datetime, seconds: float | None) -> datetime | None:
 
 
 def _as_text(at: datetime | None) -> str | None:
-    """ISO 8601 in UTC."""
+    """Return ISO 8601 in UTC."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 
 

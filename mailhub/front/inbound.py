@@ -1,7 +1,7 @@
-"""What recipients write to our numbers: /inbound/{vendor} takes it from the vendor, GET /inbound lists it.
+"""Inbound messages to our numbers: /inbound/{vendor} takes them from vendors, GET /inbound lists them.
 
-The vendor proves itself as for its delivery reports (receipts.py), and is answered with an empty 204 once a STOP has
-suppressed: some vendors would send the words of an answer on to the recipient.
+The vendor proves itself as for delivery reports (receipts.py). It gets an empty 204 once a STOP has suppressed, because
+some vendors would forward the text of an answer to the recipient.
 """
 
 from datetime import datetime

@@ -28,14 +28,14 @@ from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
 from vendors.history import Actor
 
-FRESH = 0.8  # seconds that a process caches a key: a revoked key is refused within one second
+FRESH = 0.8  # seconds that a process caches a key; a revoked key is refused within one second
 USED = timedelta(minutes=1)  # precision of last_used_at
 MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a request: its key, sponsor and rights."""
+    """The key behind a request, with its sponsor and rights."""
 
     key_id: int
     prefix: str
@@ -47,7 +47,7 @@ class Caller:
 
 
 def maker(key_id: int) -> int | None:
-    """The number of the user who has made the key; None: nobody knows, or it was no user."""
+    """Return the id of the user who created the key; None if unknown or not a user."""
     names = ApiKey.objects.filter(pk=key_id).exclude(made_by="").values("made_by")
     return User.objects.filter(username__in=names).values_list("pk", flat=True).first()
 
@@ -61,9 +61,9 @@ def create(
     by: Actor | None = None,
     derived: bytes = b"",
 ) -> tuple[ApiKey, str]:
-    """Create a key. Returns the row and the key itself, of which only a digest is stored.
+    """Create a key. Returns the row and the key itself; only a digest is stored.
 
-    derived: 28 bytes of this request that nobody knows; a repeat with them finds the key that the first one made.
+    `derived`: 28 secret bytes of this request. A repeat with the same bytes finds the key that the first one created.
     """
     some = derived or secrets.token_bytes(28)
     prefix = f"mh_{kind}_{some[:4].hex()}"
@@ -86,7 +86,7 @@ def create(
 
 @transaction.atomic
 def revoke(row: ApiKey, by: Actor) -> bool:
-    """It is refused within a second, for good. False: it was so already."""
+    """Revoke a key for good; it is refused within a second. Returns False if it was revoked already."""
     if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
         return False
     _record(by, row, f"key {row.prefix} revoked")
@@ -95,7 +95,7 @@ def revoke(row: ApiKey, by: Actor) -> bool:
 
 @transaction.atomic
 def extend(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
-    """It expires then, None: never. False: it is not valid any more, and stays so."""
+    """Set the expiry of a key; None: never. Returns False if it is no longer valid, which cannot be undone."""
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), pk=row.pk, revoked_at=None)
     if not valid.update(expires_at=expires_at):
         return False
@@ -109,7 +109,7 @@ def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> Non
 
 
 def digest(token: str) -> bytes:
-    """The hash by which a key is found. It needs no secret, which could be lost: nobody can guess 192 random bits."""
+    """Return the hash by which a key is found. It needs no secret, as nobody can guess 192 random bits."""
     return hashlib.sha256(b"mailhub API key " + token.encode()).digest()
 
 
@@ -118,9 +118,9 @@ def _old_digest(token: str, secret: object) -> bytes:
 
 
 def keep_former_secrets() -> int:
-    """Keep the SECRET_KEYs without which API keys that were hashed with one are lost; returns how many are kept.
+    """Keep the SECRET_KEYs that keys hashed with one of them still need. Returns how many are kept.
 
-    They are forgotten once no such key is left. It can be repeated.
+    They are deleted once no such key is left. Idempotent.
     """
     with transaction.atomic():
         if not ApiKey.objects.filter(hashed=ApiKey.Hashed.SECRET_KEY, revoked_at=None).exists():
@@ -138,14 +138,14 @@ def _former_secrets() -> list[str]:
 
 
 class Keyring:
-    """A cache of the keys that this process has read, including unknown ones."""
+    """A process's cache of keys, including unknown ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, Caller | None]] = {}
         self._lock = threading.Lock()
 
     def find(self, token: str) -> Caller | None:
-        """None if the key is unknown, revoked or expired. Raises django.db's errors."""
+        """Return the key's caller; None if it is unknown, revoked or expired. Raises django.db's errors."""
         read_at, caller = self._known.get(token, (0.0, None))
         if time.monotonic() - read_at > FRESH or not read_at:
             began = time.monotonic()
@@ -159,12 +159,12 @@ class Keyring:
         return caller
 
     def _forget_strangers(self) -> None:
-        """Forget tokens that are no keys: with them a stranger must not put sponsors into the strangers' line."""
+        """Forget unknown tokens. Otherwise a stranger could use them to push sponsors into the strangers' queue."""
         keys = {token: known for token, known in self._known.items() if known[1] is not None}
         self._known = keys if len(keys) < MOST_KNOWN else {}
 
     def owner(self, token: str) -> int | None:
-        """The sponsor of a key that this process has read, valid or not any more. It asks nobody."""
+        """Return the sponsor of a cached key, valid or not. No query is made."""
         _, caller = self._known.get(token, (0.0, None))
         return caller.sponsor_id if caller else None
 
@@ -174,7 +174,7 @@ class Keyring:
 
 
 def _find(token: str) -> ApiKey | None:
-    """The row of a key. One that a former SECRET_KEY has hashed is hashed anew: the old one can go."""
+    """Return the row of a key. A key hashed with a former SECRET_KEY is rehashed, so that the old one can go."""
     found = ApiKey.objects.filter(digest__in=[digest(token), _old_digest(token, settings.SECRET_KEY)]).first()
     prefix = "_".join(token.split("_", 3)[:3])
     if found or not ApiKey.objects.filter(prefix=prefix, hashed=ApiKey.Hashed.SECRET_KEY).exists():
@@ -208,14 +208,14 @@ keyring = Keyring()
 
 
 def find_reports(path: str) -> str | None:
-    """Which of REPORTS a path belongs to: each has room of its own, so neither fills that of the other."""
+    """Return the prefix from REPORTS of this path. Each has its own room, so neither fills the other's."""
     return next((one for one in REPORTS if path.startswith(one)), None)
 
 
 def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
-    """Say whose a large body at the API is. Raises Problem, and django.db's errors.
+    """Return whose a large body at the API is. Raises Problem, and django.db's errors.
 
-    Without a key there are only the vendors' reports, which their signature proves when they have been read.
+    Only vendors' reports come without a key; their signature is checked after reading.
     """
     kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     bearer = kind.lower() == "bearer" and token.isascii() and len(token) <= 100
@@ -233,7 +233,7 @@ def judge(path: str, environ: WsgiEnviron) -> BodyVerdict:
 class Key(HttpBearer):
     """Authorises requests to an endpoint: a valid key with one of these scopes, within its rate limit.
 
-    counts: count the request here; if False, the endpoint counts it.
+    `counts`: count the request here; if False, the endpoint counts it.
     """
 
     def __init__(self, *scopes: str, counts: bool = True) -> None:
@@ -246,7 +246,7 @@ class Key(HttpBearer):
         return self.authenticate(request, token if kind.lower() == "bearer" else "")
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
-        """Raises Problem: unauthorized, forbidden, rate-limited or storage-unavailable."""
+        """Return the caller. Raises Problem: unauthorized, forbidden, rate-limited or storage-unavailable."""
         caller = keyring.find(token) if token.isascii() and len(token) <= 100 else None
         if caller is None:
             raise unauthorized()

@@ -23,8 +23,8 @@ StepResult = TypeVar("StepResult")
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
 
 
-# This endpoint gets most requests. It parses its parameters itself, which halves the framework's share of the time;
-# these describe them for the OpenAPI document.
+# This endpoint gets most requests. It parses its parameters itself, which halves the framework's overhead. These
+# describe them for the OpenAPI document.
 PARAMETERS = [
     {
         "in": "query",
@@ -61,7 +61,7 @@ def send_messages(request: HttpRequest) -> HttpResponse:
 
 
 def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> StepResult:
-    """Run one step; count the request if it fails here. Others are counted with their batch (accepting.py)."""
+    """Run one step; if it fails, count the request here. Others are counted with their batch (accepting.py)."""
     try:
         return step(*given)
     except Problem:
@@ -78,7 +78,7 @@ def _dry_run(order: SendOrder) -> HttpResponse:
 
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
-    """The body, the idempotency key or DRY_RUN, and the fingerprint of the parsed body."""
+    """Return the body, the idempotency key or DRY_RUN, and the fingerprint of the parsed body."""
     asked, parsed = request_bodies.read(request, SendRequest)
     return asked, _key(request), request_bodies.fingerprint(parsed)
 
@@ -118,7 +118,7 @@ MAY_CHANGE = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
 
 
 def _replay_or_raise(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> AcceptedRequest:
-    """A repeat gets the first answer, whatever has changed since then. Raises `problem` if it is no repeat."""
+    """Return the first answer to a repeat, whatever has changed since. Raises `problem` if it is not a repeat."""
     if problem.kind not in MAY_CHANGE or key == DRY_RUN:
         raise problem
     try:

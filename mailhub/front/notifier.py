@@ -1,7 +1,7 @@
-"""The broker as the API uses it: checked before a request is accepted, notified by one thread for many requests.
+"""The API's use of the broker: checked before a request is accepted, notified by one thread for many requests.
 
-A request is accepted only if the broker answers (document 002). The vendor's queue is notified by a thread of its own,
-at most once per PAUSE; what a lost notification would have started, the sweep starts.
+A request is accepted only if the broker answers (document 002). A separate thread notifies the vendor's queue at most
+once per PAUSE. If a notification is lost, the sweep starts the work.
 """
 
 import os
@@ -26,20 +26,20 @@ _RABBITMQ = ("read_timeout", "write_timeout")
 
 @cache
 def _broker(url: str, patience: float, process: int, thread: int) -> Any:
-    """A connection for each thread: RabbitMQ's cannot be shared between threads."""
+    """Return a connection for each thread; RabbitMQ's cannot be shared."""
     times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
     return Connection(url, connect_timeout=patience, transport_options={**times, "max_retries": 1})
 
 
 def check() -> None:
-    """Raises Problem if the broker does not answer. The Redis that has just given the vendor's health is not asked."""
+    """Raise Problem if the broker does not answer. Skipped if it is the Redis that just returned the health."""
     if celery_url(settings.REDIS_URL) == settings.BROKER_URL:
         return
     broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
     try:
         if is_rabbitmq(settings.BROKER_URL):
             broker.ensure_connection(max_retries=1, timeout=settings.STORE_PATIENCE)
-            broker.channel().close()  # it answers this, so it is there
+            broker.channel().close()  # it answers this, so it is available
         else:
             broker.default_channel.client.ping()
     except (*broker.recoverable_connection_errors, OperationalError) as error:
@@ -54,10 +54,10 @@ class Notifier:
         self._wanted: dict[int, str] = {}
         self._requested = threading.Event()
         self._lock = threading.Lock()
-        self._process = 0  # the process that the thread belongs to: a fork has none
+        self._process = 0  # the thread's process: a fork has no thread
 
     def notify(self, vendor_id: int, slug: str) -> None:
-        """Notify the vendor's queue soon: once for all requests until then."""
+        """Notify the vendor's queue soon, once for all requests until then."""
         with self._lock:
             self._wanted[vendor_id] = slug
         if self._process != os.getpid():

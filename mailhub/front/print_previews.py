@@ -1,4 +1,4 @@
-"""Letters of a dry run as PDF, as they will be printed: made by a process of its own, for one request at a time."""
+"""Letters of a dry run as PDF, as they will be printed; rendered in a child process, for one request at a time."""
 
 import base64
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ STEPS, STEPS_OF_A_LETTER = 4_000_000, 1_000_000  # of the sponsor's budget: abou
 def printed(
     letters: Sequence[Letter], files: CampaignFiles | None, vendor: VendorSnapshot, sponsor_id: int
 ) -> dict[str, Any]:
-    """The PDF in base64, and the pages of each letter. Raises Problem: validation, rate-limited."""
+    """Return the PDF in base64, and the pages of each letter. Raises Problem: validation, rate-limited."""
     if vendor.channel != Vendor.Channel.PRINT:
         raise invalid([error("/preview_pdf", "preview", f"{vendor.slug} delivers no letters on paper")])
     if not letters:
@@ -36,7 +36,7 @@ def printed(
 
 
 def _made(letters: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor) -> previews.PrintPreview:
-    """Raises ValueError with a sentence."""
+    """Return the preview. Raises ValueError with a sentence."""
     shown = [letter._replace(attachments=images(files)) for letter in letters]
     made = previews.made(shown, vendor.adapter, vendor.settings, {}, seconds=SECONDS)
     if len(made.pdf) > LARGEST:
@@ -45,6 +45,6 @@ def _made(letters: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor
 
 
 def images(files: CampaignFiles | None) -> tuple[Attachment, ...]:
-    """The images within the HTML of each letter."""
+    """Return the images in the HTML of each letter."""
     all_of_them = files.to_all if files else ()
     return tuple(Attachment(one.name, one.kind, one.read(), one.cid) for one in all_of_them if one.cid)

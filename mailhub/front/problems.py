@@ -1,4 +1,4 @@
-"""All errors of the API as problem details (RFC 9457), each with a type that does not change."""
+"""All errors of the API as problem details (RFC 9457), each with a stable type."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 MIME = "application/problem+json"
 API = "/api/"
-REPORTS = (f"{API}v1/receipts/", f"{API}v1/inbound/")  # of vendors, who may report by GET
+REPORTS = (f"{API}v1/receipts/", f"{API}v1/inbound/")  # from vendors, who may report by GET
 # type -> HTTP status and title
 TYPES: dict[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
@@ -60,7 +60,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class Problem(Exception):
-    """An error as answer. errors: details with JSON pointers; retry_after: seconds; facts: further members."""
+    """An error answer. `errors`: details with JSON pointers. `retry_after`: seconds. `facts`: further members."""
 
     def __init__(
         self,
@@ -96,12 +96,12 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
 
 
 def unavailable(what: str) -> Problem:
-    """A store does not answer, nothing was stored: the client should retry soon."""
+    """Return the problem for a store that does not answer. Nothing was stored, so the client should retry soon."""
     return Problem("storage-unavailable", f"{what}; nothing was stored", retry_after=STORAGE_RETRY)
 
 
 def error(pointer: str, code: str, detail: str) -> dict[str, str]:
-    """pointer: JSON pointer into the request's body."""
+    """Return one error. `pointer`: JSON pointer into the request's body."""
     return {"pointer": pointer, "code": code, "detail": detail}
 
 
@@ -124,7 +124,7 @@ STORES = (
 
 
 def answer(request: HttpRequest, why: Exception) -> HttpResponse:
-    """For who takes a request past NinjaAPI."""
+    """Return the answer for code that bypasses NinjaAPI."""
     return why.response() if isinstance(why, Problem) else _unexpected(request, why)
 
 
@@ -141,7 +141,7 @@ def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
         log.warning("%s: %s", request.path, said)
         if isinstance(why, django.db.Error):
             outages.note("database", said)
-            django.db.connection.close()  # a session that is read-only may stay so
+            django.db.connection.close()  # a read-only session may stay read-only
         return unavailable("A database cannot be reached, or refuses for a while").response()
     if isinstance(why, STORES):
         log.warning("%s: %s", request.path, why)
@@ -157,7 +157,7 @@ def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
 
 
 def _takes_no_messages(why: Exception) -> bool:
-    """Whether no partition takes a new message, or a constraint that a cut has left behind (docs/partitioning.md)."""
+    """Return True if no partition takes new messages, or a leftover constraint forbids them (docs/partitioning.md)."""
     error = why if isinstance(why, psycopg.Error) else why.__cause__
     return isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name in (None, "message_until")
 
@@ -179,7 +179,7 @@ def _validation(request: HttpRequest, why: Any) -> HttpResponse:
 
 
 def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
-    """An error of pydantic; location: `body` or the kind of parameter, then the path."""
+    """Convert an error of pydantic. `location`: `body` or the kind of parameter, then the path."""
     place, *path = location
     if place != "body":
         return {"parameter": ".".join(map(str, path)), "code": code, "detail": detail}
@@ -188,7 +188,7 @@ def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]
 
 
 class NulMiddleware:
-    """Refuses a NUL character in an address or a form: PostgreSQL has none in its texts, so no look-up finds it."""
+    """Refuses NUL characters in URLs and forms. PostgreSQL's texts contain none, so no look-up could match."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -202,7 +202,7 @@ class NulMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
-        """Of what the API reads its schemas speak; a page's form has been read by the look at its CSRF token."""
+        """Check forms of pages, which the CSRF check has already read. The API's schemas check its own bodies."""
         if request.method == "POST" and not request.path.startswith(API):
             for name, values in request.POST.lists():
                 if any("\0" in text for text in (name, *values)):
@@ -218,20 +218,20 @@ class NulMiddleware:
 
 
 def head_of(response: HttpResponseBase) -> HttpResponseBase:
-    """The answer to HEAD: what GET was answered, without its body (RFC 9110)."""
+    """Return the answer to HEAD: that of GET without its body (RFC 9110)."""
     if isinstance(response, HttpResponse):
         response.headers.setdefault("Content-Length", str(len(response.content)))
         response.content = b""
         return response
     head = HttpResponse(status=response.status_code, headers=response.headers)
-    response.close()  # nobody reads what it would stream
+    response.close()  # nobody reads its stream
     return head
 
 
 class ProblemMiddleware:
-    """Turns Django's own errors below /api/ into problems: unknown paths, wrong methods, too large bodies.
+    """Turns Django's own errors below /api/ into problems: unknown paths, wrong methods, oversized bodies.
 
-    HEAD is answered as GET is.
+    HEAD is answered like GET.
     """
 
     def __init__(self, get_response: Handler) -> None:

@@ -1,8 +1,8 @@
-"""Rate limits of the API: requests a minute for each key, rendering a minute for each sponsor.
+"""Rate limits of the API: requests per minute for each key, rendering per minute for each sponsor.
 
-Both are counted in Redis, for all processes. Requests of one batch are counted by one call. A key that has just
-exceeded its limit is refused for MOMENT seconds without another count, before its request is read. RenderBudget
-bounds what the templates of one request may cost, for all recipients together (campaigns/content/cost.py).
+Both are counted in Redis, for all processes. Requests of a batch are counted in one call. A key that has just exceeded
+its limit is refused for MOMENT seconds without another count, before its request is read. RenderBudget bounds the cost
+of one request's templates, for all recipients together (campaigns/content/cost.py).
 """
 
 import time
@@ -21,7 +21,7 @@ from vendors import redis_clients
 
 MOMENT = 0.5  # seconds
 THOUSAND = 1_000  # steps; the counter's unit
-_full: dict[tuple[int, int], float] = {}  # (key, its limit) -> until when it is refused, time.monotonic
+_full: dict[tuple[int, int], float] = {}  # (key, its limit) -> time.monotonic until which it is refused
 
 
 @cache
@@ -37,14 +37,14 @@ def check(key_id: int, per_minute: int) -> None:
 
 
 def precheck(key_id: int, per_minute: int) -> None:
-    """Count nothing. Raises Problem if the key exceeded its limit a moment ago."""
+    """Raise Problem if the key exceeded its limit a moment ago. Counts nothing."""
     until = _full.get((key_id, per_minute))
     if until and time.monotonic() < until:
         raise refusal(key_id, per_minute)
 
 
 def take(key_id: int, per_minute: int, requests: int) -> int:
-    """Count so many requests; returns how many of them may be served. Raises Problem if Redis does not answer."""
+    """Count requests. Returns how many of them may be served. Raises Problem if Redis does not answer."""
     if not per_minute:
         return requests
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
@@ -61,7 +61,7 @@ def take(key_id: int, per_minute: int, requests: int) -> int:
 
 
 def render(sponsor_id: int, steps: int) -> None:
-    """Count rendering steps for all keys of a sponsor, before they are used. Raises Problem if none are left."""
+    """Count rendering steps of a sponsor before they are used. Raises Problem if none are left."""
     limit, name = RateLimitItemPerMinute(max(1, settings.RENDER_STEPS // THOUSAND)), f"render {sponsor_id}"
     limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
@@ -75,7 +75,7 @@ def render(sponsor_id: int, steps: int) -> None:
 
 
 def subscribe_again(recipient: str, per_minute: int) -> None:
-    """Count one recipient who subscribes again. Raises Problem if it is too often, or if Redis does not answer."""
+    """Count a recipient who subscribes again. Raises Problem if it is too often, or if Redis does not answer."""
     limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         if limiter.hit(RateLimitItemPerMinute(per_minute), f"again {recipient}"):
@@ -86,7 +86,7 @@ def subscribe_again(recipient: str, per_minute: int) -> None:
 
 
 def refusal(key_id: int, per_minute: int) -> Problem:
-    """The problem for a request above the limit. Raises Problem if Redis does not answer."""
+    """Return the problem for a request above the limit. Raises Problem if Redis does not answer."""
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         window = limiter.get_window_stats(limit, str(key_id))
@@ -103,20 +103,20 @@ def refusal(key_id: int, per_minute: int) -> Problem:
 
 REQUEST_STEPS = 1_000_000  # about a quarter of a second
 FREE = 4_000  # about a millisecond, not counted: the limit of requests bounds it
-LIGHT = 12_000  # after so many a request has to have a turn for what is dear
-GRANTED = 1_000  # steps after which a request lets others go on
-LARGEST = 16_000  # steps counted at a time, so that one request does not use up the minute at once
+LIGHT = 12_000  # steps after which a request needs a turn for expensive work
+GRANTED = 1_000  # steps after which a request yields to others
+LARGEST = 16_000  # steps counted at a time, so that one request does not use up the minute in one go
 
 
 class RenderBudget(Budget):
-    """Counts steps for the sponsor before they are used: what is refused midway has been counted, too."""
+    """Counts a sponsor's steps before they are used, so work refused midway is counted too."""
 
     def __init__(self, sponsor_id: int) -> None:
         self._sponsor_id = sponsor_id
         self._portion, self._drawn, self._counted = FREE, 0, 0
 
     def foresee(self, *templates: str) -> None:
-        """Called before they are compiled. Raises TurnsOutDear if it takes long, and there was no turn for that."""
+        """Check templates before they are compiled. Raises TurnsOutDear if they take long without a turn for that."""
         if is_intricate(*templates):
             turn_dear()
 
@@ -153,7 +153,7 @@ class RenderBudget(Budget):
 
 
 def over_budget(over: OverBudget, pointer: str) -> Problem:
-    """The client's answer: the request is too expensive, or the sponsor's minute is used up."""
+    """Return the client's answer: the request is too expensive, or the sponsor's minute is used up."""
     if isinstance(over.__cause__, Problem):
         return over.__cause__
     return invalid([error(pointer, "budget", str(over))])

@@ -1,7 +1,7 @@
-"""POST /receipts/{vendor}: what a vendor reports of letters that it had accepted, in its own form and with its proof.
+"""POST /receipts/{vendor}: delivery reports of a vendor, in its own form and with its proof.
 
-The vendor's adapter reads the request (vendors/adapters/reports.py). Reports that come at the same time are stored
-together. Nobody needs an API key: who cannot prove to be the vendor is answered 401, counted, and told of in the log.
+The vendor's adapter reads the request (vendors/adapters/reports.py). Reports that arrive together are stored together.
+No API key is needed; requests without the vendor's proof get 401 and are counted and logged.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from vendors.report_counts import ReportCounts
 from vendors.report_keys import ReportingVendor
 
 log = logging.getLogger(__name__)
-Proved = TypeVar("Proved")  # what is read of a request with a proof
+Proved = TypeVar("Proved")  # the content of a request with a proof
 ReadEntry = TypeVar("ReadEntry", bound=Reported | InboundText)
 Mistake = tuple[tuple[int | str, ...], str, str]
 ReadReport = Reported | UnreadableEntry
@@ -53,10 +53,10 @@ router = Router()
 Credentials = tuple[int, ...]
 
 HERE = re.compile(f"{API}v1/receipts/([-a-zA-Z0-9_]+)")
-FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
-MOST_STRANGE = 1_000  # names of no vendor that are remembered
-AT_ONCE = 500  # requests that are stored together
-MOST_ACCOUNTS = 1_000  # for which a process keeps batches
+FRESH = 0.8  # seconds for which a vendor's secrets are cached: a change holds within a second
+MOST_STRANGE = 1_000  # cached names without a vendor
+AT_ONCE = 500  # requests stored together
+MOST_ACCOUNTS = 1_000  # accounts for which a process keeps batches
 PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
 SIGNED = [
     {"in": "header", "name": name, "schema": {"type": "string"}, "description": "As Standard Webhooks has it"}
@@ -94,7 +94,7 @@ def take_receipts_by_query(request: HttpRequest, vendor: str) -> Status[Receipts
 
 
 def answer(request: HttpRequest) -> HttpResponse | None:
-    """The same past middleware, URLs and NinjaAPI, which take longer than all the rest; None: they should answer."""
+    """Answer while skipping the slow parts: middleware, URLs and NinjaAPI. None: those should answer."""
     place = HERE.fullmatch(request.path_info)
     if place is None or request.method != "POST" or "%00" in request.META["QUERY_STRING"]:
         return None
@@ -139,7 +139,7 @@ def _reported(
 
 
 def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText], Credentials]:
-    """What a vendor hands on that somebody wrote to us, by the same proof."""
+    """Read messages that recipients sent to us, with the same proof."""
 
     def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[ReadText], Credentials]:
         came = _as_it_came(request)
@@ -152,7 +152,7 @@ def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequ
 def _readable(
     vendor: ReportingVendor, found: Sequence[ReadEntry | UnreadableEntry]
 ) -> tuple[list[ReadEntry], list[dict[str, str]]]:
-    """What can be read, and the mistakes in the rest, as the API tells them."""
+    """Return the readable entries, and the mistakes in the others in the API's form."""
     readable = [one for one in found if not isinstance(one, UnreadableEntry)]
     mistakes: list[Mistake] = []
     for one in found:
@@ -167,7 +167,7 @@ def _readable(
 def read_proved(
     slug: str, read: Callable[[type[Adapter], ReportingVendor], Proved]
 ) -> tuple[ReportingVendor, type[Adapter], Proved]:
-    """Raises the same Problem for a missing proof and for an unknown vendor."""
+    """Read a request with the vendor's proof. Raises the same Problem for a missing proof and an unknown vendor."""
     vendor = known_vendors.find(slug)
     try:
         if vendor is None:
@@ -201,7 +201,7 @@ def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
 def _read(
     adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor
 ) -> tuple[Sequence[ReadReport], Credentials]:
-    """The events, none of a vendor that wanted its reports to be confirmed, which are now."""
+    """Return the events; none if the vendor only wanted its reports to be confirmed, which is done here."""
     try:
         return report_keys.read(lambda source: adapter.read_report(request, source), vendor)
     except ToConfirm as wanted:
@@ -215,7 +215,7 @@ def _read(
 
 
 def _strange() -> Problem:
-    """It asks for a login, too: Amazon SNS and others give that of their address only when they are asked for it."""
+    """Return the refusal. It asks for basic authentication, as Amazon SES and others send theirs only when asked."""
     asking = {"WWW-Authenticate": 'Basic realm="receipts"'}
     return Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.", headers=asking)
 
@@ -228,15 +228,15 @@ def _as_it_came(request: HttpRequest) -> ReportRequest:
 
 
 class KnownVendors:
-    """Vendors with what proves their reports, read at most about once a second in a process; safe for threads."""
+    """Vendors with the proofs for their reports, read about once a second in a process. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, ReportingVendor]] = {}
-        self._strange: dict[str, float] = {}  # apart, so that who tries many names makes us read no vendor again
-        self._reading = threading.Lock()  # one thread reads; the others wait for what it finds
+        self._strange: dict[str, float] = {}  # separate, so that guessing names does not evict known vendors
+        self._reading = threading.Lock()  # one thread reads; the others wait for its result
 
     def find(self, slug: str) -> ReportingVendor | None:
-        """None: there is none. Raises django.db's errors."""
+        """Return the vendor, or None. Raises django.db's errors."""
         fresh, vendor = self._remembered(slug)
         if fresh:
             return vendor
@@ -245,7 +245,7 @@ class KnownVendors:
             return vendor if fresh else self._read(slug)
 
     def _remembered(self, slug: str) -> tuple[bool, ReportingVendor | None]:
-        """Whether the vendor was read just now, and what was found."""
+        """Return whether the vendor was read just now, and the result."""
         now = time.monotonic()
         if now - self._strange.get(slug, float("-inf")) <= FRESH:
             return True, None
@@ -277,9 +277,9 @@ counts = ReportCounts()
 
 @lru_cache(maxsize=MOST_ACCOUNTS)
 def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Sequence[Reported], ReportsStored]:
-    """Batches of an account's reports, one at a time: two would wait for each other's locks, as most are of one job.
+    """Return the batcher for an account's reports. One batch at a time: most are of one job and would lock each other.
 
-    What is locked at one vendor holds up no other. credentials: whose letters they may name; empty: all of them.
+    Locks at one vendor block no other. `credentials`: those whose letters they may name; empty: all of them.
     """
 
     def store(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
@@ -290,6 +290,6 @@ def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Se
                 return [error] * len(requests)
             if len(requests) == 1:
                 return [error]
-            return [store([one])[0] for one in requests]  # what is wrong with one report harms no other
+            return [store([one])[0] for one in requests]  # a bad report spoils no other
 
     return Batcher(store, most=AT_ONCE, rounds=1)

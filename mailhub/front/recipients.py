@@ -1,4 +1,4 @@
-"""The recipients of a request to send: addresses in their one form, fields, duplicates, each fault with its pointer."""
+"""Recipients of a request to send: normalised addresses, fields, duplicates, and each fault with its pointer."""
 
 import re
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from mailhub.front.vendor_cache import vendor_cache
 from mailhub.shares import give_way
 from vendors.models import Vendor
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # nor what ends a line
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # including line ends
 DEEPEST = 4  # levels of lists and objects in a field
 
 
 def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
-    """Reads the recipients. Raises Problem for a region that there is not."""
+    """Return the reader for the recipients. Raises Problem for an unknown region."""
     if asked.region is None:
         return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region)
     if channel != Vendor.Channel.SMS:
@@ -35,7 +35,7 @@ def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
 
 
 def hours(asked: SendRequest, channel: str) -> Hours | None:
-    """The hours of the day in which it goes; a letter to oneself goes at once. Raises BadInput."""
+    """Return the hours of the day in which it goes; a letter to oneself goes right away. Raises BadInput."""
     if asked.hours is None or asked.test_to is not None:
         return None
     given = asked.hours
@@ -45,18 +45,18 @@ def hours(asked: SendRequest, channel: str) -> Hours | None:
 
 
 def with_zones(asked: SendRequest, channel: str, content: Content) -> Content:
-    """The content, which also checks where recipients say to be, if its hours go by that."""
+    """Return the content, which also checks the recipients' time zones if its hours depend on them."""
     try:
         within = hours(asked, channel)
     except BadInput:
-        return content  # what is wrong with the hours is an error of its own
+        return content  # wrong hours are reported separately
     return within.with_zones(channel, content) if within else content
 
 
 def check(
     asked: list[Recipient], normal: AddressReader, content: Content, budget: RenderBudget
 ) -> tuple[dict[int, str], list[dict[str, str]]]:
-    """The good recipients' addresses by their number, and what is wrong with the others."""
+    """Return the addresses of valid recipients by number, and the faults of the others."""
     good: dict[int, str] = {}
     errors: list[dict[str, str]] = []
     seen: dict[tuple[str, str | None], int] = {}
@@ -87,7 +87,7 @@ def check(
 
 
 def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
-    """One error for each recipient."""
+    """Return one error for each recipient."""
     first: dict[str, dict[str, str]] = {}
     for one in errors:
         first.setdefault(one["pointer"].split("/")[2], one)

@@ -1,4 +1,4 @@
-"""Why messages of a session failed, and its recipients as files with what came of each."""
+"""Reasons for a session's failed messages, and its recipients with their results as files."""
 
 from typing import Any, Literal
 
@@ -71,6 +71,6 @@ def get_report(
 
 
 def file_of(of: Export, kind: str, number: object = "") -> Any:
-    """The file, as an answer (downloads). number: at the end of its name; empty: the campaign's."""
+    """Return the file as an answer (downloads). `number`: ends its name; empty: the campaign's."""
     chunks = export.csv_chunks(of) if kind == "csv" else export.xlsx_chunks(of)
     return download(chunks, f"{slugify(of.campaign.name)[:60] or 'campaign'}-{number or of.campaign.pk}.{kind}")

@@ -1,7 +1,7 @@
 """Request bodies and Idempotency-Keys of the API.
 
-Bodies are parsed here because the framework's parsing costs more, and does not give JSON pointers as RFC 9457 asks.
-`once` keeps the answer to a request for its repeats, where the rows that it creates do not.
+Bodies are parsed here because the framework's parsing is slower and lacks the JSON pointers of RFC 9457. `once` keeps
+the answer to a request for its repeats, if the rows that it creates do not.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def described(model: type[BaseModel]) -> dict[str, Any]:
-    """The body, for the OpenAPI document."""
+    """Return the body's description for the OpenAPI document."""
     return {"content": {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}, "required": True}
 
 
@@ -34,14 +34,14 @@ LONGEST_KEY = 255
 
 
 def key_parameter(description: str, required: bool = False) -> dict[str, Any]:
-    """The Idempotency-Key, for the OpenAPI document."""
+    """Return the Idempotency-Key's description for the OpenAPI document."""
     schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY}
     facts = {"schema": schema, "description": description, "required": required}
     return {"in": "header", "name": "Idempotency-Key", **facts}
 
 
 def idempotency_key(request: HttpRequest) -> str:
-    """The request's Idempotency-Key, or ''. Raises Problem if it is not valid."""
+    """Return the request's Idempotency-Key, or ''. Raises Problem if it is not valid."""
     key: str = request.META.get("HTTP_IDEMPOTENCY_KEY", "")
     if len(key) > LONGEST_KEY or (key and not (key.isascii() and key.isprintable())):
         detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
@@ -50,16 +50,16 @@ def idempotency_key(request: HttpRequest) -> str:
 
 
 def fingerprint(parsed: Any) -> bytes:
-    """SHA-256 of a parsed body; equal for bodies that differ in spacing or order of members only. Raises Problem."""
+    """Return the SHA-256 of a parsed body; spacing and the order of members do not matter. Raises Problem."""
     try:
         return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
-    except orjson.JSONEncodeError as why:  # it is read to a greater depth than it is written
+    except orjson.JSONEncodeError as why:  # reading allows deeper nesting than writing
         raise Problem("bad-request", f"The body cannot be used: {TOO_DEEP}") from why
 
 
 TOO_DEEP = "it is nested too deeply"
 _LONG_NUMBER = re.compile(rb"[0-9.]{16}")
-_WHOLE = range(-(2**63), 2**64)  # what JSON libraries carry on as whole numbers, ours and others
+_WHOLE = range(-(2**63), 2**64)  # whole numbers that common JSON libraries preserve
 
 
 def _whole(digits: str) -> int | str:
@@ -70,14 +70,14 @@ def _decimal(digits: str) -> float | str:
     number = float(digits)
     try:
         return number if Decimal(digits) == Decimal(repr(number)) else digits
-    except InvalidOperation:  # its exponent is longer than decimals have one
+    except InvalidOperation:  # its exponent is too long for a Decimal
         return digits
 
 
 def parse_exactly(body: bytes) -> Any:
-    """Parses JSON. A number of more digits than a number of ours holds becomes a text of its digits, as they came.
+    """Parse JSON. A number with more digits than our types preserve becomes a text of its original digits.
 
-    Raises ValueError, with a sentence.
+    Raises ValueError with a sentence.
     """
     parsed = orjson.loads(body)
     if _LONG_NUMBER.search(body):
@@ -89,7 +89,7 @@ def parse_exactly(body: bytes) -> Any:
 
 
 def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
-    """The validated body, and the parsed JSON. Raises Problem with all errors."""
+    """Return the validated body and the parsed JSON. Raises Problem with all errors."""
     try:
         parsed = parse_exactly(request.body)
     except ValueError as why:
@@ -103,7 +103,7 @@ def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The answer to a request that created something: the Location, and the JSON."""
+    """The answer to a request that created something: Location and JSON."""
 
     location: str
     body: str
@@ -114,7 +114,7 @@ class Created:
 
 
 def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Callable[[], Created]) -> HttpResponse:
-    """Run `work`, or return the answer that it had for this key. Raises Problem: another body, or work's own."""
+    """Run `work`, or return its earlier answer for this key. Raises Problem: another body, or work's own."""
     found = _find(caller, operation, key, fingerprint)
     if found:
         return found.response(replayed=True)
@@ -124,7 +124,7 @@ def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Cal
             kept = KeptAnswer(sponsor_id=caller.sponsor_id, test=caller.test, operation=operation)
             kept.idempotency_key, kept.fingerprint, kept.answer = key, fingerprint, asdict(made)
             kept.save()
-    except (IntegrityError, Problem):  # the same request may run in another thread
+    except (IntegrityError, Problem):  # the same request may be running in another thread
         found = _find(caller, operation, key, fingerprint)
         if found is None:
             raise

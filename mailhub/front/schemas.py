@@ -21,7 +21,7 @@ LIMIT = "Percent, beyond which the session pauses itself; default: the installat
 
 
 class Strict(BaseModel):
-    """Unknown members are errors, and so is a value of another type than the document names: none is converted."""
+    """A body without unknown members and without type conversion."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,4 +1,4 @@
-"""A checked request to send: its content, the vendors that it may use, and the answer for the client."""
+"""A checked request to send: its content, the vendors it may use, and the answer for the client."""
 
 import os
 import secrets
@@ -20,13 +20,13 @@ from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller, maker
 from mailhub.front.vendor_cache import VendorSnapshot
 
-BLOCK = 5_000  # message ids that a process allocates at once, so that few requests wait for it
+BLOCK = 5_000  # message ids that a process allocates in one step, so that few requests wait for it
 SESSIONS = "/api/v1/sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class SendOrder:
-    """vendors: those that may be used, in order of preference. send_at: only if it is in the future."""
+    """A checked request. `vendors`: those it may use, by preference. `send_at`: only if it is in the future."""
 
     caller: Caller
     vendors: Sequence[VendorSnapshot]
@@ -66,7 +66,7 @@ class SendOrder:
         return "test" if self.caller.test else "live"
 
     def answer(self, session: UUID | None, vendor: VendorSnapshot, forecast: Forecast) -> str:
-        """The JSON answer. session is None for a dry run."""
+        """Return the JSON answer. `session` is None for a dry run."""
         facts = {
             "id": session and session_name(session),
             "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
@@ -84,7 +84,7 @@ class SendOrder:
         return orjson.dumps(facts).decode()
 
     def request(self, vendor: VendorSnapshot, forecast: Forecast) -> Request:
-        """The request as it is stored, with a new session and message ids. Raises django.db's errors."""
+        """Return the request to store, with a new session and message ids. Raises django.db's errors."""
         session = new_session()
         assert vendor.credential_id is not None, "a vendor without a credential is paused"
         return Request(
@@ -126,7 +126,7 @@ class SendOrder:
 
 
 def new_session() -> UUID:
-    """A UUID of version 7: ordered by time, so that the index grows at its end."""
+    """Return a UUID of version 7. It is ordered by time, so the index grows at its end."""
     stamp = time.time_ns() // 1_000_000
     noise = secrets.randbits(74)
     return UUID(int=stamp << 80 | 0x7 << 76 | (noise >> 62) << 64 | 0b10 << 62 | noise & ((1 << 62) - 1))
@@ -137,7 +137,7 @@ def session_name(session: UUID) -> str:
 
 
 def links(session: UUID, revision: int = 0) -> dict[str, str]:
-    """revision: the session's; what may let more be called names it."""
+    """Return the session's links. `revision`: named by the links that may cause more calls."""
     here = f"{SESSIONS}/{session_name(session)}"
     named = {verb: f"{here}/{verb}?revision={revision}" for verb in ("retry", "resume")}
     return {"self": here} | {verb: f"{here}/{verb}" for verb in ("messages", "stop", "pause")} | named
@@ -152,7 +152,7 @@ class Blocks:
         os.register_at_fork(after_in_child=self._forget)
 
     def take(self, size: int) -> int:
-        """Returns the first of `size` consecutive ids. Raises django.db's errors when a new block is needed."""
+        """Return the first of `size` consecutive ids. Raises django.db's errors when a new block is needed."""
         with self._lock:
             if self._end - self._next < size:
                 self._next = allocate(max(size, BLOCK))

@@ -35,7 +35,7 @@ CONFLICTS = {409: ProblemOut, **PROBLEMS}
 SEEN = "The session's revision that you decide about, as its links have it; 409 if it has another one by now"
 REVISION = Query(..., ge=0, description=SEEN)
 OPTIONAL = Query(None, ge=0, description=SEEN)
-waiters = threading.BoundedSemaphore(2)  # threads of this process that may wait; the others answer at once
+waiters = threading.BoundedSemaphore(2)  # threads of this process that may wait; others answer immediately
 
 
 @router.get("/sessions/{session_id}", auth=Key("read"), response={200: SessionOut, **PROBLEMS}, summary="One session")
@@ -76,9 +76,7 @@ def get_messages(
     look = session_of(request, session_id)
     states = {reader.plain(label) for label in labels_of(status)}
     after = last_seen("msg", cursor)
-    seen = (
-        0 if after is None else max(0, after + 1 - look.job.first_message)
-    )  # they come in order, and none is left out
+    seen = 0 if after is None else max(0, after + 1 - look.job.first_message)  # they come in order and without gaps
     mine = [row for row in reader.messages(look)[seen:] if not states or row["status"] in states]
     here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&{urlencode({'status': status})}" if status else "")
     more = f"{here}&cursor={mine[limit - 1]['id']}" if len(mine) > limit else None
@@ -143,12 +141,12 @@ def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, An
 
 
 def session_of(request: HttpRequest, name: str) -> SessionView:
-    """The session of the request's sponsor and mode. Raises Problem."""
+    """Return the session of the request's sponsor and mode. Raises Problem."""
     return _look(name, request.auth)  # type: ignore[attr-defined]
 
 
 def labels_of(status: str) -> list[str]:
-    """The labels of the states that a query names, divided by commas; none: of all. Raises Problem."""
+    """Return the labels of the states in a query, separated by commas; empty: all. Raises Problem."""
     try:
         return export.states_named(status.split(",") if status else ())
     except ValueError as why:
@@ -156,7 +154,7 @@ def labels_of(status: str) -> list[str]:
 
 
 def _look(name: str, caller: Caller) -> SessionView:
-    """Raises the same Problem for a session that does not exist and for one of another sponsor."""
+    """Return the session. Raises the same Problem whether it does not exist or belongs to another sponsor."""
     found = NAME.fullmatch(name)
     look = reader.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
     if look is None:
@@ -165,7 +163,7 @@ def _look(name: str, caller: Caller) -> SessionView:
 
 
 def _wait(look: SessionView, seconds: float) -> None:
-    """Return when the session has changed, or after so many seconds."""
+    """Wait until the session has changed, or for so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not reader.changed(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
@@ -214,7 +212,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
 def _decide(
     request: HttpRequest, session_id: str, verb: Callable[[int, str], list[JobDecision]]
 ) -> Status[dict[str, Any]]:
-    """verb: of (job, the key's prefix). Raises Problem if it cannot be done now, or on another revision."""
+    """Apply a decision. `verb` takes (job, the key's prefix). Raises Problem if it is impossible now or outdated."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     (answer,) = verb(_look(session_id, caller).job.pk, caller.prefix)
     if answer.verdict in (Verdict.BUSY, Verdict.STALE):

@@ -1,4 +1,4 @@
-"""The API's requests and answers about whom nobody writes to again, as its OpenAPI document shows them."""
+"""The API's requests and answers about suppressions, as its OpenAPI document shows them."""
 
 from datetime import datetime
 from typing import Annotated, Literal

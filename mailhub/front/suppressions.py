@@ -1,4 +1,4 @@
-"""The API's suppressions: whom nobody writes to again on behalf of the key's sponsor."""
+"""The API's suppressions: addresses that get nothing more from the key's sponsor."""
 
 from datetime import datetime
 from typing import Any
@@ -116,7 +116,7 @@ def _ids(request: HttpRequest) -> list[int]:
 
 
 def _live(request: HttpRequest) -> Caller:
-    """Raises Problem for a test key: suppressions hold for live mail."""
+    """Return the caller. Raises Problem for a test key, as suppressions apply to live mail."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
         raise Problem("forbidden", "Suppressions are those of live mail, so a test key neither sees nor changes any.")
@@ -124,7 +124,7 @@ def _live(request: HttpRequest) -> Caller:
 
 
 def _normal(caller: Caller, channel: str, addresses: list[str], pointer: str) -> list[str]:
-    """The addresses as they are stored. Raises Problem with one error for each that is none."""
+    """Return the addresses in stored form. Raises Problem with one error for each invalid one."""
     read, found, errors = AddressReader(channel, vendor_cache.offered_to(caller.sponsor_id).region), [], []
     for number, address in enumerate(addresses):
         try:
@@ -139,7 +139,7 @@ def _normal(caller: Caller, channel: str, addresses: list[str], pointer: str) ->
 
 
 def _topics(sponsor_id: int, asked: list[SuppressionIn]) -> list[int | None]:
-    """The topic of each. Raises Problem for those that are not the sponsor's, or beside another reason."""
+    """Return the topic of each. Raises Problem for topics of other sponsors, or beside another reason."""
     known = dict(Topic.objects.filter(sponsor=sponsor_id).values_list("name", "pk"))
     found: list[int | None] = []
     errors = []

@@ -1,4 +1,4 @@
-"""The API's templates: what a sponsor writes again and again, with versions that requests name."""
+"""The API's templates: texts that a sponsor uses repeatedly, with versions that requests name."""
 
 from datetime import datetime
 from typing import Any
@@ -182,7 +182,7 @@ def restore_template(request: HttpRequest, template: str) -> dict[str, Any]:
 
 
 def _live(request: HttpRequest) -> Caller:
-    """Raises Problem for a test key: it may read and use templates, but what it changed would be sent by live keys."""
+    """Return the caller. Raises Problem for a test key, which may not change templates that live keys send."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
         raise Problem("forbidden", "A test key may use templates, and not change them: live keys send them, too.")

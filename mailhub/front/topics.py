@@ -1,4 +1,4 @@
-"""The API's topics: what a sponsor writes about, from which recipients can unsubscribe alone."""
+"""The API's topics: subjects of a sponsor's mail, each with its own unsubscription."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from vendors.history import Actor
 
 router = Router(tags=["topics"])
 PROBLEMS = dict.fromkeys((401, 403, 404, 429, 503), ProblemOut)
-MOST = 1_000  # that are listed
+MOST = 1_000  # topics in one list
 
 
 class TopicOut(BaseModel):

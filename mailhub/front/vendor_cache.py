@@ -1,7 +1,7 @@
-"""Vendors as the API needs them: read from the database at most about once a second for a whole process.
+"""Vendors for the API, read from the database about once a second for a whole process.
 
-A sponsor sees those that it may use, with a credential that it may use; what it may, and its sender identities, are
-read as often for each sponsor that asks.
+A sponsor sees the vendors that it may use with a credential that it may use. These, and its sender identities, are read
+as often for each sponsor that asks.
 """
 
 import threading
@@ -28,11 +28,11 @@ MOST_KNOWN = 10_000  # sponsors
 
 @dataclass(frozen=True, slots=True)
 class VendorSnapshot:
-    """A vendor with the credential that the API uses. paused: why no work is accepted (vendors/shut.py); None: it is.
+    """A vendor with the credential that the API uses. `paused`: why no work is accepted (vendors/shut.py), or None.
 
-    disclosed: whether it is the sponsor's own, or there is no other sponsor: of any other vendor programs learn nothing
-    that says what others send or what people have written. carries: what its letters may have beside subject and body
-    (campaigns.content.parts.PARTS). address: what it demands of addresses.
+    `disclosed`: the vendor is the sponsor's own, or there is no other sponsor. About any other vendor, programs learn
+    nothing of what others send or what people have written. `carries`: what its letters may have beside subject and
+    body (campaigns.content.parts.PARTS). `address`: its rules for addresses.
     """
 
     id: int
@@ -53,7 +53,7 @@ class VendorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OfferedRoute:
-    """A route of a sponsor, or one for all. vendors: in its order, each with its credential; and their weights."""
+    """A route of a sponsor, or one for all. `vendors`: in its order, each with its credential and weight."""
 
     id: int
     vendors: tuple[tuple[VendorSnapshot, int], ...]
@@ -61,9 +61,9 @@ class OfferedRoute:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTo:
-    """What a sponsor may use. vendors: by slug, in this order; identities, routes: by name.
+    """What a sponsor may use. `vendors`: by slug, in this order; `identities`, `routes`: by name.
 
-    region: the sponsor's, of phone numbers without country code. approval_above: as the sponsor has it.
+    `region`: the sponsor's, for phone numbers without country code. `approval_above`: the sponsor's setting.
     """
 
     vendors: Mapping[str, VendorSnapshot]
@@ -78,7 +78,7 @@ NEVER: tuple[float, OfferedTo | None] = (0.0, None)
 
 
 class VendorCache:
-    """What each sponsor may use; safe for threads."""
+    """Cache of what each sponsor may use. Thread-safe."""
 
     def __init__(self) -> None:
         self._vendors: list[Vendor] = []
@@ -88,7 +88,7 @@ class VendorCache:
         self._lock = threading.Lock()
 
     def offered_to(self, sponsor_id: int) -> OfferedTo:
-        """Read again if older than FRESH. Raises django.db's errors."""
+        """Return what a sponsor may use, read again if older than FRESH. Raises django.db's errors."""
         read_at, found = self._known.get(sponsor_id, NEVER)
         if found is None or time.monotonic() - read_at > FRESH:
             with self._lock:
@@ -98,7 +98,7 @@ class VendorCache:
         return found
 
     def find(self, slug: str, sponsor_id: int) -> VendorSnapshot | None:
-        """An unknown vendor is looked up in the database at once: it may be new, or newly allowed."""
+        """Return a vendor. An unknown one is looked up in the database, as it may be new or newly permitted."""
         found = self.offered_to(sponsor_id).vendors.get(slug)
         if found is None:
             self.forget(sponsor_id)
@@ -106,7 +106,7 @@ class VendorCache:
         return found
 
     def forget(self, sponsor_id: int | None = None) -> None:
-        """Read the vendors anew at the next request, and what this sponsor may use; None: what any may."""
+        """Forget the vendors and what this sponsor may use; None: what any sponsor may use."""
         with self._lock:
             self._read_at = 0.0
             if sponsor_id is None:
@@ -142,7 +142,7 @@ def _offered(sponsor_id: int, vendors: list[Vendor], alone: bool) -> OfferedTo:
 def _routes(
     sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed, disclosed: Collection[int]
 ) -> dict[str, OfferedRoute]:
-    """By name; the sponsor's own comes before one for all. Each with those of its credentials that may be used."""
+    """Return routes by name, with usable credentials only. A sponsor's own takes precedence over one for all."""
     known = {vendor.pk: vendor for vendor in vendors}
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor_id)).prefetch_related("entries__credential")
     found: dict[str, OfferedRoute] = {}
@@ -185,7 +185,7 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) 
 
 
 def _login(logins: list[Any]) -> Any:
-    """The only credential, or the one called default; None: there is no such."""
+    """Return the only credential, or the one named default, or None."""
     if len(logins) == 1:
         return logins[0]
     return next((login for login in logins if login.name == "default"), None)

@@ -1,7 +1,7 @@
 """The API's endpoints about vendors.
 
-GET /services: the sponsor's vendors, whether each accepts work now, and if not, when to try again. GET /identities: as
-whom the sponsor may send.
+GET /services: the sponsor's vendors, whether each accepts work now, and if not, when to try again. GET /identities: the
+sender identities that the sponsor may use.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The API's webhooks: clients register addresses for their events, look at the calls, and have events posted again."""
+"""The API's webhooks: clients register URLs for their events, inspect the calls, and have events posted again."""
 
 import json
 import re
@@ -164,7 +164,7 @@ def list_calls(
     """The latest first."""
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
-    named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as versions before wrote it
+    named = f"cal_{cursor}" if cursor.isdecimal() else cursor  # as earlier versions wrote it
     page = list(below(rows, "cal", named)[: limit + 1])
     here = f"{HERE}/{public_ids.name('whk', hook.pk)}/calls?limit={limit}"
     more = f"{here}&cursor={public_ids.name('cal', page[limit - 1].pk)}" if len(page) > limit else None
@@ -196,7 +196,7 @@ def _mine(caller: Caller) -> list[Webhook]:
 
 
 def _hook(name: str, caller: Caller) -> Webhook:
-    """Raises the same Problem for a webhook that does not exist and for one of another sponsor."""
+    """Return the webhook. Raises the same Problem whether it does not exist or belongs to another sponsor."""
     number = public_ids.number("whk", name)
     mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
     hook = mine.filter(pk=number).first() if number is not None else None
