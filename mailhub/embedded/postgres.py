@@ -41,7 +41,7 @@ class Postgres:
         return f"postgres://mailhub@/mailhub?host={quote(str(self.home.sockets()), safe='')}"
 
     def answers(self) -> bool:
-        """Whether it accepts connections. True if all are in use; False while it recovers."""
+        """Return True if it accepts connections, even if all are in use; False while it recovers."""
         where = make_conninfo(
             host=str(self.home.sockets()), user="mailhub", dbname="mailhub", connect_timeout=ANSWER_SECONDS
         )
@@ -60,7 +60,7 @@ class Postgres:
             stale.unlink(missing_ok=True)
 
     def command(self, durable: bool) -> list[str]:
-        """The server's command line; durable=False, for tests: a power cut may lose everything."""
+        """Return the server's command line. durable=False, for tests: a power cut may lose everything."""
         settings = SETTINGS | ({} if durable else UNSAFE_BUT_FAST)
         server = self._programs() / "postgres"
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -72,14 +72,14 @@ class Postgres:
         return postgres_programs(int(made_by.read_text()) if made_by.exists() else None)
 
     def _create(self, options: list[str]) -> None:
-        """Create the cluster under another name and rename it, so that it is never incomplete."""
+        """Create the cluster under another name and rename it, so it is never incomplete."""
         draft = self.data.with_name("postgres.new")
         shutil.rmtree(draft, ignore_errors=True)
         programs = self._programs()
         prefix = demoted(self.home.path, programs / "initdb")
         initdb = [*prefix, str(programs / "initdb"), "-D", str(draft), "--username=mailhub", "--auth=trust"]
         self._run([*initdb, "--encoding=UTF8", "--locale=C", *options])
-        # one statement in single-user mode: no server has to be started, watched and stopped for it
+        # one statement in single-user mode, which needs no server to start, watch and stop
         self._run(
             [*prefix, str(programs / "postgres"), "--single", "-D", str(draft), "postgres"],
             "CREATE DATABASE mailhub\n",

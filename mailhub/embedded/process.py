@@ -1,4 +1,4 @@
-"""Server processes that outlive the process that started them, and whose lock shows whether they run.
+"""Server processes that outlive their starter; a lock shows if they run.
 
 PostgreSQL refuses to run as root, so root starts the servers as the home's owner or another unprivileged user.
 """
@@ -18,9 +18,9 @@ OWN_NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 
 def demoted(home: Path, program: Path) -> list[str]:
-    """The command prefix that runs the program as another user than root; [] for an ordinary user.
+    """Return the command prefix that runs the program as a user other than root; [] for an ordinary user.
 
-    Where user namespaces are forbidden (many containers), the home is given to the user nobody.
+    If user namespaces are forbidden (many containers), the home is given to the user nobody.
     """
     if os.geteuid() != 0:
         return []
@@ -52,7 +52,7 @@ def _runs(prefix: list[str], program: Path) -> bool:
         return False
 
 
-# The shell ends at once, so that the server is detached: no zombie, no terminal, no Ctrl-C.
+# The shell ends immediately, so the server is detached: no zombie, no terminal, no Ctrl-C.
 DETACH = '"$@" & echo $! >"$0"'
 FAST_STOP_SECONDS = 30.0
 KILL_SECONDS = 30.0
@@ -71,7 +71,7 @@ class Daemon:
         self.log = home / f"{name}.log"
 
     def alive(self) -> bool:
-        """Whether the server, or a child that it left behind, is running."""
+        """Return True if the server, or a child that it left behind, is running."""
         try:
             with self.lock.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ class Daemon:
         return False
 
     def pid(self) -> int | None:
-        """The server's process id if it is alive."""
+        """Return the server's process id if it is alive."""
         if not self.alive():
             return None
         text = self.lock.read_text().strip()
@@ -107,7 +107,7 @@ class Daemon:
             )
 
     def stop(self, fast: signal.Signals) -> bool:
-        """Stop the server by the signal, or by SIGKILL if it does not end. False if none was running."""
+        """Stop the server by the signal, or by SIGKILL if it does not end. Returns False if none was running."""
         if not self.alive():
             return False
         for number, seconds in ((fast, FAST_STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
@@ -117,7 +117,7 @@ class Daemon:
         raise EmbeddedError(f"{self.name} does not end; its log is {self.log}")
 
     def log_tail(self) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         with self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 2000))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-6:])

@@ -32,7 +32,7 @@ class Redis:
         return f"unix://{quote(str(self.socket()))}?db=0"
 
     def answers(self) -> bool:
-        """Whether it answers; False while it loads its data."""
+        """Return True if it answers, False while it loads its data."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(ANSWER_SECONDS)
@@ -47,13 +47,13 @@ class Redis:
         return self.home.sockets() / "redis.sock"
 
     def prepare(self, durable: bool) -> None:
-        """Create the data folder, note which program opens it, and remove a socket that a crash left."""
+        """Create the data folder, record the program that opens it, and remove a socket that a crash left."""
         self.home.folder("redis")
         self.socket().unlink(missing_ok=True)
         redis_data.set_mark(self.data, self._program()[1])
 
     def command(self, durable: bool) -> list[str]:
-        """The server's command line; durable=False, for tests: a restart loses everything."""
+        """Return the server's command line. durable=False, for tests: a restart loses everything."""
         server, _ = self._program()
         options = {
             "port": "0",

@@ -1,7 +1,7 @@
-"""Which program may open the data of a home's Redis.
+"""Compatibility of programs with the data of a home's Redis.
 
-Beside the data a mark names the program that opened it last, like PostgreSQL's PG_VERSION. Homes without a mark have
-the version of the file format in their snapshot. Redis and Valkey share the formats up to 11; later each has its own.
+A mark beside the data names the program that opened it last, like PostgreSQL's PG_VERSION. Without a mark, the snapshot
+tells the version of the file format. Redis and Valkey share the formats up to 11; later ones differ.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 MARK = "MADE_BY"
 SHARED = 11  # the last format that Redis (7.2) and Valkey (before 9) have in common
-# Of Redis, by its version: the newest format that it reads. Valkey reads those that are shared, and from 9 on its own.
+# By Redis version: the newest format that it reads. Valkey reads the shared ones, and from 9 on its own.
 FORMATS = (((8, 4), 13), ((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((0, 0), 9))
 HEADER = re.compile(rb"(REDIS|VALKEY)(\d{4}|\d{3})")
 
@@ -27,7 +27,7 @@ class RedisVersion(NamedTuple):
         return f"{self.product.capitalize()} {self.major}.{self.minor}"
 
     def opens(self, data: Path) -> bool:
-        """Whether it may open the data: of its own product, no newer than itself; or in a format that it reads."""
+        """Return True if it may open the data: from its own product and not newer, or in a format that it reads."""
         made_by = mark(data)
         if made_by and made_by.product == self.product:
             return made_by <= self
@@ -44,7 +44,7 @@ class RedisVersion(NamedTuple):
 
 
 def mark(data: Path) -> RedisVersion | None:
-    """The program that opened the data last; None if no mark is there."""
+    """Return the program that opened the data last; None without a mark."""
     try:
         product, major, minor = (data / MARK).read_text().split()
         return RedisVersion(product, int(major), int(minor))
@@ -53,14 +53,14 @@ def mark(data: Path) -> RedisVersion | None:
 
 
 def set_mark(data: Path, program: RedisVersion) -> None:
-    """Note the program that is about to open the data."""
+    """Record the program that is about to open the data."""
     draft = data / f".{MARK}"
     draft.write_text(f"{program.product} {program.major} {program.minor}\n")
     draft.replace(data / MARK)
 
 
 def written_by(data: Path) -> str:
-    """Who wrote the data, for a sentence."""
+    """Return the program that wrote the data, for a sentence."""
     if found := mark(data):
         return str(found)
     product, number = _format(data)
@@ -68,7 +68,7 @@ def written_by(data: Path) -> str:
 
 
 def put_aside(data: Path) -> Path | None:
-    """Rename the data's folder; returns its new name, or None if there is none."""
+    """Rename the data's folder. Returns its new name, or None if there is none."""
     if not data.exists():
         return None
     aside = data.with_name(f"{data.name}.aside-{datetime.now(UTC):%Y%m%d-%H%M%S}")
@@ -77,12 +77,12 @@ def put_aside(data: Path) -> Path | None:
 
 
 def asides(data: Path) -> list[Path]:
-    """The folders that were put aside."""
+    """Return the folders that were put aside."""
     return sorted(data.parent.glob(f"{data.name}.aside-*"))
 
 
 def _format(data: Path) -> tuple[str, int]:
-    """Product and number of the newest format among the snapshots that are loaded; ("redis", 0) if there is none."""
+    """Return product and number of the newest format among the loaded snapshots; ("redis", 0) if there are none."""
     found = [("redis", 0)]
     for path in [*data.glob("appendonlydir/*.rdb"), data / "appendonly.aof"]:
         try:

@@ -1,4 +1,4 @@
-"""Start, find, stop and reset the servers of a home."""
+"""Starts, finds, stops and resets the servers of a home."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ Engine = Postgres | Redis
 
 @dataclass(frozen=True)
 class State:
-    """The state of one server. running: it answers; pid: None if it is not ours; given: named by the environment."""
+    """The state of one server. `running`: it answers. `pid`: None if not ours. `given`: named by the environment."""
 
     title: str
     variable: str
@@ -31,7 +31,7 @@ class State:
 
 
 def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
-    """DATABASE_URL and REDIS_URL: from the environment, or of the home's servers, which are started if needed.
+    """Return DATABASE_URL and REDIS_URL, from the environment or the home's servers, started if needed.
 
     Servers that the environment names are neither started nor checked. The home's servers outlive this process.
     durable=False, for tests: a power cut may lose data, and STORES_MAY_LOSE says so. Raises EmbeddedError if a server
@@ -49,7 +49,7 @@ def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
 
 
 def status(home: Home | None = None) -> list[State]:
-    """The state of both servers; starts nothing."""
+    """Return the state of both servers without starting them."""
     home = home or Home()
     states = []
     for engine in _engines(home):
@@ -63,7 +63,7 @@ def status(home: Home | None = None) -> list[State]:
 
 
 def stop(home: Home | None = None) -> list[str]:
-    """Stop the home's servers and wait for their end; returns the titles of those that ran."""
+    """Stop the home's servers and wait for their end. Returns the titles of those that ran."""
     home = home or Home()
     if not home.path.exists():
         return []
@@ -85,9 +85,9 @@ def reset(home: Home | None = None) -> None:
 
 
 def rebuild_redis(home: Home | None = None) -> Path | None:
-    """Put the data of the home's Redis aside and start with an empty one; returns where the old data is, if any was.
+    """Put the data of the home's Redis aside and start with an empty one. Returns the old data's path, if any.
 
-    PostgreSQL, in which all mail is, is left alone. Raises EmbeddedError if REDIS_URL names another Redis.
+    PostgreSQL, which holds all mail, is left alone. Raises EmbeddedError if REDIS_URL names another Redis.
     """
     home = home or Home()
     if os.environ.get(Redis.variable):
@@ -122,7 +122,7 @@ def _bring_up(engine: Engine, durable: bool) -> None:
             daemon.start(command, engine.data)
             started = True
         elif not started and waited > LOST_SOCKET_SECONDS and not engine.socket().exists():
-            daemon.stop(engine.fast_stop)  # its socket was deleted: it cannot be reached any more
+            daemon.stop(engine.fast_stop)  # its socket was deleted, so it is unreachable
         elif waited > START_SECONDS:
             raise EmbeddedError(
                 f"{engine.title} runs but does not answer. The end of {daemon.log}:\n{daemon.log_tail()}"

@@ -1,4 +1,4 @@
-"""`manage.py check`, which fails with --deploy for warnings, too: they are about an installation that others reach."""
+"""`manage.py check`, which with --deploy also fails on warnings, as these concern publicly reachable installations."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Django's migrate, except that no mail is sent meanwhile: a sender could not store the outcomes of its calls."""
+"""Django's migrate, but without mail being sent meanwhile: a sender could not store the outcomes of its calls."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns.failover import guard
 
 LOOK_SECONDS = 0.5
-# Asked again and again: a statement that waits for the lock would hold up CREATE INDEX CONCURRENTLY of its holder.
+# Polled: a statement that waits for the lock would block its holder's CREATE INDEX CONCURRENTLY.
 LOCK = "SELECT pg_try_advisory_lock(hashtext('mailhub.migrate'))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtext('mailhub.migrate'))"
 
@@ -51,7 +51,7 @@ class Command(migrate.Command):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait until no other `migrate` works on this database: the end of one would allow calls for both."""
+        """Wait until no other `migrate` works on this database; the first to end would permit calls for both."""
         waits = False
         with connection.cursor() as cursor:
             while not _is_true(cursor, LOCK):
@@ -62,11 +62,12 @@ class Command(migrate.Command):
         try:
             yield
         finally:
-            with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:  # lost, and the lock with it
+            # connection lost, and the lock with it
+            with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
                 cursor.execute(UNLOCK)
 
     def _stop_calls(self, options: dict[str, Any]) -> bool:
-        """Forbid calls, then wait for those that were allowed before. Returns whether there are tables to forbid it."""
+        """Forbid calls, then wait for those permitted before. Returns False if there are no tables for it yet."""
         if not options["wait"] and not options["force"]:
             _refuse_while_mail_is_sent()
         before, began = guard.close(), time.monotonic()
@@ -87,7 +88,7 @@ class Command(migrate.Command):
         return True
 
     def _until_nobody_sends(self) -> None:
-        """Wait: within a second senders see that they may not claim, finish their calls and put their jobs back."""
+        """Wait. Within a second senders notice that they may not claim, finish their calls and put their jobs back."""
         shown = 0
         while jobs := guard.alive(settings.LEASE_SECONDS):
             if jobs != shown:
@@ -96,7 +97,7 @@ class Command(migrate.Command):
             time.sleep(LOOK_SECONDS)
 
     def _tell(self, sentence: str, options: dict[str, Any] | None = None) -> None:
-        """options: do not tell it if they want no words."""
+        """Write a sentence, unless `options` ask for silence."""
         if options is None or options["verbosity"]:
             self.stderr.write(f"{timezone.localtime():%H:%M:%S} {sentence}")
             self.stderr.flush()

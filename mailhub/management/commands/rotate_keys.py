@@ -1,4 +1,4 @@
-"""`manage.py rotate_keys`: encrypts all stored secrets anew with the current SECRET_KEY."""
+"""`manage.py rotate_keys`: encrypts all stored secrets again with the current SECRET_KEY."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         tell(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
 
     def _rotate(self, model: type[Model], name: str) -> int:
-        """Encrypt one row at a time, under its lock, so that a secret that is entered meanwhile is not overwritten."""
+        """Encrypt one row at a time, under its lock, so that a secret entered meanwhile is not overwritten."""
         done = 0
         for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):
             with transaction.atomic():

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from mailhub import embedded
 
-NOT_RUNNING = 3  # as service managers have it
+NOT_RUNNING = 3  # the exit code of service managers
 
 
 class Command(BaseCommand):
@@ -71,7 +71,7 @@ class Command(BaseCommand):
 
 def _sentence(state: embedded.State) -> str:
     if state.given:
-        return f"{state.title}: given by {state.variable}"  # its address may hold a password
+        return f"{state.title}: given by {state.variable}"  # its URL may contain a password
     if state.running:
         return f"{state.title}: running, process {state.pid}, {state.url}"
     return f"{state.title}: " + ("not answering" if state.pid else "not running")

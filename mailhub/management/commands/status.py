@@ -25,10 +25,10 @@ from vendors.not_now import refusal
 REDRAW_SECONDS = 2.0
 MINUTES = 30
 NARROW = 110  # columns; a narrower terminal shows only the most important ones
-NAMED = 2  # queues without a worker that are named; of more only the number is shown
+NAMED = 2  # queues without a worker shown by name; beyond that only their number
 BLOCKS = "▁▂▃▄▅▆▇█"
 SLUG = 16  # columns of a vendor's name
-FEWEST = 10  # of them, where there is no room for all
+FEWEST = 10  # least number of blocks if space is short
 
 
 class Command(BaseCommand):
@@ -125,7 +125,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join([row.ends, *row.apart]))
-        reasons = [one for one in (*row.stopped, row.trouble) if one and one not in row.ends]  # once is enough
+        reasons = [one for one in (*row.stopped, row.trouble) if one and one not in row.ends]  # show it only once
         problems = [f"last error: {one}" if one == row.trouble else one for one in reasons]
         problems += filter(None, [row.refused_reports])
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
@@ -164,7 +164,7 @@ def _windows(row: dashboard.VendorRow) -> list[str]:
 
 
 class Sparkline:
-    """A block for each value; where there is no room for all, the oldest go."""
+    """A block for each value; if space is short, the oldest are dropped."""
 
     def __init__(self, values: list[int]) -> None:
         most = max(values, default=0)

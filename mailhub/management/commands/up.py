@@ -62,14 +62,14 @@ class Command(BaseCommand):
 
 
 def _note(process: str, sentence: str) -> None:
-    """For `status`, which another process runs."""
+    """Note it for `status`, which runs in another process."""
     outages.note(f"{outages.PROCESS}{process}", sentence)
 
 
 def formation() -> dict[str, str]:
-    """The Procfile's processes: that of the senders VENDOR_PROCESSES times, each with its number after a dot.
+    """Return the Procfile's processes. The senders' one runs VENDOR_PROCESSES times, numbered after a dot.
 
-    That of the bounces runs only where BOUNCE_RECEIVER says where it listens.
+    The bounces' one runs only if BOUNCE_RECEIVER says where it listens.
     """
     procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
@@ -80,7 +80,7 @@ def formation() -> dict[str, str]:
 
 
 def flower_password(home: Path) -> str:
-    """Where Flower's user and password are; makes them if nobody has given any. A terminal's text is often kept."""
+    """Return where Flower's user and password are; create them if none are given. Terminals' texts are often kept."""
     if "FLOWER_BASIC_AUTH" in os.environ:
         return "as FLOWER_BASIC_AUTH says"
     made = os.environ["FLOWER_BASIC_AUTH"] = f"mailhub:{secrets.token_urlsafe(24)}"
@@ -108,7 +108,7 @@ def _only_one(home: embedded.Home) -> Iterator[None]:
 
 
 def _free_port(variable: str, default: int) -> int:
-    """The port that the variable names. Raises CommandError if something else listens there."""
+    """Return the port that the variable names. Raises CommandError if something else listens there."""
     port = int(os.environ.setdefault(variable, str(default)))
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
