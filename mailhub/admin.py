@@ -1,4 +1,4 @@
-"""Admin pages of parked tasks (when each is due; release now; cancel) and of beat's crontabs."""
+"""Admin pages of parked tasks (with due time, release and cancel) and of beat's crontabs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +24,7 @@ admin.site.unregister(CrontabSchedule)
 
 @admin.register(CrontabSchedule)
 class CrontabAdmin(CrontabScheduleAdmin):
-    """Its time zone is typed, as everywhere else: a list of six hundred takes longer than all else of the page."""
+    """Crontabs with a typed time zone, as elsewhere; a list of six hundred takes longer than the rest of the page."""
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "timezone":
@@ -36,7 +36,7 @@ class CrontabAdmin(CrontabScheduleAdmin):
 class ParkedTaskAdmin(OwnLookups):
     """A read-only list; its actions ask for confirmation.
 
-    A task has no sponsor, so it is for those who may see the mail of all.
+    A task has no sponsor, so only users who may see all sponsors' mail see it.
     """
 
     list_display = ["id", "task", "due_in", "due_at", "queue"]
@@ -119,7 +119,7 @@ def _sees_all(request: HttpRequest) -> bool:
 
 
 def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
-    """Whether the user has confirmed this number of tasks; if it has changed, the page asks again."""
+    """Return True if the user has confirmed this number of tasks; if it has changed, the page asks again."""
     return request.POST.get("confirmed") == str(rows.count())
 
 

@@ -34,10 +34,10 @@ class MailhubConfig(AppConfig):
 
 
 def _prepare(connection: Any, **_: Any) -> None:
-    """Settings of every database session.
+    """Set up a database session.
 
-    PostgreSQL ends a transaction that stays idle, for others wait for the rows that it has locked. Statements are not
-    compiled (jit): it took 30 ms for a page that needs 20 ms. And the session notes its server (campaigns/failover).
+    PostgreSQL ends a transaction that stays idle, since others wait for the rows it has locked. JIT is off, because
+    compiling costs more than it saves on short statements. The session also notes its server (campaigns/failover).
     """
     from campaigns.failover import guard
 
@@ -53,12 +53,12 @@ def _prepare(connection: Any, **_: Any) -> None:
 
 
 def _clocks_were_right(**_: Any) -> list[CheckMessage]:
-    """Tell of stored moments that lay ahead within the hour. `doctor` asks for this check by its tag."""
+    """Report stored times that were in the future within the last hour. `doctor` requests this check by its tag."""
     from mailhub import stored_moments
 
     try:
         found = stored_moments.found_lately()
-    except DatabaseError:  # away, or not migrated yet
+    except DatabaseError:  # unavailable, or not migrated yet
         return []
     return [Warning(one, hint="Set the clocks of all machines by NTP.", id="mailhub.W006") for one in found]
 
@@ -69,7 +69,7 @@ def _on_migrate(using: str, **_: Any) -> None:
     from campaigns.failover import guard
     from mailhub import installation
 
-    # migrate may run for one app only
+    # migrate may run for only one app
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     needed |= {"mailhub_givenpermission"}
     if needed <= set(connections[using].introspection.table_names()):
@@ -80,7 +80,7 @@ def _on_migrate(using: str, **_: Any) -> None:
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
-    """After a vendor was added, changed or deleted: update beat's rows, and tell the workers of its queue."""
+    """After a vendor was added, changed or deleted, update beat's rows and announce its queue to the workers."""
     from mailhub import installation, worker_queues
 
     def _sync() -> None:

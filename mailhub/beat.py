@@ -1,7 +1,7 @@
-"""Beat's scheduler: django-celery-beat's, which does not believe a moment that lies ahead of its clock.
+"""Beat's scheduler: django-celery-beat's, but without trust in times ahead of its clock.
 
-Celery starts a task when its interval has passed since `last_run_at`, and keeps the moments of the next starts in a
-heap. After a clock was put back both lie ahead, so nothing would be started for as long as the clock was ahead.
+Celery starts a task when its interval has passed since `last_run_at`, and keeps the next starts in a heap. After a
+clock was set back, both lie in the future, so nothing would start for as long as the clock was ahead.
 """
 
 import logging
@@ -16,23 +16,23 @@ from mailhub.patient_scheduler import PatientScheduler
 
 log = logging.getLogger(__name__)
 
-SLACK = timedelta(seconds=5)  # two beats on two machines may differ so much
+SLACK = timedelta(seconds=5)  # allowed difference of two beats on two machines
 
 
 class ClockedScheduler(PatientScheduler):
-    """Corrects `last_run_at` and its heap when they lie ahead, at the start and at each tick."""
+    """Corrects `last_run_at` and its heap if they lie in the future, at the start and at each tick."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._offset = _offset()
         try:
-            if not kwargs.get("lazy"):  # made for its name alone
+            if not kwargs.get("lazy"):  # lazy: created only for its name
                 stored_moments.look(at_once=True)
-        except (DatabaseError, InterfaceError) as why:  # each tick looks at beat's own entries all the same
+        except (DatabaseError, InterfaceError) as why:  # each tick still checks beat's own entries
             log.warning("stored moments could not be looked at: %s", why)
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Start what is due; returns seconds until the next tick."""
+        """Start what is due. Returns the seconds until the next tick."""
         offset = _offset()
         put_back, self._offset = self._offset - offset, offset
         if put_back > SLACK.total_seconds() or self._ahead():
@@ -45,7 +45,7 @@ class ClockedScheduler(PatientScheduler):
         return any(entry.model.last_run_at > latest for entry in (self._schedule or {}).values())
 
     def _read_anew(self, put_back: float) -> None:
-        """Correct the rows by this machine's clock and read them again; on an error the next tick tries again."""
+        """Correct the rows by this machine's clock and read them again. On an error the next tick retries."""
         now = datetime.now(UTC)
         try:
             self.sync()
@@ -58,10 +58,10 @@ class ClockedScheduler(PatientScheduler):
         log.warning(
             "beat's clock was put back by %.0f s; its rows are read anew, %s moments lay ahead", put_back, corrected
         )
-        # Without what it has noted by the wrong clock it reads its rows, and makes its heap, as at its start.
+        # Without its notes from the wrong clock it reads its rows and builds its heap as at its start.
         self._initial_read, self._heap, self._last_timestamp = True, None, None
 
 
 def _offset() -> float:
-    """The wall clock less the monotonic one, in seconds: it falls when the clock is put back."""
+    """Return the wall clock minus the monotonic one, in seconds; it falls when the clock is set back."""
     return time.time() - time.monotonic()

@@ -10,7 +10,7 @@ from celery.signals import beat_init, celeryd_init, setup_logging, task_failure,
 from mailhub import broker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
-# Django's checks would load every page and template into each worker. Ours are asked below.
+# Django's checks would load every page and template into each worker. Ours run below.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 broker.use()
@@ -21,20 +21,20 @@ app = Celery(
     control="waiter.publisher:WaiterControl",
 )
 app.config_from_object("django.conf:settings", namespace="CELERY")
-# Else Celery closes Django's connection around each task: a new one costs PostgreSQL 10 ms of a processor, for its
-# caches start empty. campaigns.tasks closes those that were lost.
+# Otherwise Celery closes Django's connection around each task; a new one is expensive, as its caches start empty.
+# campaigns.tasks closes lost ones.
 app.conf.update(CELERY_DB_REUSE_MAX=10**9)
 app.autodiscover_tasks()
 app.steps["consumer"].add("mailhub.worker_queues:Adoption")
 app.steps["worker"].add("mailhub.watchdog:Watchdog")
 
-# Celery warns of root because of pickle, which nothing here accepts (settings).
+# Celery warns about root because of pickle, which nothing here accepts (settings).
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 
 @setup_logging.connect
 def _log_as_django_does(**_: Any) -> None:
-    """Does nothing: with a receiver Celery leaves logging to settings.LOGGING."""
+    """Do nothing; because a receiver exists, Celery leaves logging to settings.LOGGING."""
 
 
 @celeryd_init.connect
@@ -60,7 +60,7 @@ def _check_pool(sender: Any, **_: Any) -> None:
 
 @task_failure.connect
 def _note_outage(exception: BaseException, **_: Any) -> None:
-    """For `status`, which tells since when PostgreSQL refuses."""
+    """Note the trouble for `status`, which says since when PostgreSQL refuses."""
     from django.db import Error
 
     from vendors import outages

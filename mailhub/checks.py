@@ -1,8 +1,8 @@
 """System checks: the web server, workers, beat and `up` refuse to start if one of them fails.
 
-Our commands leave Django's checks to those and to `make lint`: they would load every page and template each time.
+Django's own checks run there and in `make lint`, not in our commands, where they would load every page and template.
 
-Checks that ask a server have the tag "servers". They run with `check --deploy`, and when a worker or beat starts.
+Checks that query a server have the tag "servers". They run with `check --deploy`, and when a worker or beat starts.
 """
 
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @register("celery")
 def json_only(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Only JSON is written to the broker or read from it: other formats could execute code."""
+    """Require JSON on the broker; other formats could execute code."""
     wrong = {
         name: value
         for name in FORMATS
@@ -48,7 +48,7 @@ def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register("servers", deploy=True)
 def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """A Redis without memory must refuse to write; it must not drop queues and windows."""
+    """Require that Redis refuses writes when it is out of memory; it must not drop queues and windows."""
     return [found for url in {settings.BROKER_URL, celery_url(settings.REDIS_URL)} for found in _policy(url)]
 
 
@@ -69,22 +69,22 @@ def _policy(url: str) -> Iterator[CheckMessage]:
 
 POOLED = "PostgreSQL is reached through a pooler that does not keep sessions: two sessions met in one server process"
 SESSIONS = "Set pool_mode = session there, or let DATABASE_URL name PostgreSQL itself."
-MEETINGS = 5  # times to look: a busy pooler may give two sessions different processes for a while
+MEETINGS = 5  # tries: a busy pooler may give two sessions different processes for a while
 
 
 @register("servers", deploy=True)
 def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """A session must keep its server process.
+    """Require that a session keeps its server process.
 
-    Statements are prepared once a session, and session settings must hold for all its statements. With a pooler that
-    changes the process after each transaction, both fail while mail is sent. The check observes what happens, since a
+    Statements are prepared once per session, and session settings must hold for all its statements. With a pooler that
+    changes the process after each transaction, both fail while mail is sent. The check observes the behaviour, since a
     pooler need not say that it is one.
     """
     try:
         kept = _keeps_sessions()
-    except psycopg.errors.ProtocolViolation:  # a pooler that pools statements knows no transactions
+    except psycopg.errors.ProtocolViolation:  # a pooler in statement mode does not support transactions
         kept = False
-    except psycopg.Error as why:  # it does not answer: senders wait for it
+    except psycopg.Error as why:  # no answer: senders wait for it
         return [Warning(f"PostgreSQL does not tell whether sessions are kept: {why}", id="mailhub.W002")]
     return [] if kept else [Error(POOLED, hint=SESSIONS, id="mailhub.E007")]
 
@@ -92,7 +92,7 @@ def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 def _keeps_sessions() -> bool:
     with closing(_session()) as ours:
         process = _process(ours)
-        if process == ours.info.backend_pid:  # the id that the server gave at the start: there is no pooler
+        if process == ours.info.backend_pid:  # the id that the server gave at the start, so there is no pooler
             return True
         with closing(_session()) as other:
             for _ in range(MEETINGS):
@@ -116,24 +116,24 @@ def _process(session: Any) -> int:
 
 @register("servers", deploy=True)
 def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Tables that `migrate` still has to change are no error: senders wait for it. These it would refuse."""
+    """Refuse tables of another version. Tables that `migrate` still has to change are fine; senders wait for it."""
     from campaigns.failover import guard  # Django is set up by now
 
     try:
         why = guard.another_version()
-    except OperationalError:  # PostgreSQL is away: sessions_are_kept says so
+    except OperationalError:  # PostgreSQL is unavailable; sessions_are_kept reports it
         return []
     return [Error(why, id="mailhub.E008")] if why else []
 
 
 @register("servers", deploy=True)
 def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Servers with which a crash loses commits: each lost claim is a letter that may be sent twice."""
+    """Refuse servers that lose commits in a crash. Each lost claim is a letter that may be sent twice."""
     from campaigns.failover import durability  # Django is set up by now
 
     try:
         found = durability.weaknesses()
-    except DatabaseError:  # away: sessions_are_kept says so
+    except DatabaseError:  # unavailable; sessions_are_kept reports it
         return []
     return [
         Error(one.sentence, hint=f"{one.remedy}.", id="mailhub.E009")
@@ -145,39 +145,39 @@ def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register("servers", deploy=True)
 def messages_can_be_stored(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """A constraint that refuses messages from some id on is told before their ids reach it."""
+    """Warn of a constraint that will refuse messages, before their ids reach it."""
     from campaigns.intake import leftover_bounds  # Django is set up by now
 
     try:
         found = leftover_bounds.find_leftover_bounds()
-    except DatabaseError:  # away: sessions_are_kept says so
+    except DatabaseError:  # unavailable; sessions_are_kept reports it
         return []
     return [Warning(one, hint=f"{leftover_bounds.REMEDY}.", id="mailhub.W005") for one in found]
 
 
 @register("servers", deploy=True)
 def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Where an identity lets bounces come back to mailhub, something has to take them."""
+    """Warn if an identity's bounces return to mailhub but nothing receives them."""
     from campaigns.models import Identity  # Django is set up by now
 
     if settings.BOUNCE_RECEIVER or settings.BOUNCE_MAILBOX:
         return []
     try:
         wanted = Identity.objects.filter(verp=True, enabled=True).exists()
-    except DatabaseError:  # away, or not migrated yet
+    except DatabaseError:  # unavailable, or not migrated yet
         return []
     hint = "Set BOUNCE_RECEIVER or BOUNCE_MAILBOX, or say `manage.py identity set ... --no-verp`."
     return [Warning("Bounces come back to mailhub, and nothing takes them", hint=hint, id="mailhub.W003")] * wanted
 
 
 def refuse_to_start(**_: Any) -> None:
-    """End this worker or beat if anything is wrong. Celery swallows every error in a signal but this one."""
+    """End this worker or beat if anything is wrong. In a signal Celery lets no exception but SystemExit pass."""
     ours = [*json_only(), *python_version(), *redis_keeps_all()]
     refuse([*run_checks(tags=["waiter"]), *ours, *of_database()])
 
 
 def of_database() -> list[CheckMessage]:
-    """What whoever works with the database asks it before."""
+    """Run the checks of the database that every user of it needs."""
     asked = (sessions_are_kept, tables_are_of_this_version, commits_are_kept, messages_can_be_stored)
     return [message for check in asked for message in check()]
 
@@ -192,9 +192,9 @@ def refuse(found: list[CheckMessage]) -> None:
 
 
 def refuse_pool(pool: Any) -> None:
-    """End a worker whose pool runs tasks in greenlets, or in a way that nobody has tried: its work would hang.
+    """End a worker whose pool uses greenlets or is untested, as its work would hang.
 
-    pool: as Celery has it, a name or a class.
+    `pool`: a name or a class, as Celery has it.
     """
     kind = get_implementation(pool)
     if not issubclass(kind, PreforkPool | SoloPool | ThreadPool):

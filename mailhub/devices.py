@@ -1,7 +1,7 @@
-"""Devices on which somebody has logged in before: their log-ins do not wait behind those of strangers.
+"""Devices that have logged in before: their log-ins do not wait behind those of strangers.
 
-A password takes a processor for a third of a second, so only some are looked at in a moment. A signed cookie says whose
-the device is. It opens nothing, and whoever takes it may guess as fast as its owner.
+Checking a password takes a processor for a third of a second, so only a few are checked at a time. A signed cookie
+names the device's user. It grants no access; whoever steals it may guess passwords as fast as its owner.
 """
 
 import ipaddress
@@ -17,8 +17,8 @@ from django.shortcuts import resolve_url
 
 COOKIE, AGE = "mailhub_device", 365 * 24 * 3600
 FOUND = re.compile(rf"(?:^|;\s*){COOKIE}=([\w.-]{{1,200}})(?:;|$)")
-WITH_PORT = re.compile(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)  # as some proxies write the address
-NETWORK = 64  # bits of an IPv6 address that are its owner's; the others he chooses
+WITH_PORT = re.compile(r"\[(.*)\](?::\d+)?|([\d.]+):\d+", re.ASCII)  # the form in which some proxies write the address
+NETWORK = 64  # bits of an IPv6 address that identify its owner, who chooses the others
 
 
 def _signer() -> TimestampSigner:
@@ -27,12 +27,12 @@ def _signer() -> TimestampSigner:
 
 @cache
 def login_paths() -> frozenset[str]:
-    """Where passwords are checked."""
+    """Paths where passwords are checked."""
     return frozenset((resolve_url(settings.LOGIN_URL), resolve_url("admin:login")))
 
 
 def find_user(cookies: str) -> str | None:
-    """The key of the user who has logged in on this device."""
+    """Return the key of the user who has logged in on this device, or None."""
     found = FOUND.search(cookies)
     try:
         return _signer().unsign(found[1], max_age=AGE) if found else None
@@ -41,7 +41,7 @@ def find_user(cookies: str) -> str | None:
 
 
 def find_address(environ: Mapping[str, Any]) -> str:
-    """The network from which a request comes: as the proxy in front says, if there is one that is trusted (HTTPS)."""
+    """Return a request's network: as the proxy in front says, if there is a trusted one (HTTPS)."""
     address = str(environ.get("REMOTE_ADDR", ""))
     if settings.SECURE_PROXY_SSL_HEADER:
         address = environ.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
@@ -49,14 +49,14 @@ def find_address(environ: Mapping[str, Any]) -> str:
             address = with_port[1] or with_port[2]
     try:
         known = ipaddress.ip_address(address)
-        known = getattr(known, "ipv4_mapped", None) or known  # as a socket for both shows IPv4
+        known = getattr(known, "ipv4_mapped", None) or known  # a dual-stack socket shows IPv4 like this
     except ValueError:
         return address[:50]
     return str(ipaddress.ip_network((known, NETWORK), strict=False)) if known.version == 6 else str(known)
 
 
 class DeviceMiddleware:
-    """Gives a device its cookie when somebody has logged in."""
+    """Sets a device's cookie when a user logs in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response

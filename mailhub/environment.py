@@ -1,8 +1,7 @@
 """Settings from environment variables, each validated where it is read.
 
 The functions that read a variable raise ImproperlyConfigured with one sentence that names it and a valid value.
-`secret_key` is the secret of an installation that was given none. `celery_url` and `is_rabbitmq` are about the URLs of
-brokers.
+`secret_key` is the secret of an installation that was given none. `celery_url` and `is_rabbitmq` handle broker URLs.
 """
 
 import math
@@ -20,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def secret_key(home: Path) -> str:
-    """The key in home/secret_key, readable by its owner only. The first call creates it; concurrent calls are safe."""
+    """Return the key in home/secret_key, readable only by its owner; created if missing, also by concurrent calls."""
     path = home / "secret_key"
     try:
         return path.read_text()
@@ -39,7 +38,7 @@ def secret_key(home: Path) -> str:
 
 
 def celery_url(url: str) -> str:
-    """The URL of a Redis in the form of Celery and kombu: unix:///path?db=1 becomes redis+socket://..."""
+    """Return a Redis URL in the form of Celery and kombu: unix:///path?db=1 becomes redis+socket://..."""
     parts = urlsplit(url)
     if parts.scheme != "unix":
         return url
@@ -48,12 +47,12 @@ def celery_url(url: str) -> str:
 
 
 def is_rabbitmq(url: str) -> bool:
-    """Whether kombu would use py-amqp for this URL."""
+    """Return True if kombu would use py-amqp for this URL."""
     return urlsplit(url).scheme in ("amqp", "amqps", "pyamqp")
 
 
 REDIS = ("redis", "rediss", "unix")
-MOST = 1e6  # of any number: more than a million seconds, minutes or days is a typing error
+MOST = 1e6  # for any number: more than a million seconds, minutes or days is a typing error
 
 
 def text(name: str, default: str = "") -> str:
@@ -61,7 +60,7 @@ def text(name: str, default: str = "") -> str:
 
 
 def choice(name: str, *choices: str) -> str:
-    """One of these words; the first is the default."""
+    """Return one of these words; the first is the default."""
     word = text(name, choices[0])
     if word not in choices:
         raise ImproperlyConfigured(f"{name}={word!r} is none of {', '.join(choices)}")
@@ -69,12 +68,12 @@ def choice(name: str, *choices: str) -> str:
 
 
 def listed(name: str, default: str = "") -> list[str]:
-    """A list, separated by commas."""
+    """Return a list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
 def ports(name: str) -> list[int]:
-    """Numbers of ports, separated by commas."""
+    """Return port numbers, separated by commas."""
     given = listed(name)
     if not all(one.isdecimal() and 0 < int(one) < 65_536 for one in given):
         raise ImproperlyConfigured(f"{name} is {text(name)!r}: give it ports separated by commas, such as 443,8443")
@@ -82,7 +81,7 @@ def ports(name: str) -> list[int]:
 
 
 def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:
-    """A number above 0, at most `most`. zero: whether 0 is allowed, too."""
+    """Return a number above 0, at most `most`. `zero`: 0 is allowed too."""
     typed = text(name, f"{default:g}")
     try:
         value = float(typed)
@@ -120,7 +119,7 @@ def networks(name: str) -> list[str]:
 
 
 def servers(name: str, port: int) -> list[tuple[str, int]]:
-    """IP addresses, each with its port or the usual one: 192.0.2.1, 192.0.2.1:5353, [2001:db8::1]:53."""
+    """Return IP addresses with their port or the usual one: 192.0.2.1, 192.0.2.1:5353, [2001:db8::1]:53."""
     return [_server(name, word, port) for word in listed(name)]
 
 
@@ -142,12 +141,12 @@ def redis(name: str, default: str) -> str:
 
 
 def redis_servers(name: str, default: str) -> list[str]:
-    """One URL or several, separated by commas."""
+    """Return one or more URLs, separated by commas."""
     return [_redis(name, url) for url in listed(name, default)]
 
 
 def _redis(name: str, url: str) -> str:
-    """The error does not show the URL, which may hold a password."""
+    """Check a URL. The error does not show it, as it may contain a password."""
     if urlsplit(url).scheme not in REDIS:
         wanted = "write redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
         raise ImproperlyConfigured(f"{name} is no address of a Redis: {wanted}")
@@ -155,7 +154,7 @@ def _redis(name: str, url: str) -> str:
 
 
 def public_url(name: str) -> str:
-    """Where recipients reach this installation, without a slash at its end; empty: nowhere."""
+    """Return the public URL of this installation for recipients, without a trailing slash; empty: none."""
     url = text(name).rstrip("/")
     parts = urlsplit(url)
     here = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
@@ -169,7 +168,7 @@ def public_url(name: str) -> str:
 
 
 def mail_server(name: str, example: str, schemes: tuple[str, ...]) -> str:
-    """The URL of a server for mail, or an empty text. The error does not show it: it may hold a password."""
+    """Return the URL of a mail server, or "". The error does not show it, as it may contain a password."""
     url = text(name)
     try:
         parts = urlsplit(url)
@@ -182,7 +181,7 @@ def mail_server(name: str, example: str, schemes: tuple[str, ...]) -> str:
 
 
 def database(name: str, default: str) -> dict[str, Any]:
-    """Django's database settings from the URL of a PostgreSQL. The error does not show the URL."""
+    """Return Django's database settings from a PostgreSQL URL. The error does not show the URL."""
     url = text(name, default)
     wanted = f"{name} is no address of a PostgreSQL: write postgres://user:password@host:5432/name"
     try:

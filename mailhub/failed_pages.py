@@ -1,5 +1,6 @@
-"""The page for what went wrong: 503 if a client may come again, because a store is away or says "not now", or because a
-process that makes letters has ended; else 500.
+"""The page for errors: 503 if a retry may help, else 500.
+
+A retry may help if a store is unavailable or says "not now", or if a process that makes letters has ended.
 """
 
 import sys
@@ -16,13 +17,13 @@ AGAIN = 5  # seconds
 
 
 def show(request: HttpRequest) -> HttpResponse:
-    """Called by Django where it has caught the error."""
+    """Show the page. Django calls it where it has caught the error."""
     error = sys.exception()
     page = defaults.server_error(request)
     if isinstance(page, HttpResponseServerError) and (said := refusal(error)):
         if isinstance(error, Error):
             outages.note("database", said)
-            connection.close()  # a session that is read-only may stay so
+            connection.close()  # a read-only session may stay read-only
         page.status_code, page.headers["Retry-After"] = 503, str(AGAIN)
     elif isinstance(error, ProcessLost):
         page.status_code, page.headers["Retry-After"] = 503, str(AGAIN)

@@ -1,7 +1,8 @@
 """Flower's settings, read by `celery flower --conf=mailhub/flowerconfig.py`.
 
-Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME. It asks the workers which
-queues they read at its own start only; here the rows tell, so that its Broker page has those of new vendors, too.
+Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME. Normally it asks the
+workers for their queues only at its start. Here it reads them from the rows, so its Broker page includes those of new
+vendors.
 """
 
 import os
@@ -20,7 +21,7 @@ from flower.views.monitor import Healthcheck, Metrics
 if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
     sys.exit("Flower does not start open to everybody: set FLOWER_BASIC_AUTH to user:password (`up` makes one)")
 
-os.umask(0o077)  # its history has arguments of tasks
+os.umask(0o077)  # its history contains arguments of tasks
 settings.MAILHUB_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 address = "127.0.0.1"
@@ -28,25 +29,25 @@ port = int(os.environ.get("FLOWER_PORT", "5555"))
 basic_auth = os.environ["FLOWER_BASIC_AUTH"].split(",")
 persistent = True
 db = str(settings.MAILHUB_HOME / "flower")
-state_save_interval = 30_000  # milliseconds; a kill -9 loses so much of the history
+state_save_interval = 30_000  # milliseconds; a kill -9 loses this much history
 max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"
 
 
 def _closed(get: Any) -> Any:
     async def asked(handler: Any) -> None:
-        handler.get_current_user()  # ends with 401 for whoever has no password
+        handler.get_current_user()  # ends with 401 without a password
         await get(handler)
 
     return asked
 
 
-for page in (Metrics, Healthcheck):  # Flower shows them to everybody
+for page in (Metrics, Healthcheck):  # Flower would show them to everybody
     page.get = _closed(page.get)
 
-PATIENCE = 3.0  # seconds for PostgreSQL, for which all of Flower waits
+PATIENCE = 3.0  # seconds for PostgreSQL, during which all of Flower waits
 _asked_at_start = BaseHandler.get_active_queue_names
-_outside = ThreadPoolExecutor(1)  # of the event loop, in which Django reads no rows
+_outside = ThreadPoolExecutor(1)  # outside the event loop, in which Django reads no rows
 
 
 def _queue_names(handler: Any) -> list[str]:
@@ -57,7 +58,7 @@ def _queue_names(handler: Any) -> list[str]:
 
 
 def _read_names() -> list[str]:
-    from mailhub import worker_queues  # by now Django knows its models
+    from mailhub import worker_queues  # Django knows its models by now
 
     try:
         return worker_queues.names()
@@ -70,7 +71,7 @@ _on_a_socket = RedisSocket.__init__
 
 
 def _with_its_database(broker: Any, url: str, *args: Any, **options: Any) -> None:
-    """Flower counts in database 0 of a Redis on a socket, whichever the URL names."""
+    """Use the database that the URL names; on a socket Flower would always count in database 0."""
     _on_a_socket(broker, url, *args, **options)
     number = parse_qs(urlsplit(url).query).get("virtual_host", ["0"])[0]
     broker.redis.connection_pool.connection_kwargs["db"] = int(number)

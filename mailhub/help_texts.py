@@ -1,6 +1,6 @@
-"""What stands below the fields of operators' forms, in the language of the page.
+"""Help texts of fields in operators' forms, in the language of the page.
 
-The models have these texts in English; here they are named for the catalogue.
+The models have them in English; they are repeated here for the translation catalogue.
 """
 
 from django.apps import apps
@@ -90,7 +90,7 @@ HELP = (
 
 
 def put_into_language() -> None:
-    """Has Django's forms show them in the language of the page."""
+    """Make Django's forms show them in the language of the page."""
     known = frozenset(HELP)
     for label in ("campaigns", "vendors", "mailhub", "waiter"):
         for model in apps.get_app_config(label).get_models():

@@ -1,6 +1,6 @@
-"""Names of tables and fields that tell how the program works, of permissions, and texts of others, for the catalogue.
+"""Names of internal tables and fields, of permissions, and texts from others, for the translation catalogue.
 
-The tables that people work with are in table_names.
+Tables that people work with are in table_names.
 """
 
 from django.utils.translation import gettext_noop
@@ -116,14 +116,14 @@ INNER = (
     gettext_noop("waiting report"),
     gettext_noop("waiting reports"),
 )
-# As models name them; vendors.listing puts them into the language of the page.
+# As models name them; vendors.listing translates them for the page.
 PERMISSIONS = (
     gettext_noop("Can see to whom messages go"),
     gettext_noop("Can approve campaigns of others, and refuse them"),
     gettext_noop("Can change the suppressions of all sponsors"),
     gettext_noop("Can see the mail of all sponsors"),
 )
-# Texts of Django and of Celery's tables for which these have no German.
+# Texts of Django and of Celery's tables that lack a German translation there.
 OTHERS = (
     gettext_noop("is staff"),
     gettext_noop("one off"),

@@ -1,12 +1,12 @@
-"""Creates what an installation needs after each migrate: rows in beat's table, and the groups of users.
+"""Creates rows in beat's table and the groups of users after each migrate.
 
-Beat only starts tasks. Two beats, or a late one, change nothing but the time at which work starts: the tasks decide
+Beat only starts tasks. A second or late beat changes nothing but the time at which work starts, because tasks decide
 from the database (a night runs once per vendor and local date, document 000).
 
 The groups are viewer, campaign owner, campaign approver, integrator, operator, vendor admin, auditor and all sponsors.
-An installation may change them: each migrate gives them what they have never been given, so that they grow with
-mailhub, and what somebody has removed stays removed. A user who is not in "all sponsors" sees the mail of those
-sponsors only that name the user.
+An installation may change them. Each migrate adds permissions that a group was never given, so groups grow with mailhub
+but removed permissions stay removed. A user who is not in "all sponsors" sees only the mail of sponsors that name the
+user.
 """
 
 import logging
@@ -50,7 +50,7 @@ OWN = [
     "campaigns.add_template",
     "campaigns.change_template",
 ]
-# Whoever joins programs to mailhub: what keys with the scopes send and read may do, they may.
+# For people who connect programs to mailhub: what keys with the scopes send and read may do.
 INTEGRATE = [
     "campaigns.add_campaign",
     "campaigns.see_recipients",
@@ -70,7 +70,7 @@ ROLES: dict[str, list[str]] = {
 
 
 def create_groups() -> None:
-    """Create the groups that are missing, and give each the permissions that it has never been given."""
+    """Create missing groups, and give each group any permissions it was never given."""
     known = list(Permission.objects.select_related("content_type"))
     with transaction.atomic():
         _one_at_a_time()
@@ -87,13 +87,13 @@ def create_groups() -> None:
 
 
 def make_permissions() -> None:
-    """Create the permissions of which groups are made; Django may create them only later."""
+    """Create the permissions that groups need; Django may create them only later."""
     for app in APPS:
         create_permissions(apps.get_app_config(app), verbosity=0)
 
 
 def _give(group: Group, wanted: set[int], given: set[int]) -> None:
-    """Gives the group what it was never given of these permissions, and keeps that it was."""
+    """Add the permissions that the group was never given, and record all of them as given."""
     new = wanted - given
     group.permissions.add(*new)
     if new:
@@ -103,10 +103,10 @@ def _give(group: Group, wanted: set[int], given: set[int]) -> None:
 
 
 def _given_before(group: Group, wanted: set[int]) -> set[int]:
-    """What of these permissions versions that kept no record gave the group, whether or not it still has it.
+    """Return which of these permissions earlier versions gave the group, whether or not it still has them.
 
-    They gave a group all at once when they made it: what existed then, so what is not newer than the newest that it
-    has. To a group that has none of them somebody wants to give none.
+    They kept no record, but gave a group all permissions that existed at its creation: those not newer than its newest
+    one. A group without any of them was emptied on purpose, so all count as given.
     """
     held = wanted & set(group.permissions.values_list("pk", flat=True))
     return {one for one in wanted if one <= max(held)} if held else wanted
@@ -119,15 +119,15 @@ def _fits(one: Permission, rule: str) -> bool:
     return one.codename.startswith(codename[:-1]) if codename.endswith("*") else one.codename == codename
 
 
-OURS = "mailhub: "  # sync_beat keeps rows with this prefix up to date; all others belong to users
-SHAPING = {"slug", "dispatch_at", "weekdays", "time_zone"}  # the vendor's fields on which its row depends
+OURS = "mailhub: "  # sync_beat maintains rows with this prefix; all others belong to users
+SHAPING = {"slug", "dispatch_at", "weekdays", "time_zone"}  # fields of a vendor that shape its row
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class BeatEntry:
-    """A row as it should be, identified by task and args, so that a vendor can be renamed."""
+    """The target state of a row. It is identified by task and args, so a vendor can be renamed."""
 
     name: str
     task: str
@@ -136,7 +136,7 @@ class BeatEntry:
     args: str = "[]"
 
     def fields(self, row: PeriodicTask) -> dict[str, Any]:
-        """Field values of the row; creates its schedule if it is missing. Raises ValidationError."""
+        """Return field values for the row; create its schedule if missing. Raises ValidationError."""
         values: dict[str, Any] = {"name": OURS + self.name, "interval": None, "crontab": None, "expire_seconds": None}
         if self.every:
             # old triggers are useless after a time without workers; a busy worker still finds a fresh one
@@ -166,7 +166,7 @@ def _one_at_a_time() -> None:
 
 
 def interval_entries() -> list[BeatEntry]:
-    """The tasks that start again and again. Workers run one by themselves that is late (mailhub/watchdog.py)."""
+    """Return the periodic tasks. Workers run a late one without beat (mailhub/watchdog.py)."""
     return [
         BeatEntry("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS)),
         BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30)),
@@ -202,7 +202,7 @@ def _night(vendor: Vendor) -> BeatEntry:
 
 
 def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
-    """Write the row if it differs; True if it was written."""
+    """Write the row if it differs. Returns True if it was written."""
     try:
         row = found or PeriodicTask(task=wanted.task, args=wanted.args)
         fields = wanted.fields(row)
@@ -229,7 +229,7 @@ def _crontab(fields: dict[str, str], had: CrontabSchedule | None) -> CrontabSche
 
 
 def _schedule(model: Any, had: Any, **fields: Any) -> Any:
-    """A schedule with these fields, the one that the row had if it is; users may have created several equal ones."""
+    """Return a schedule with these fields, preferably the row's own; users may have created several equal ones."""
     if had and all(str(getattr(had, name)) == str(value) for name, value in fields.items()):
         return had
     return model.objects.filter(**fields).order_by("id").first() or model.objects.create(**fields)

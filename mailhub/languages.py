@@ -1,4 +1,4 @@
-"""In which language pages are: the one that their user has chosen, else the one that the browser asks for."""
+"""The language of pages: the one that the user has chosen, else the one that the browser asks for."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from django.utils.translation import gettext, gettext_noop
 
 from campaigns import stored_texts
 
-# Programs read what is below these in one language, and recipients in theirs (public/phrases.py).
+# Programs read the paths below in one language, and recipients in theirs (public/phrases.py).
 NOT_PAGES = ("/api/", "/unsubscribe/")
-# What static/mailhub/*.js say, by what is written there.
+# Texts of static/mailhub/*.js, by their English.
 OF_SCRIPTS = (
     gettext_noop("Log in again"),
     gettext_noop("You are logged out"),
@@ -35,7 +35,7 @@ OF_SCRIPTS = (
 
 
 class PagesLanguage(LocaleMiddleware):
-    """Django's, for pages alone; whatever a thread does after the request is in English again."""
+    """Django's middleware for pages only. Whatever a thread does after the request is in English again."""
 
     async_capable = False
 
@@ -51,7 +51,7 @@ class PagesLanguage(LocaleMiddleware):
 
 
 class FaultsInLanguage(DjangoTemplates):
-    """Renders forms. What is wrong with one, models and adapters say in English; a page says it in its language."""
+    """Renders forms. Models and adapters report errors in English; here they are translated for the page."""
 
     def render(self, template_name: str, context: Any, request: Any = None) -> Any:
         if template_name.startswith("django/forms/errors/list/"):
@@ -60,7 +60,7 @@ class FaultsInLanguage(DjangoTemplates):
 
 
 def of_scripts() -> dict[str, str]:
-    """What scripts say instead of their English; {} in English."""
+    """Return translations for scripts; {} in English."""
     if translation.get_language() == settings.LANGUAGE_CODE:
         return {}
     return {text: gettext(text) for text in OF_SCRIPTS}

@@ -1,4 +1,4 @@
-"""API keys, answers kept for repeats, permissions given to groups, runs of tasks, and moments of wrong clocks."""
+"""API keys, answers kept for repeats, permissions given to groups, runs of tasks, and wrong stored times."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from vendors.models import EncryptedJSONField
 
 
 class GivenPermission(models.Model):
-    """A group was given a permission by mailhub, once: what somebody removes from the group is not given again."""
+    """Records that mailhub gave a group a permission. If somebody removes it, it is not given again."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="+", db_index=False)
     permission = models.ForeignKey(Permission, on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -99,7 +99,7 @@ class ApiKey(models.Model):
 
 
 class FormerSecretKey(models.Model):
-    """A SECRET_KEY that hashed API keys which are still valid, kept when it is taken out (`rotate_keys`)."""
+    """A former SECRET_KEY that hashed API keys still valid, kept when it is removed (`rotate_keys`)."""
 
     secret: Any = EncryptedJSONField(help_text="{'key': ...}; write-only")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -112,7 +112,7 @@ class FormerSecretKey(models.Model):
 
 
 class SavedLook(models.Model):
-    """A user's own name for a list of the operators' pages. address: with its filters, without a host."""
+    """A user's bookmark of a list on the operators' pages. `address`: with its filters, without a host."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
     name = models.CharField(max_length=60)
@@ -127,7 +127,7 @@ class SavedLook(models.Model):
 
 
 class PeriodicRun(models.Model):
-    """The last run of a task that beat starts, or look of the workers, by PostgreSQL's clock (mailhub/watchdog.py)."""
+    """The last run of a periodic task, or of the workers' check, by PostgreSQL's clock (mailhub/watchdog.py)."""
 
     task = models.CharField(max_length=200, primary_key=True)
     ran_at = models.DateTimeField(db_default=Now())
@@ -140,9 +140,9 @@ class PeriodicRun(models.Model):
 
 
 class MomentFound(models.Model):
-    """Stored moments that lay ahead of PostgreSQL's clock without reason, when that was last found and mended.
+    """Stored times that were wrongly ahead of PostgreSQL's clock, when last found and corrected.
 
-    moment: the model's label and the field; ahead: the furthest distance; number: of rows.
+    `moment`: the model's label and the field. `ahead`: the largest distance. `number`: of rows.
     """
 
     moment = models.CharField(max_length=100, primary_key=True)

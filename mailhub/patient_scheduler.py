@@ -1,4 +1,4 @@
-"""Beat's scheduler that survives a PostgreSQL which is away or says "not now"; django-celery-beat's own ends beat."""
+"""Beat's scheduler, made to survive a PostgreSQL that is unavailable or says "not now"."""
 
 import logging
 from typing import Any
@@ -11,19 +11,19 @@ from vendors.not_now import refusal
 
 log = logging.getLogger(__name__)
 
-AGAIN = 2.0  # seconds until it is asked again
+AGAIN = 2.0  # seconds between two tries
 
 
 class PatientScheduler(DatabaseScheduler):
-    """Reads its rows anew once PostgreSQL answers again; until then it starts nothing."""
+    """Reads its rows again once PostgreSQL answers; until then it starts nothing."""
 
     _is_set_up = False
 
     def setup_schedule(self) -> None:
-        """Does it at the first tick: a database that is away must not end beat at its start."""
+        """Do nothing. The first tick sets up, so an unavailable database does not end beat at its start."""
 
     def tick(self, *args: Any, **options: Any) -> float:
-        """Start what is due; returns seconds until the next tick."""
+        """Start what is due. Returns the seconds until the next tick."""
         try:
             if not self._is_set_up:
                 super().setup_schedule()

@@ -1,10 +1,10 @@
-"""Finds, before a worker or beat starts, whether this is the installation that wrote the rows, and was not long away.
+"""Checks, before a worker or beat starts, that this is the installation that wrote the rows, and was not away for long.
 
-Where mailhub brings its own PostgreSQL, the rows have a mark of what is outside of them: the inodes of its folder and
-the machine. A copy of the disk has other inodes. So has a move, which is asked about as well. Of a PostgreSQL that
-the environment names only the rows' last sign of life is known.
+If mailhub runs its own PostgreSQL, the rows hold a mark of their environment: the inodes of its folder, and the
+machine. A copy of the disk has other inodes. So does a moved one, which also prompts the question. For a PostgreSQL
+that the environment names, only the rows' last sign of life is known.
 
-What must be answered is decided by a person (recover_store); until then nothing is called (failover/holding.py).
+A person decides the rest (recover_store); until then nothing is called (failover/holding.py).
 """
 
 import json
@@ -25,9 +25,9 @@ from vendors.models import Vendor
 log = logging.getLogger(__name__)
 
 MACHINE, BOOT = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
-# Of files that PostgreSQL makes once and never replaces.
+# Files that PostgreSQL creates once and never replaces.
 MADE_ONCE = ("", "PG_VERSION", "base", "global")
-# What workers, beat and senders write while they live; not what a process writes that is only starting.
+# Written by running workers, beat and senders, but not by a process that is only starting.
 SILENT = """
 SELECT extract(epoch FROM clock_timestamp() - greatest(
     (SELECT max(ran_at) FROM mailhub_periodicrun WHERE task <> 'mailhub.stored_moments'),
@@ -38,7 +38,7 @@ SELECT extract(epoch FROM clock_timestamp() - greatest(
 
 
 def present_mark() -> Mark | None:
-    """The mark of the home's own PostgreSQL; None: the environment names another one."""
+    """Return the mark of the home's own PostgreSQL; None if the environment names another one."""
     own = Postgres(embedded.Home())
     if own.url() != settings.DATABASE_URL:
         return None
@@ -57,20 +57,20 @@ def _read(path: Path) -> str:
 
 
 def is_same(mark: Mark, known: Mark) -> bool:
-    """The same disk in the same machine. After a reboot the boot differs, in a new container the machine-id."""
+    """Return True for the same disk and machine. A reboot changes the boot id, a new container the machine-id."""
     machine = mark["machine"] == known["machine"] or mark["boot"] == known["boot"] != ""
     return mark["disk"] == known["disk"] and machine
 
 
 def look() -> str | None:
-    """Hold calls where a person has to answer first. Returns why nothing is called; None: calls may start.
+    """Hold calls if a person must answer first. Returns why nothing is called, or None if calls may start.
 
-    While PostgreSQL is away the first session that this process, or one of its pool, opens asks this before anything
-    else: what calls begins with a session of Django's.
+    While PostgreSQL is unavailable, the check waits for the first session of this process or its pool. Calls need a
+    session of Django's, so none can start before.
     """
     try:
         return _look()
-    except ProgrammingError:  # tables of another version, with which nothing is called either
+    except ProgrammingError:  # tables of another version, which forbid calls anyway
         return None
     except (OperationalError, InterfaceError) as why:
         log.warning("PostgreSQL is asked before anything is called, and is away: %s", why)
@@ -81,7 +81,7 @@ def look() -> str | None:
 
 
 def _ask_first() -> None:
-    guard.ask_first = None  # the question has a session already
+    guard.ask_first = None  # the check has a session already
     try:
         _look()
     except ProgrammingError:
@@ -125,7 +125,7 @@ def _held(why: str, mark: Mark | None) -> str:
 
 
 def _silence() -> float | None:
-    """Seconds since the last sign of life in the rows; None: there is none."""
+    """Return the seconds since the rows' last sign of life; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(SILENT)
         found: float | None = cursor.fetchone()[0]
@@ -133,7 +133,7 @@ def _silence() -> float | None:
 
 
 def _nights(silent: float) -> list[int]:
-    """Vendors whose night fell into the silence."""
+    """Return the vendors whose night fell into the silence."""
     now = timezone.now()
     nights = ((vendor.pk, nightly.due(vendor, now)) for vendor in Vendor.objects.all())
     return [pk for pk, night in nights if night and (now - night[1]).total_seconds() < silent]

@@ -1,8 +1,8 @@
-"""The web server's two applications, `web` for browsers and `api` for clients, each in a process of its own (Procfile).
+"""The web server's two applications, `web` for browsers and `api` for clients, each in its own process (Procfile).
 
-The event loop reads bodies, under a deadline. Only a request that has arrived whole gets one of the threads in which
-Django runs, so a slow or silent client costs a connection and nothing else. RSGI is granian's own interface, in which a
-thread can answer directly.
+The event loop reads bodies, under a deadline. Only a complete request gets one of the threads in which Django runs, so
+a slow or silent client occupies nothing but a connection. RSGI is granian's own interface; it lets a thread answer
+directly.
 """
 
 import asyncio
@@ -43,22 +43,22 @@ from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, Too
 
 log = logging.getLogger(__name__)
 
-RATE = 65_536  # bytes a second at which a larger body must arrive
+RATE = 65_536  # bytes per second at which a larger body must arrive
 LARGE = 1_000_000  # bytes of a file that is not read into memory
-FILES_MOST = 20  # requests for files, of one sponsor, that may wait until theirs is made
-DEAR_BODY = 262_144  # bytes of a body that takes long to read
-SWITCH = 0.0005  # seconds that a thread computes before another one has Python's lock
-HASHING = 2  # passwords of strangers that are checked at a time; each takes a processor for a third of a second
-HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, of one address and of all
-FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # made when it is asked for (front/downloads)
-LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # that are read while they are stored
-# Pages on which letters are made, and what a program asks for that is only looked at.
+FILES_MOST = 20  # one sponsor's requests for files that may wait
+DEAR_BODY = 262_144  # bytes of a body that is expensive to read
+SWITCH = 0.0005  # seconds a thread computes before another gets Python's lock
+HASHING = 2  # strangers' passwords checked at a time; each takes a processor for a third of a second
+HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, from one address and in total
+FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # built on request (front/downloads)
+LISTS = re.compile(r"/drafts/\d+/list/$|/suppressions/import/$")  # uploaded lists, read while they are stored
+# Pages that render letters, and dry runs of programs.
 DEAR_PAGES = re.compile(r"/drafts/|/templates/.|/campaigns/new/|/campaigns/\d+/approval/")
 DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
 RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
-NOTHING_HELD: Any = nullcontext()  # of a body that is kept in memory
+NOTHING_HELD: Any = nullcontext()  # for a body that is kept in memory
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
@@ -66,13 +66,13 @@ SESSION = re.compile(rf"(?:^|;\s*){re.escape(settings.SESSION_COOKIE_NAME)}=(\w+
 
 
 class Again(Enum):
-    """A request that a thread has given back, to be answered when it has a turn for what is dear."""
+    """A request that a thread has returned, to be answered in a turn for expensive requests."""
 
     DEAR = 1
 
 
 AGAIN = Again.DEAR
-# A request that has arrived whole, its kind, and the future of its coroutine.
+# A complete request, its kind, and the future of its coroutine.
 Ready = tuple[Environ, Any, str, "asyncio.Future[LargeAnswer | Again | None]"]
 ALWAYS: Environ = {
     "SCRIPT_NAME": "",
@@ -86,7 +86,7 @@ ALWAYS: Environ = {
 
 
 class ApiHandler(WSGIHandler):
-    """Django with the middleware that the API needs. Vendors' reports, many small requests, pass none of it."""
+    """Django with the API's middleware. Vendors' reports, many small requests, bypass it."""
 
     def load_middleware(self, *args: Any, **kwargs: Any) -> None:
         every, settings.MIDDLEWARE = settings.MIDDLEWARE, settings.API_MIDDLEWARE
@@ -103,8 +103,8 @@ class ApiHandler(WSGIHandler):
 class Listener:
     """An RSGI application for some of the paths.
 
-    django: answers them; serves: whether a path belongs here; elsewhere: the detail of the 404 for all others; judge:
-    whose a larger body is.
+    `django`: answers them. `serves`: says if a path belongs here. `elsewhere`: the detail of the 404 for other paths.
+    `judge`: says whose a larger body is.
     """
 
     def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str, judge: Judge) -> None:
@@ -113,7 +113,7 @@ class Listener:
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default of 1,024 is too low for the connections
         self._bodies = BodyGate(self._judge)
         self._loop, self._logins = loop, devices.login_paths()
         self._gates = _gates(settings.WEB_THREADS)
@@ -153,7 +153,7 @@ class Listener:
             raise Problem("busy", str(busy), retry_after=5) from busy
 
     def _kind(self, environ: Environ) -> str:
-        """Which of the gates a request passes before it has a thread; '': none."""
+        """Return the gate that a request passes before it gets a thread; '': none."""
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if method == "POST" and path in self._logins:
             return "hashing"
@@ -164,12 +164,12 @@ class Listener:
         return shares.DEAR if _is_dear(path, method, environ) else shares.CHEAP
 
     async def _in_turn(self, environ: Environ, protocol: Any, who: Hashable, kind: str) -> bool:
-        """Has it answered in its turn. False: it turned out dear, and is to begin anew. Raises TooManyWait."""
+        """Answer the request in its turn. Returns False if it proved expensive and must restart. Raises TooManyWait."""
         async with AsyncExitStack() as turns:
             if kind:
                 await turns.enter_async_context(self._gates[kind].turn(who))
             await turns.enter_async_context(self._gates[""].turn(who))
-            if kind == shares.CHEAP:  # one that waits for its turn computes nothing
+            if kind == shares.CHEAP:  # a request that still waits computes nothing
                 turns.enter_context(shares.cheap())
             done = self._loop.create_future()
             self._ready.put((environ, protocol, kind, done))
@@ -185,7 +185,7 @@ class Listener:
             try:
                 with shares.answering(kind):
                     answer = _answer(self._django, environ, protocol)
-            except BaseException:  # whatever it is: the thread goes on, and the turn is given back
+            except BaseException:  # on any error the thread continues and returns the turn
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
             finally:
@@ -193,7 +193,7 @@ class Listener:
 
 
 def _gates(threads: int) -> dict[str, Turns]:
-    """By kind. The threads themselves are the last gate: no sponsor has all of them."""
+    """Return the gates by kind. The threads themselves are the last gate; no sponsor gets all of them."""
     few, half = max(1, threads // 4), max(1, threads // 2)
     again = "try again in a moment."
     return {
@@ -207,7 +207,7 @@ def _gates(threads: int) -> dict[str, Turns]:
 
 
 def _whose(environ: Environ) -> Hashable:
-    """The sponsor that asks, as far as this process has seen its key or its session."""
+    """Return the sponsor of a request, if this process has seen its key or session."""
     path = environ["PATH_INFO"]
     if (vendors := keys.find_reports(path)) is not None:
         return vendors
@@ -218,13 +218,13 @@ def _whose(environ: Environ) -> Hashable:
 
 
 def _who_logs_in(environ: Environ) -> tuple[Hashable, str]:
-    """Whose a log-in is, and its gate: that of a device on which somebody has logged in, or that of strangers."""
+    """Return the owner and gate of a log-in: a device that has logged in before, or a stranger."""
     user = devices.find_user(environ.get("HTTP_COOKIE", ""))
     return (f"device of {user}", "known") if user else (f"address {devices.find_address(environ)}", "hashing")
 
 
 def _is_dear(path: str, method: str, environ: Environ) -> bool:
-    """Whether it takes a processor for long, as far as can be said before it is read."""
+    """Return True if the request looks expensive before it is read."""
     if not path.startswith(API):
         return DEAR_PAGES.match(path) is not None
     if method != "POST" or path.startswith(RECEIPTS):
@@ -233,7 +233,7 @@ def _is_dear(path: str, method: str, environ: Environ) -> bool:
 
 
 def _environ(scope: Any) -> Environ:
-    """The WSGI environment. Headers with an underscore are dropped: they could stand in for those with a hyphen."""
+    """Return the WSGI environment. Headers with underscores are dropped, as they could pose as those with hyphens."""
     server, _, port = scope.server.rpartition(":")
     environ = {
         **ALWAYS,
@@ -260,7 +260,7 @@ def _key(name: str) -> str:
 
 
 def _size(headers: Any) -> int | None:
-    """Bytes of the body, as its head says; None: it does not say."""
+    """Return the body's size in bytes by its head; None if the head does not say."""
     length = headers.get("content-length")
     if length is None:
         return 0 if "transfer-encoding" not in headers else None
@@ -268,7 +268,7 @@ def _size(headers: Any) -> int | None:
 
 
 async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
-    """The body and its length. Raises Problem if it is larger than `most` or does not arrive in time."""
+    """Return the body and its length. Raises Problem if it is larger than `most` or too slow."""
     length = headers.get("content-length")
     if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
@@ -285,7 +285,7 @@ async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
 
 
 async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
-    """A large body, or one without a length. Its deadline grows with the bytes that have arrived (RATE)."""
+    """Read a large body, or one without a length. Its deadline grows with the bytes received (RATE)."""
     began, size = limit.when() or 0.0, 0
     spool: Any = SpooledTemporaryFile(max_size=LITTLE)  # noqa: SIM115 (Django reads it)
     async for chunk in protocol:
@@ -300,7 +300,7 @@ async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[Bi
 
 @dataclass(frozen=True, slots=True)
 class LargeAnswer:
-    """An answer that lies in a file, like a report of a million rows."""
+    """An answer in a file, such as a report of a million rows."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -308,7 +308,7 @@ class LargeAnswer:
 
 
 def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | Again | None:
-    """Answers, unless the request turns out dear."""
+    """Answer the request, unless it proves expensive."""
     try:
         return _answer_at_once(django, environ, protocol)
     except shares.TurnsOutDear:
@@ -317,7 +317,7 @@ def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer
 
 
 def _answer_at_once(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | None:
-    """Answers, or returns what the event loop sends, so that a slow reader of a large file holds no thread."""
+    """Answer, or return the file for the event loop to send, so that a slow client occupies no thread."""
     begun: list[Any] = []
 
     def begin(status: str, headers: list[tuple[str, str]], _: Any = None, /) -> Any:
@@ -334,7 +334,7 @@ def _answer_at_once(django: WSGIHandler, environ: Environ, protocol: Any) -> Lar
 
 
 async def _send(protocol: Any, large: LargeAnswer) -> None:
-    """Piece by piece, each of which has some time to be taken."""
+    """Send the file in pieces, each with its own deadline."""
     try:
         transport = protocol.response_stream(large.status, large.headers)
         for piece in large.response:
@@ -348,7 +348,7 @@ async def _send(protocol: Any, large: LargeAnswer) -> None:
 
 @lru_cache(maxsize=2)
 def _guards(secure: bool) -> list[tuple[str, str]]:
-    """The headers that Django's middleware gives every answer, made by it: of a secure request or another one."""
+    """Return the headers that Django's middleware adds to every answer to a secure request, or to another one."""
     answer, request = HttpResponse(), cast(Any, SimpleNamespace(is_secure=lambda: secure))
     del answer.headers["Content-Type"]
     SecurityMiddleware(lambda _: answer).process_response(request, answer)
@@ -357,14 +357,14 @@ def _guards(secure: bool) -> list[tuple[str, str]]:
 
 
 def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
-    """An answer past the middleware, with these headers."""
+    """Add these headers to an answer that bypassed the middleware."""
     for name, value in _guards(secure):
         response.headers.setdefault(name, value)
     return response
 
 
 def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
-    """Answers without Django. environ: of the request, which says whether it came by TLS, as Django reads it."""
+    """Answer without Django. `environ` tells, as Django reads it, if the request came by TLS."""
     _guarded(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 

@@ -1,4 +1,4 @@
-"""One settings file for every process. All values come from the environment; nothing here starts a process."""
+"""The settings of every process. All values come from the environment; nothing here starts a process."""
 
 import os
 from datetime import timedelta
@@ -15,23 +15,23 @@ MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
 DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
 REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
 BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
-# The result servers (document 002). Add new ones at the end: sessions store the index of theirs.
+# The result servers (document 002). Add new ones at the end, because sessions store an index into this list.
 RESULT_URLS = environment.redis_servers("RESULT_URLS", REDIS_URL)
 RESULT_TTL = environment.days("RESULT_DAYS", 7)
-# Seconds that a request waits for Redis or the broker before it is answered 503.
+# Seconds that a request waits for Redis or the broker before it gets a 503.
 STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
-# Private networks that webhooks may reach, like 10.0.0.0/8; by default only the public network.
+# Private networks that webhooks may reach, such as 10.0.0.0/8; by default only the public network.
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
-WEBHOOK_PORTS = environment.ports("WEBHOOK_PORTS")  # none: those of vendors/webhook_http.py
-DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # that `doctor` asks; by default those of this machine
-# For tests: PostgreSQL may have settings with which a crash loses commits.
+WEBHOOK_PORTS = environment.ports("WEBHOOK_PORTS")  # empty: those of vendors/webhook_http.py
+DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # used by `doctor`; default: this machine's
+# For tests: PostgreSQL may have settings under which a crash loses commits.
 STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
 SECRET_KEY_FALLBACKS = environment.listed("SECRET_KEY_FALLBACKS")  # rotate_keys
 ALLOWED_HOSTS = environment.listed("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
-# Where recipients reach the pages below /unsubscribe/. Without it letters have no link with which to unsubscribe.
+# Public URL of the pages below /unsubscribe/. Without it letters have no link to unsubscribe.
 PUBLIC_URL = environment.public_url("PUBLIC_URL")
 if PUBLIC_URL:
     ALLOWED_HOSTS.append(urlsplit(PUBLIC_URL).hostname or "")
@@ -43,7 +43,7 @@ INSTALLED_APPS = [
     "waiter.apps.WaiterConfig",
     "sandbox.apps.SandboxConfig",
     "django_celery_beat",
-    "django.contrib.admin.apps.SimpleAdminConfig",  # its pages are found by mailhub/urls.py: commands need none
+    "django.contrib.admin.apps.SimpleAdminConfig",  # mailhub/urls.py loads its pages, which commands do not need
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.postgres",
@@ -69,7 +69,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-API_MIDDLEWARE = [  # without sessions: a client of the API shows a key, a vendor signs
+API_MIDDLEWARE = [  # without sessions: an API client sends a key, a vendor signs
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "mailhub.front.problems.ProblemMiddleware",
@@ -79,7 +79,7 @@ API_MIDDLEWARE = [  # without sessions: a client of the API shows a key, a vendo
 ]
 ROOT_URLCONF = "mailhub.urls"
 WSGI_APPLICATION = "mailhub.wsgi.application"
-# With the files of the API's documentation. As an app each command would load it, a tenth of what its start takes.
+# The files of the API's documentation. As an installed app, ninja would slow the start of every command.
 NINJA = Path(find_spec("ninja").submodule_search_locations[0])  # type: ignore[union-attr,index]
 TEMPLATES = [
     {
@@ -104,12 +104,12 @@ TIME_ZONE = environment.zone("TIME_ZONE", "UTC")
 USE_TZ = True
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = ["mailhub.formats"]
-LANGUAGES = [("en", "English"), ("de", "Deutsch")]  # of pages; a user chooses, and the browser before that
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]  # for pages; a user's choice overrides the browser's
 LANGUAGE_COOKIE_HTTPONLY, LANGUAGE_COOKIE_SAMESITE, LANGUAGE_COOKIE_AGE = True, "Lax", 365 * 24 * 3600
 FORM_RENDERER = "mailhub.languages.FaultsInLanguage"
 LOCALE_PATHS = [BASE_DIR / "mailhub" / "locale"]
 STATIC_URL = "static/"
-STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py has a folder in it for each version
+STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py keeps a folder in it for each version
 STATIC_ROOT = Path(os.environ.get("STATIC_ROOT") or STATIC_FOLDER)
 STATICFILES_DIRS = [NINJA / "static"]
 STORAGES = {
@@ -125,21 +125,19 @@ FILE_UPLOAD_HANDLERS = [
     "django.core.files.uploadhandler.MemoryFileUploadHandler",
     "mailhub.front.body_gate.NamelessUploads",
 ]
-LIST_BYTES = (
-    int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
-)  # of a list that is uploaded on a page
-# Of bodies that each web process reads or answers; and of the disk, below which larger ones are refused.
+LIST_BYTES = int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000  # for a list uploaded on a page
+# For the bodies that a web process reads or answers; and free disk space below which larger ones are refused.
 SPOOL_BYTES = int(environment.number("SPOOL_MEGABYTES", 2000) * 1_000_000)
 SPOOL_FREE_BYTES = int(environment.number("SPOOL_FREE_MEGABYTES", 500, zero=True, most=1e9) * 1_000_000)
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
-# Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
+# Steps (campaigns/content/cost.py) per minute for a sponsor's templates: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
-# Below it are the folders of vendors that take print files from a folder of this machine.
+# Parent of the folders of vendors that take print files from this machine.
 PRINT_FOLDER = environment.text("PRINT_FOLDER", str(MAILHUB_HOME / "print"))
-METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one /metrics answers nobody
-BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; a large one at a minimal rate
+METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one, /metrics answers nobody
+BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; large ones need a minimal rate
 
-# Whether HSTS holds for all names below this one, and in lists of browsers, is for the owner of the domain to decide.
+# HSTS for all subdomains, and in browsers' preload lists, is for the owner of the domain to decide.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -149,35 +147,35 @@ if os.environ.get("HTTPS") == "1":
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
-# Times. A lease must be much longer than the pause between two heartbeats. Tasks that are due later than the horizon
-# wait in a table (document 004), because a broker delivers again what it holds for too long.
+# Times. A lease must be much longer than the pause between two heartbeats. Tasks due later than the horizon wait in a
+# table (document 004), because a broker redelivers what it holds for too long.
 SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
-# An installation in which nothing ran for longer asks a person before it sends what fell due meanwhile; 0: never.
+# After a longer silence an installation asks a person before it sends what fell due meanwhile; 0: never.
 AWAY_SECONDS = environment.number("AWAY_SECONDS", 3600, zero=True)
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
-# Who changes where a vendor's mail goes, or as whom, needs a second person: auto: with more than one sponsor.
+# If changing a vendor's destination or account needs a second person; auto: with more than one sponsor.
 VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
-# Where `receive_bounces` takes mails that come back, and the mailbox that `read_bounces` reads; empty: not at all.
+# Address where `receive_bounces` listens, and the mailbox that `read_bounces` reads; empty: not used.
 BOUNCE_RECEIVER = environment.mail_server("BOUNCE_RECEIVER", "lmtp://127.0.0.1:2424", ("lmtp", "smtp"))
 BOUNCE_MAILBOX = environment.mail_server("BOUNCE_MAILBOX", "imaps://user:password@host/INBOX", ("imaps", "imap"))
-# An address that has bounced softly on so many days within the window is suppressed; 0: never.
+# An address with soft bounces on this many days within the window is suppressed; 0: never.
 SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
 SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)
 EVENTS_KEPT = environment.days("EVENT_DAYS", 730)  # bounces and complaints as rows; never less than that window
-BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # percent, of those answered
+BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # percent of those answered
 BOUNCE_LEAST = int(environment.number("BOUNCE_LEAST", 200))
-COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent, of those accepted
+COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent of those accepted
 COMPLAINT_LEAST = int(environment.number("COMPLAINT_LEAST", 1000))
-PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)  # between two looks at the campaigns under way
+PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)  # between two checks of running campaigns
 TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
 WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
 WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)
 WAITER_EXCLUDED_QUEUES = environment.listed("WAITER_EXCLUDED_QUEUES")
 VISIBILITY_TIMEOUT = timedelta(hours=1)
-QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between two looks of a worker for new vendors
+QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between two checks of a worker for new vendors
 
 CELERY_BROKER_URL = BROKER_URL
 CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", celery_url(REDIS_URL))
@@ -187,14 +185,14 @@ CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_DEFAULT_QUEUE = "hub"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = CELERY_TASK_REJECT_ON_WORKER_LOST = (
-    True  # repeats are harmless: rows are claimed in the database
+    True  # repeats are harmless, as rows are claimed in the database
 )
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SEND_TASK_EVENTS = CELERY_TASK_SEND_SENT_EVENT = CELERY_TASK_TRACK_STARTED = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-# Else a worker ends at an answer that it does not know, and on RabbitMQ when a message waited in it for too long.
+# Otherwise a worker ends at an unknown answer, and on RabbitMQ when a message waited in it for too long.
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_RESULT_EXPIRES = timedelta(days=1)
 _REDIS = {
@@ -202,26 +200,26 @@ _REDIS = {
     "socket_keepalive": True,
     "health_check_interval": 25,
 }
-# One list a queue: there are no priorities, and with kombu's four a worker would ask for four lists a vendor.
+# One list per queue: there are no priorities, and with kombu's four a worker would poll four lists per vendor.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**_REDIS, "priority_steps": [0]}
 if is_rabbitmq(BROKER_URL):
     CELERY_TASK_DEFAULT_QUEUE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_TYPE = "quorum"
-    # What is due later reaches a queue by its exchange's pattern (waiter/delays.py).
+    # Delayed messages reach a queue by its exchange's pattern (waiter/delays.py).
     CELERY_TASK_DEFAULT_EXCHANGE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_EXCHANGE_TYPE = "topic"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
-    CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default, 5, a Flower that is held up never hears of a task
+    CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default of 5, a delayed Flower misses tasks for ever
 else:
-    CELERY_WORKER_DISABLE_PREFETCH = True  # takes what it can begin, also while it runs what it has acknowledged
+    CELERY_WORKER_DISABLE_PREFETCH = True  # takes what it can begin, even while it runs acknowledged tasks
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
     **_REDIS,
     "retry_policy": {
         "max_retries": 2,
         "interval_max": 0.2,
-    },  # results only make a chord end sooner; nothing waits for them
+    },  # results only end a chord sooner; nothing waits for them
 }
 CELERY_BEAT_SCHEDULER = "mailhub.beat:ClockedScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
-CELERY_BEAT_SYNC_EVERY = 1  # it writes down each task that it sends at once: /readyz reads from it that beat runs
+CELERY_BEAT_SYNC_EVERY = 1  # store each sent task immediately: /readyz reads from it if beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 LOGGING = {
@@ -235,8 +233,8 @@ LOGGING = {
         "kombu": {"level": "WARNING"},
         "django_celery_beat": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
-        "flufl.bounce": {"level": "CRITICAL"},  # it logs each of its steps
-        "mail.log": {"level": "ERROR"},  # aiosmtpd logs each command, with its addresses
-        "flower": {"level": "ERROR"},  # it logs an error for each worker that does not answer yet
+        "flufl.bounce": {"level": "CRITICAL"},  # logs each of its steps
+        "mail.log": {"level": "ERROR"},  # aiosmtpd logs each command with its addresses
+        "flower": {"level": "ERROR"},  # logs an error for each worker that does not answer yet
     },
 }

@@ -1,8 +1,8 @@
-"""Whose request has a thread: each sponsor has a share of them, and of what takes a processor for long (decision 44).
+"""Fair shares of the web server's threads, and of expensive work, between sponsors (decision 44).
 
-Requests that wait hold no thread. Those of one sponsor wait in a line of its own, and the lines have their turns one
-after the other, so nobody waits behind all that another one has sent. All of this is in the event loop (rsgi); threads
-say whose a session is, and when a request turns out to be dear.
+Waiting requests occupy no thread. Each sponsor has a queue of its own, and the queues take turns, so nobody waits
+behind all requests of another. All of this runs in the event loop (rsgi). Threads report whose a session is, and when a
+request proves expensive.
 """
 
 import asyncio
@@ -15,32 +15,32 @@ from typing import Any
 
 from campaigns.content.render_pool import RenderPool, RequestRenderer
 
-DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST = 2, 1, 100  # requests that take a processor for long: in all, of one; that wait
+DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST = 2, 1, 100  # expensive requests: in total, of one sponsor, waiting
 WAITING_MOST = 1_000  # other requests of one sponsor that may wait
-SLICE, PATIENCE = 0.002, 0.05  # seconds that a thread computes before it gives way, and gives way at most
+SLICE, PATIENCE = 0.002, 0.05  # seconds a thread computes before it yields, and yields at most
 CHEAP, DEAR = "", "dear"  # kinds of requests
-MOST_SESSIONS = 10_000  # that are remembered
-STRANGER: Hashable = "stranger"  # whose key or session this process has not seen
+MOST_SESSIONS = 10_000  # cached sessions
+STRANGER: Hashable = "stranger"  # for a key or session that this process has not seen
 
 
 class TooManyWait(Exception):
-    """Too many of one sponsor wait. The text says so."""
+    """Too many requests of one sponsor wait. The text says so."""
 
 
 class Turns:
-    """Lets so many through at once, and so many of each; the others wait, in a line for each.
+    """Admits a number of requests at a time, in total and of each owner; the others wait in a queue for each owner.
 
-    most: how many of each may wait; detail: of the refusal for those beyond; total: how many of all may wait.
+    `most`: how many of each may wait. `detail`: the text for those refused. `total`: how many may wait overall.
     """
 
     def __init__(self, at_once: int, each: int, most: int, detail: str, total: int | None = None) -> None:
         self._free, self._each, self._most, self._detail, self._total = at_once, each, most, detail, total
         self._running: dict[Hashable, int] = {}
-        self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()  # the next one is the first
+        self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()  # the first is next
 
     @asynccontextmanager
     async def turn(self, who: Hashable) -> AsyncIterator[None]:
-        """Raises TooManyWait."""
+        """Wait for a turn and keep it for the block. Raises TooManyWait."""
         await self._take(who)
         try:
             yield
@@ -65,7 +65,7 @@ class Turns:
         try:
             await waiting
         except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled():  # it had its turn in the same moment
+            if waiting.done() and not waiting.cancelled():  # it got its turn at the same moment
                 self._running[who] -= 1
                 self._free += 1
             self._call()
@@ -76,7 +76,7 @@ class Turns:
         self._running[who] = self._running.get(who, 0) + 1
 
     def _call(self) -> None:
-        """Lets those through who may go now, one of each line in turn."""
+        """Admit those who may go now, one from each queue in turn."""
         passed = 0
         while self._free and passed < len(self._lines):
             who, line = self._lines.popitem(last=False)
@@ -96,22 +96,22 @@ class Turns:
 
 
 class TurnsOutDear(BaseException):
-    """A request that was taken for a cheap one is to begin anew in the line of dear ones: nothing of it was stored.
+    """A request taken for cheap must restart as an expensive one. Nothing of it was stored.
 
-    No Exception, so that nothing on its way takes it for an error.
+    A BaseException, so that no handler on the way takes it for an error.
     """
 
 
 _here = threading.local()
 _pool = RenderPool(DEAR_AT_ONCE)
-_clear = threading.Event()  # no cheap request has a thread
+_clear = threading.Event()  # set while no cheap request has a thread
 _clear.set()
-_cheap = 0  # that have one; counted by the event loop alone
+_cheap = 0  # number of cheap requests with a thread; only the event loop counts
 
 
 @contextmanager
 def cheap() -> Iterator[None]:
-    """A cheap request has a thread: others give way to it. For the event loop."""
+    """A cheap request has a thread, so others yield to it. For the event loop."""
     global _cheap
     _cheap += 1
     _clear.clear()
@@ -125,7 +125,7 @@ def cheap() -> Iterator[None]:
 
 @contextmanager
 def answering(kind: str) -> Iterator[None]:
-    """This thread answers a request. kind: of the turn that it had."""
+    """This thread answers a request. `kind`: of its turn."""
     _here.cheap, _here.computed = kind == CHEAP, time.thread_time()
     _here.renderer = RequestRenderer(_pool) if kind == DEAR else None
     try:
@@ -137,21 +137,21 @@ def answering(kind: str) -> Iterator[None]:
 
 
 def renderer() -> RequestRenderer | None:
-    """Returns that of the dear request which this thread answers."""
+    """Return the renderer of the expensive request in this thread."""
     return getattr(_here, "renderer", None)
 
 
 def turn_dear() -> None:
-    """Called before work that takes a processor for long. Raises TurnsOutDear if the request has no turn for it."""
+    """Claim expensive work. Raises TurnsOutDear if the request has no turn for it."""
     if getattr(_here, "cheap", False):
         raise TurnsOutDear
 
 
 def give_way() -> None:
-    """Called again and again by what computes for long: lets cheap requests have Python's lock, for a moment.
+    """Let cheap requests have Python's lock for a moment. Long computations call this repeatedly.
 
-    It waits no longer than it has computed since the last time, so cheap requests that never end, or that themselves
-    wait for something, take half of its speed at most.
+    It waits no longer than the caller has computed since the last call. So an endless stream of cheap requests, or ones
+    that wait themselves, at most halve the caller's speed.
     """
     if _clear.is_set() or getattr(_here, "cheap", True):
         return
@@ -163,7 +163,7 @@ def give_way() -> None:
 
 
 class Sessions:
-    """Whose the sessions of pages are, as those of this process have seen them. Safe for threads."""
+    """Owners of page sessions that this process has seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[str, Hashable] = {}
@@ -172,7 +172,7 @@ class Sessions:
         return self._known.get(session_key, STRANGER)
 
     def remember(self, session_key: str | None, user: Any) -> None:
-        """The user's only sponsor, or the user."""
+        """Remember the user's only sponsor, or the user."""
         if not session_key or session_key in self._known:
             return
         if len(self._known) >= MOST_SESSIONS:

@@ -1,7 +1,7 @@
-"""The files of the pages (CSS, scripts): under names that change with their content, and compressed.
+"""The pages' files (CSS, scripts), compressed and under names that change with their content.
 
-The web server collects them when it starts, once for each version of the files, so nobody has to run `collectstatic`.
-Where STATIC_ROOT is set somebody else does that, or the files are served from their packages under their plain names.
+The web server collects them at its start, once for each version, so nobody has to run `collectstatic`. If STATIC_ROOT
+is set, somebody else collects them, or packages serve them under their plain names.
 """
 
 import fcntl
@@ -26,31 +26,31 @@ from mailhub.front.problems import API
 
 log = logging.getLogger(__name__)
 
-KEPT = 2  # versions: while one is replaced its processes still read it
+KEPT = 2  # versions: processes still read the old one while it is replaced
 
 
 class HashedStorage(CompressedManifestStaticFilesStorage):
-    """Names with a hash where the files were collected, plain names elsewhere."""
+    """Names with a hash if the files were collected, else plain names."""
 
     manifest_strict = False
     keep_only_hashed_files = True
 
     def create_compressor(self, **options: Any) -> Compressor:
-        return Compressor(use_brotli=False, **options)  # it takes half a minute for a tenth of the bytes
+        return Compressor(use_brotli=False, **options)  # saves a tenth of the bytes for half a minute
 
     def url(self, name: str | None, force: bool = False) -> str:
         return super().url(name, force) if name in self.hashed_files else FileSystemStorage.url(self, name)
 
 
 class CompressedPages(GZipMiddleware):
-    """Compresses pages; Django adds random bytes, against BREACH. Answers of the API stay as they are."""
+    """Compresses pages; Django adds random bytes against BREACH. Answers of the API stay uncompressed."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         return response if request.path.startswith(API) else super().process_response(request, response)
 
 
 def collect() -> None:
-    """Sets STATIC_ROOT to a folder of all files. Raises nothing: without it pages work with plain names."""
+    """Set STATIC_ROOT to a folder of all files. Raises nothing; without it pages use plain names."""
     home = settings.STATIC_FOLDER
     if home != settings.STATIC_ROOT:
         return
@@ -68,7 +68,7 @@ def collect() -> None:
 
 
 def _collect_into(folder: Path) -> None:
-    """Whole or not at all, wherever it is killed; and old versions are deleted."""
+    """Collect completely or not at all, wherever it is killed; delete old versions."""
     made = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     settings.STATIC_ROOT = made
     try:
@@ -82,7 +82,7 @@ def _collect_into(folder: Path) -> None:
 
 
 def _version() -> str:
-    """A name for all files as they are now."""
+    """Return a name for the current state of all files."""
     return hashlib.blake2b("\n".join(sorted(_files())).encode(), digest_size=8).hexdigest()
 
 

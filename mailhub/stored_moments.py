@@ -1,9 +1,9 @@
-"""Stored moments that wait for a clock, and their correction where they lie ahead of PostgreSQL's without reason.
+"""Stored times that something waits for, and their correction if they are wrongly ahead of PostgreSQL's clock.
 
-A clock that was ahead leaves such moments behind: nothing moves until the right clock has reached them. MOMENTS names
-each one with the longest distance that is legal; the others are in CHOSEN and PAST, so that a new column needs a
-decision (tests/mailhub/test_stored_moments.py). PostgreSQL's clock decides, because all processes share it. Beat
-compares its own entries with its own clock besides (mailhub/beat.py).
+A clock that was ahead leaves such times behind; nothing moves until the right clock has reached them. MOMENTS names
+each one with the longest legal distance. The others are in CHOSEN and PAST, so a new column needs a decision
+(tests/mailhub/test_stored_moments.py). PostgreSQL's clock decides, because all processes share it. Beat also compares
+its own entries with its own clock (mailhub/beat.py).
 """
 
 import logging
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 SLACK = timedelta(seconds=10)  # more than clocks of machines may differ: the throttle already stops at 2 s
 EVERY = timedelta(minutes=1)
-RECENT = timedelta(hours=1)  # for which `status` tells of it
+RECENT = timedelta(hours=1)  # how long `status` reports it
 NOW = "clock_timestamp()"
 DAY = timedelta(days=1)
-# A wait that a vendor may ask for, with an hour for clocks that change.
+# The longest wait a vendor may ask for, plus an hour for clock changes.
 LONGEST_WAIT = DAY + timedelta(hours=1)
 UNFINISHED = (
     "t.status IN ('READY', 'RENDERED', 'DISPATCHED', 'P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED', 'ENQUEUED', 'SENDING',"
@@ -36,11 +36,11 @@ UNFINISHED = (
 
 @dataclass(frozen=True)
 class StoredMoment:
-    """A column of which something waits for a clock.
+    """A column with times that something waits for.
 
-    longest: how far ahead it may lie, and why. clamped: its value where it lies further ahead (SQL). where: SQL over
-    the row `t` that keeps the look to few rows. waits: it is a wait from the moment at which it was stored, so a clock
-    that is put back takes it along.
+    `longest`: how far ahead they may be, and `why`. `clamped`: the replacement for later ones (SQL). `where`: SQL over
+    the row `t` that limits the check to few rows. `waits`: it is a wait that began when it was stored, so a clock that
+    is set back shifts it.
     """
 
     model: str
@@ -57,10 +57,10 @@ class StoredMoment:
 
 
 ZERO = timedelta(0)
-# A job may wait for its send time, and for the sending hours of the day after it.
+# A job may wait for its send time, and for the sending hours of the following day.
 NOT_BY_SEND_TIME = f"""{UNFINISHED} AND NOT EXISTS (SELECT FROM campaigns_campaign c WHERE c.id = t.campaign_id
     AND t.not_before <= c.send_at + interval '2 days')"""
-# A recovery closes a credential for its vendor's longest window, and one that is full has no place for so long.
+# A recovery closes a credential for its vendor's longest window; a full window blocks for as long.
 NOT_BY_WINDOW = """NOT EXISTS (SELECT FROM vendors_ratelimit l WHERE l.vendor_id = t.vendor_id
     AND t.{until} <= clock_timestamp() + l.seconds * interval '1 second' + interval '15 minutes')"""
 MOMENTS = (
@@ -107,7 +107,7 @@ MOMENTS = (
         waits=True,
     ),
 )  # fmt: skip
-# Moments that somebody chose, however far ahead.
+# Times that somebody chose, however far ahead.
 CHOSEN = {
     "campaigns.Campaign.send_at": "the sponsor's send time",
     "campaigns.Campaign.deadline": "the sponsor's deadline",
@@ -122,7 +122,7 @@ CHOSEN = {
     "sessions.Session.expire_date": "how long a log-in lasts",
     "campaigns.Message.call_after": "bound by its job's not_before, with which it is corrected: it has no index",
 }
-# History: they say when something was. Nothing waits for one of them; a wrong one is shown, or kept some time longer.
+# History: times of past events. Nothing waits for them; a wrong one is displayed, or kept somewhat longer.
 PAST = {
     "mailhub.KeptAnswer": ("created_at",),
     "mailhub.ApiKey": ("created_at", "revoked_at", "last_used_at"),
@@ -130,7 +130,7 @@ PAST = {
     "mailhub.MomentFound": ("at",),
     "campaigns.Topic": ("archived_at", "created_at"),
     "campaigns.Campaign": ("paused_at", "created_at"),
-    # The age of a deduplication key is sent_at's: one that lies ahead counts as too old (doubts/queries.py).
+    # sent_at gives a deduplication key's age; one in the future counts as too old (doubts/queries.py).
     "campaigns.Message": (
         *("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "put_off_at", "disproved", "report_at"),
     ),
@@ -175,7 +175,7 @@ PAST = {
     "auth.User": ("last_login", "date_joined"),
 }
 
-# What somebody has locked is left to the next look, a minute later.
+# Locked rows are left to the next check, a minute later.
 CLAMP = """
 WITH ahead AS (
     SELECT t.{key} AS key, t.{field} - clock_timestamp() AS distance FROM {table} t
@@ -186,7 +186,7 @@ WITH ahead AS (
 )
 SELECT count(*), max(distance) FROM ahead
 """
-# The put-off messages of jobs that wait too long: by their range of ids, because call_after has no index.
+# Put-off messages of jobs that wait too long: found by id range, because call_after has no index.
 CALLS = f"""
 UPDATE campaigns_message m SET call_after = {{clamped}} WHERE m.id = ANY(ARRAY(
     SELECT w.id FROM campaigns_job t CROSS JOIN LATERAL (
@@ -201,7 +201,7 @@ INSERT INTO mailhub_momentfound AS f (moment, number, ahead) VALUES (%(moment)s,
 ON CONFLICT (moment) DO UPDATE SET at = clock_timestamp(), number = excluded.number, ahead = excluded.ahead
 """
 LOOKED = "mailhub.stored_moments"
-# One look a minute, by whichever process comes first. A last look that lies ahead shows that the clock was put back.
+# One check per minute, by whichever process comes first. A last check in the future shows that the clock was set back.
 TURN = """
 INSERT INTO mailhub_periodicrun AS r (task, ran_at) VALUES (%(task)s, clock_timestamp())
 ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp()
@@ -215,10 +215,10 @@ WHERE ran_at > clock_timestamp() + %(slack)s * interval '1 second'
 
 
 def look(at_once: bool = False) -> int:
-    """Correct moments that lie ahead without reason, if no process did within the minute; returns how many.
+    """Correct times that are wrongly ahead, unless a process did so within the minute. Returns their number.
 
-    at_once: without regard to others, for a process that starts. Each one is told in the log, and kept as a MomentFound
-    for pages. Raises django.db.Error.
+    `at_once`: ignore the minute, for a process that starts. Each correction is logged and stored as a MomentFound for
+    pages. Raises django.db.Error.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(PUT_BACK, {"slack": SLACK.total_seconds()})
@@ -236,7 +236,7 @@ def look(at_once: bool = False) -> int:
 
 
 def found_lately() -> list[str]:
-    """A sentence for each kind of moment that lay ahead within RECENT, for `status`."""
+    """Return a sentence for each kind of time that was ahead within RECENT, for `status`."""
     rows = MomentFound.objects.filter(at__gt=Now() - RECENT).order_by("moment")
     return [
         f"A clock was wrong: {row.number:,} × {row.moment} lay up to {str(row.ahead).partition('.')[0]} ahead of"
@@ -253,7 +253,7 @@ def _clamp(moment: StoredMoment, longest: timedelta, clamped: str, back: timedel
     )
     with transaction.atomic(), connection.cursor() as cursor:
         if moment.name == "campaigns.Job.not_before":
-            cursor.execute("SET LOCAL enable_seqscan = off")  # where jobs are few it might read all messages
+            cursor.execute("SET LOCAL enable_seqscan = off")  # with few jobs it might scan all messages
             cursor.execute(CALLS.format(clamped=clamped.replace("t.not_before", "m.call_after")), params)
         cursor.execute(statement, params)
         number, ahead = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Runs the processes of a Procfile side by side. One that ends, however it does, is started again after a pause."""
+"""Runs the processes of a Procfile side by side. A process that ends, for any reason, restarts after a pause."""
 
 import ctypes
 import os
@@ -19,16 +19,16 @@ from honcho.printer import Message, Printer
 # After SIGTERM a worker finishes its calls in flight; after this many seconds it is killed.
 STOP_SECONDS = 30
 LOOK_SECONDS = 0.2
-PAUSE_SECONDS, LONGEST_PAUSE = 1.0, 30.0  # until the next start: twice as long each time that it ends early
-LIVED_SECONDS = 60.0  # one that has lived so long is begun with the shortest pause again
-AGAIN_AND_AGAIN = 3  # early ends in a row, from which on it is told
+PAUSE_SECONDS, LONGEST_PAUSE = 1.0, 30.0  # until the next start; doubles with each early end
+LIVED_SECONDS = 60.0  # after a life this long the pause starts over
+AGAIN_AND_AGAIN = 3  # early ends in a row before it is reported
 PIPE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
 class ProcessLine:
-    """A line of the Procfile. ends: how often it has ended in a row, each time early; again_at: its next start."""
+    """A line of the Procfile. `ends`: its early ends in a row. `again_at`: its next start."""
 
     name: str
     command: str
@@ -37,7 +37,7 @@ class ProcessLine:
     again_at: float = 0.0
 
     def put_off(self, lived: float) -> float:
-        """Count an end after so many seconds of life; returns the pause until the next start, in seconds."""
+        """Record an end after `lived` seconds. Returns the pause until the next start, in seconds."""
         self.ends = 1 if lived >= LIVED_SECONDS else self.ends + 1
         pause = min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** min(self.ends - 1, 10))
         self.again_at = time.monotonic() + pause
@@ -49,15 +49,15 @@ def _tell_nobody(name: str, sentence: str) -> None:
 
 
 class Supervisor:
-    """Starts processes, shows their output, starts again whatever ends, and ends all at a signal.
+    """Starts processes, shows their output, restarts whatever ends, and stops all on a signal.
 
-    SIGTERM goes to the processes themselves only: Celery's pool would drop its calls at once if it got the signal, too.
-    Children that a process leaves behind are killed. On Linux the processes get SIGTERM even if this one is killed.
-    (honcho's own manager does none of the three.)
+    Unlike honcho's manager: SIGTERM goes only to the processes themselves, since Celery's pool would drop its calls
+    immediately if it got the signal too. Children that a process leaves behind are killed. On Linux the processes get
+    SIGTERM even if this one is killed.
     """
 
     def __init__(self, output: TextIO, tell: Callable[[str, str], None] = _tell_nobody) -> None:
-        """tell: called with the name of a process that ends again and again, and a sentence about it."""
+        """`tell`: called with the name of a process that ends again and again, and a sentence about it."""
         self._printer = Printer(output)
         self._tell = tell
         self._selector = selectors.DefaultSelector()
@@ -66,9 +66,9 @@ class Supervisor:
         self._signals: list[int] = []
 
     def run(self, processes: dict[str, str]) -> int:
-        """Run the processes (name: shell command) until a signal ends them; returns 128 + the signal.
+        """Run the processes (name: shell command) until a signal ends them. Returns 128 + the signal.
 
-        SIGTERM, SIGINT (Ctrl-C), SIGHUP, or an output that nobody reads, end them; a second Ctrl-C kills them.
+        SIGTERM, SIGINT (Ctrl-C), SIGHUP or a closed output end them; a second Ctrl-C kills them.
         """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number is signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # respects nohup
@@ -120,14 +120,14 @@ class Supervisor:
             self._selector.unregister(child.output)
 
     def _bury(self, child: "Child", again: bool) -> None:
-        """Show its last output, kill what it left behind, and say how it ended. again: whether it is started again."""
+        """Show its last output, kill its leftovers, and say how it ended. `again`: it will be restarted."""
         child.kill()
         child.mute = True  # a process that left its session may keep the pipe open
         self._show(child)
         child.output.close()
         code = child.process.wait()
         del self._running[child.line.name]
-        said = f"ended with {code if code >= 0 else 128 - code}"  # as a shell would have it
+        said = f"ended with {code if code >= 0 else 128 - code}"  # as a shell reports it
         if not again:
             self._say(child.line, said)
             return
@@ -149,9 +149,9 @@ class Supervisor:
 
 
 class Child:
-    """One process, in a session of its own, so that a terminal's Ctrl-C reaches its supervisor only.
+    """One process, in a session of its own, so that a terminal's Ctrl-C reaches only its supervisor.
 
-    PROCESS_NUMBER: what follows the dot in its name, where one line of the Procfile runs several times.
+    PROCESS_NUMBER: the number after the dot in its name, if one line of the Procfile runs several times.
     """
 
     def __init__(self, line: ProcessLine) -> None:
@@ -179,7 +179,7 @@ class Child:
         return self.process.pid
 
     def lines(self) -> list[str]:
-        """The lines of output since the last call; the last one may be incomplete once the output has ended."""
+        """Return the lines of output since the last call. The last one may be incomplete after the output's end."""
         said = self.output.read(PIPE_BYTES)  # None: nothing yet
         self.mute = self.mute or said == b""
         *whole, self._begun = (self._begun + (said or b"")).split(b"\n")
@@ -188,7 +188,7 @@ class Child:
         return [line.decode(errors="replace") for line in whole]
 
     def ended(self) -> bool:
-        """Whether it has ended. It keeps its process id until wait(), so kill() cannot hit another process."""
+        """Return True if it has ended. It keeps its process id until wait(), so kill() cannot hit another process."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def tell(self) -> None:

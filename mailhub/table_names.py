@@ -1,6 +1,6 @@
-"""Names of tables, of their fields and of the columns of lists, in the language of the page.
+"""Names of tables, fields and list columns, in the language of the page.
 
-The models name them in English, which the history and commands write; here they are named for the catalogue.
+The models have them in English, for the history and commands; they are repeated here for the translation catalogue.
 """
 
 from django.apps import apps
@@ -274,7 +274,7 @@ NAMES = (
 
 
 def put_into_language() -> None:
-    """Has Django's pages name the tables and fields of ours in the language of the page."""
+    """Make Django's pages show our tables' and fields' names in the language of the page."""
     known = frozenset((*NAMES, *INNER, *OTHERS))
     for label in ("campaigns", "vendors", "mailhub", "waiter", "django_celery_beat"):
         for model in apps.get_app_config(label).get_models():

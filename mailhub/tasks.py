@@ -1,4 +1,4 @@
-"""What beat has mailhub itself do."""
+"""mailhub's own periodic tasks."""
 
 from datetime import timedelta
 
@@ -17,13 +17,13 @@ ANSWERS_KEPT = timedelta(days=30)  # for repeats of a request with the same Idem
 
 @shared_task(name="mailhub.tasks.clear_sessions")
 def clear_sessions() -> None:
-    """Deletes the sessions of users whose log-in has expired."""
+    """Delete the sessions of users whose log-in has expired."""
     call_command("clearsessions")
 
 
 @shared_task(name="mailhub.tasks.delete_events")
 def delete_events() -> None:
-    """Deletes bounces, complaints and what recipients wrote that are older than EVENT_DAYS, and old kept answers."""
+    """Delete bounces, complaints and inbound messages older than EVENT_DAYS, and old kept answers."""
     message_events.delete_old()
     inbound.delete_old()
     KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
@@ -31,26 +31,26 @@ def delete_events() -> None:
 
 @shared_task(name="mailhub.tasks.fetch_reports")
 def fetch_reports() -> None:
-    """Fetches what vendors report in files, such as acknowledgements of print files."""
+    """Fetch reports that vendors keep in files, such as acknowledgements of print files."""
     if any(found.calls for found in fetched_reports.fetch_all()):
         notify_webhooks()
 
 
 @shared_task(name="mailhub.tasks.check_draft")
 def check_draft(draft_id: int) -> None:
-    """Checks the list of a draft, unless somebody does or has done so."""
+    """Check the list of a draft, unless another process does or did."""
     checking.check(draft_id)
 
 
 @shared_task(name="mailhub.tasks.send_draft")
 def send_draft(draft_id: int) -> None:
-    """Makes the campaign of a draft that was decided on, once."""
+    """Make the campaign of a draft once its owner has decided, at most once."""
     sending.finish(draft_id)
 
 
 @shared_task(name="mailhub.tasks.sweep_drafts")
 def sweep_drafts() -> None:
-    """Finds drafts whose check or campaign a lost notification or a killed worker has left undone."""
+    """Find drafts whose check or campaign was left undone by a lost notification or a killed worker."""
     for draft_id, busy in checking.left_behind():
         task = check_draft if busy == Draft.CHECKING else send_draft
         task.apply_async((draft_id,), expires=60)

@@ -1,4 +1,4 @@
-"""URLs: the API, the pages for recipients, the admin with the operators' pages, and those of campaign owners."""
+"""URLs: the API, the pages for recipients, the admin with the operators' pages, and the campaign owners' pages."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -1,8 +1,9 @@
-"""The workers' own leg: what beat should have had done and nobody did, each worker does by itself.
+"""A fallback for beat: each worker runs periodic tasks that are late.
 
-Every task that beat starts by an interval notes when it ran (PeriodicRun). A worker looks every SWEEP_SECONDS, in a
-thread of its main process: a task that did not run for 3 × its interval is run here, whether beat is down, its clock
-wrong, the broker away or no worker reads the hub's queue. The row is taken by one statement, so one worker runs it.
+Every task that beat starts by an interval records its runs (PeriodicRun). A worker checks every SWEEP_SECONDS, in a
+thread of its main process, and runs a task that did not run for 3 × its interval. This works if beat is down, its clock
+is wrong, the broker is unavailable, or no worker reads the hub's queue. One statement takes the row, so only one worker
+runs the task.
 """
 
 import logging
@@ -22,12 +23,12 @@ PATIENCE = 3  # intervals of a task
 WARN_AGAIN = 600.0  # seconds
 _warned_at: dict[str, float] = {}
 SELF = "mailhub.watchdog"  # the workers' sign of life
-# A task that never ran counts from the first look on: a new installation is not late.
+# A task that never ran counts from the first check, so a new installation is not late.
 KNOWN = """
 INSERT INTO mailhub_periodicrun (task) SELECT task FROM unnest(%(tasks)s::text[]) AS t(task)
 WHERE NOT EXISTS (SELECT FROM mailhub_periodicrun r WHERE r.task = t.task) ON CONFLICT DO NOTHING
 """
-# The task that waits longest. One that an operator has disabled in beat's table is not run here either.
+# The task that waits longest. Tasks that an operator disabled in beat's table are not run here either.
 TAKE = """
 WITH late AS (
     SELECT r.task, r.ran_at AS before FROM unnest(%(tasks)s::text[], %(seconds)s::float8[]) AS t(task, seconds)
@@ -49,13 +50,13 @@ ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp() WHERE r.ran_at < clo
 
 
 def intervals() -> dict[str, float]:
-    """The tasks that beat starts by an interval, and seconds after which one is late."""
+    """Return the tasks that beat starts by an interval, and the seconds after which each is late."""
     entries = installation.interval_entries()
     return {entry.task: PATIENCE * entry.every.total_seconds() for entry in entries if entry.every}
 
 
 class Watchdog(bootsteps.StartStopStep):
-    """A thread of each worker's main process. It needs no broker: the worker's consumer comes and goes with that."""
+    """A thread of each worker's main process. It needs no broker, unlike the worker's consumer."""
 
     requires = ("celery.worker.components:Pool",)  # after the pool has forked
 
@@ -80,7 +81,7 @@ class Watchdog(bootsteps.StartStopStep):
                 stored_moments.look(at_once=first)
                 first = False
                 run_late(app, self._over)
-            except Exception as why:  # PostgreSQL is away, mostly; the next look is soon
+            except Exception as why:  # usually PostgreSQL is unavailable; the next check is soon
                 log.warning("the watchdog could not look: %s", why)
             finally:
                 connection.close()  # a pool process that is forked later must not inherit it
@@ -88,7 +89,7 @@ class Watchdog(bootsteps.StartStopStep):
 
 
 def run_late(app: Celery, over: threading.Event) -> list[str]:
-    """Run what is late, one task after the other; returns their names. An error in one keeps back no other."""
+    """Run late tasks, one after the other. Returns their names. An error in one does not stop the others."""
     tasks = intervals()
     params: dict[str, Any] = {"tasks": list(tasks), "seconds": list(tasks.values()), "slack": stored_moments.SLACK}
     ran: list[str] = []
@@ -119,13 +120,13 @@ def run_late(app: Celery, over: threading.Event) -> list[str]:
 @signals.task_prerun.connect
 @signals.task_postrun.connect
 def _note_run(task: Any = None, state: str | None = None, **_: Any) -> None:
-    """At its begin and, if it did not fail, at its end: a sweep that takes long is not begun twice."""
+    """Record a run at its begin and, if it succeeded, at its end, so that a long sweep is not started twice."""
     if task.name not in _TASKS or state not in (None, "SUCCESS"):
         return
     try:
         with connection.cursor() as cursor:
             cursor.execute(RAN, {"task": task.name})
-    except (DatabaseError, InterfaceError) as why:  # then it counts as late, and is run again
+    except (DatabaseError, InterfaceError) as why:  # then it counts as late and runs again
         log.debug("%s is not noted: %s", task.name, why)
 
 

@@ -1,9 +1,9 @@
-"""Which worker reads which queue; a new vendor's queue is read without a restart.
+"""Queues and their workers; a new vendor's queue is read without a restart.
 
-A worker has a role by the queue that it is started with: -Q hub reads the default queue (sweeps, nights, finishing),
--Q vendors reads the queues of all vendors. The latter adopts the existing queues at its start and a new one when a
-vendor is saved. Since that message may be lost, it also looks for new queues every QUEUE_LOOK_SECONDS, and registers
-which ones it reads, so that pages can show a queue that no worker reads, and which adapters of others it knows.
+The queue that a worker starts with gives its role. -Q hub reads the default queue (sweeps, nights, finishing); -Q
+vendors reads the queues of all vendors. The latter adopts existing queues at its start, and a new one when a vendor is
+saved. That message may be lost, so it also looks for new queues every QUEUE_LOOK_SECONDS. It then registers its queues,
+so that pages can show queues without workers, and the other packages' adapters that it knows.
 """
 
 import logging
@@ -21,13 +21,13 @@ from vendors import adapters, redis_clients
 from vendors.models import Vendor
 
 VENDORS = "vendors"  # a role; nothing is sent to a queue of this name
-WORD = 3  # looks after which a worker's registration expires
+WORD = 3  # missed checks after which a worker's registration expires
 
 logger = logging.getLogger(__name__)
 
 
 def announce() -> None:
-    """Ask all workers to look for queues of new vendors now. Without the broker they find them at their next look."""
+    """Ask all workers to look for queues of new vendors now. Without the broker they find them at their next check."""
     from mailhub.celery import app
 
     try:
@@ -38,7 +38,7 @@ def announce() -> None:
 
 @control_command()
 def adopt_queues(state: Any, **_: Any) -> dict[str, Any]:
-    """Remote control: look for queues of new vendors now."""
+    """Look for queues of new vendors now. A remote control command."""
     state.consumer.call_soon(adopt, state.consumer)
     return {"ok": "looking"}
 
@@ -59,12 +59,12 @@ class Adoption(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
-        with suppress(redis_clients.WorkerRegistryUnreachable):  # its registration expires by itself
+        with suppress(redis_clients.WorkerRegistryUnreachable):  # its registration will expire
             redis_clients.unregister_worker(settings.REDIS_URL, consumer.hostname)
 
 
 def adopt(consumer: Any) -> None:
-    """Start to read every vendor's queue that this worker does not read yet, if that is its role."""
+    """Start reading every vendor's queue that this worker does not read yet, if that is its role."""
     reads = consumer.app.amqp.queues.consume_from
     if VENDORS in reads:
         for name in _vendors_queues():
@@ -85,12 +85,12 @@ def _tell(consumer: Any) -> None:
 
 
 def names() -> list[str]:
-    """All queues that workers have to read: the hub's, that of webhooks, and those of all vendors."""
+    """Return all queues that need a worker: the hub's, the webhooks', and the vendors'."""
     return [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
 
 
 def _vendors_queues() -> list[str]:
-    """The vendors' queues; [] while the database does not answer: the next look will find them."""
+    """Return the vendors' queues; [] while the database does not answer, as the next check finds them."""
     try:
         return [vendor.queue for vendor in Vendor.objects.only("slug")]
     except (DatabaseError, InterfaceError) as why:

@@ -18,8 +18,8 @@ warnings.filterwarnings(
 django.setup()
 import_module("mailhub.static_files").collect()  # before WhiteNoise looks for them
 application = get_wsgi_application()
-import_module(settings.ROOT_URLCONF)  # the pages and the API, which Django would load at the first request
+import_module(settings.ROOT_URLCONF)  # pages and API, which Django would otherwise load at the first request
 checks.refuse(checks.of_database())
 gc.collect()
-gc.freeze()  # all objects until now stay for good: the collector need not look at them again
+gc.freeze()  # objects created so far stay for good, so the collector can skip them
 gc.set_threshold(20_000, 20, 20)  # requests leave few cycles, so it may run rarely

@@ -1,1 +1,1 @@
-"""How dates and times are written, where Django's own form of a language does not suit."""
+"""Formats of dates and times, where Django's own ones for a language do not suit."""

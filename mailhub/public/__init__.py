@@ -1,1 +1,1 @@
-"""Pages for recipients, who have no login: on them they unsubscribe, and subscribe again."""
+"""Pages on which recipients, who have no account, unsubscribe and subscribe again."""

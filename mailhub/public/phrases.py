@@ -1,4 +1,4 @@
-"""What the pages for recipients say, in the languages that a sponsor can choose.
+"""Texts of the recipients' pages, in the languages that a sponsor can choose.
 
 {sponsor} is the sponsor's name, {topic} a topic's title.
 """
@@ -10,7 +10,7 @@ from django.utils.translation.trans_real import parse_accept_lang_header
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The texts of the page in one language. from_*, without_*: what holds now."""
+    """The page's texts in one language. from_*, without_*: the current state."""
 
     title: str
     from_all: str
@@ -116,7 +116,7 @@ LANGUAGES = {
 
 
 def phrases(chosen: str, accepted: str) -> tuple[str, Phrases]:
-    """A language and its phrases: the sponsor's if it has chosen one, else the first that the browser accepts."""
+    """Return a language and its phrases: the sponsor's choice, else the first that the browser accepts."""
     wanted = [chosen, *(name for name, _ in parse_accept_lang_header(accepted[:500]))]
     found = next((name[:2] for name in wanted if name[:2] in LANGUAGES), "en")
     return found, LANGUAGES[found]

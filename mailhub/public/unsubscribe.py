@@ -1,8 +1,8 @@
 """The page on which a recipient unsubscribes, and the one-click request of a mailbox provider (RFC 8058).
 
-The token in the address is all the authority that there is: no login, no cookie, and so no token against forged
-requests either. GET changes nothing, because scanners follow links. Each change is idempotent, so that it may be asked
-for twice. A one-click request is answered at once, without a redirect.
+The token in the URL is the only authority: there is no log-in, no cookie, and so no CSRF token either. GET changes
+nothing, because scanners follow links. Each change is idempotent, so it may be requested twice. A one-click request is
+answered directly, without a redirect.
 """
 
 import logging
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 ONE_CLICK, PAGE = "one-click", "link"  # sources of suppressions
 LATER = 60  # seconds
-UNDONE = 10  # times a minute that one recipient may subscribe again: each change makes senders look
-BEHIND = ".,;:!?)>]}'\""  # what programs take for a part of a link in a text
+UNDONE = 10  # times a minute that one recipient may subscribe again; each change makes senders check
+BEHIND = ".,;:!?)>]}'\""  # characters after a URL that programs take for a part of it
 HEADERS = {
     "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",  # the address is the authority
+    "Referrer-Policy": "no-referrer",  # the URL is the authority
     "X-Robots-Tag": "noindex",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",
     "Vary": "Accept-Language",
@@ -36,7 +36,7 @@ HEADERS = {
 
 @csrf_exempt
 def page(request: HttpRequest, token: str) -> HttpResponse:
-    """GET shows, POST changes: `what` is topic, all or again; without it is a one-click request."""
+    """Show the state (GET) or change it (POST). `what` is topic, all or again; without it the request is one-click."""
     if request.method not in ("GET", "HEAD", "POST"):
         return HttpResponse(status=405, headers={"Allow": "GET, HEAD, POST"})
     token = token.rstrip(BEHIND)
@@ -62,7 +62,7 @@ def page(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _change(request: HttpRequest, of: Subscription) -> str | None:
-    """Does what is asked, and says which; None: there is no such thing to ask for."""
+    """Make the requested change and return its name; None if the request is unknown."""
     match request.POST.get("what"):
         case None:
             unsubscribing.unsubscribe(of, ONE_CLICK)

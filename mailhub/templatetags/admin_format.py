@@ -23,19 +23,19 @@ from vendors import listing
 
 register = template.Library()
 LABEL = '<td data-label="{}" '
-EMPTY = re.compile("<td[^>]*>-?</td>")  # what a phone leaves out
+EMPTY = re.compile("<td[^>]*>-?</td>")  # cells omitted on a phone
 BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
 
 
 @register.filter
 def number(value: Any) -> str:
-    """1,200; an empty value stays empty."""
+    """Format a number like 1,200; an empty value stays empty."""
     return labels.number(value) if isinstance(value, int) else str(value or "")
 
 
 @register.filter
 def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
-    """The cells of a row of Django's lists, each with the name of its column, which stands before it on a phone."""
+    """Return the cells of a row in Django's lists, labelled with their column's name for phones."""
     named = zip(row, headers, strict=False)
     return [
         SafeString(
@@ -53,7 +53,7 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
 
 @register.filter
 def read_only(field: Any) -> Any:
-    """A field that is only shown: its choice by name; yes and no as words, where Django has a tick and a cross."""
+    """Show a read-only field: a choice by its name, yes and no as words instead of Django's tick and cross."""
     shown, name = field.contents(), field.field["name"]
     text = str(shown)
     if any(one.name == name and one.choices for one in field.model_admin.opts.local_fields):
@@ -65,7 +65,7 @@ def read_only(field: Any) -> Any:
 
 @register.filter
 def for_everybody(table: str) -> SafeString:
-    """Django's table of rows beside a row: its first column has a name, and the keys scroll it."""
+    """Make Django's inline table accessible: name its first column, and let the keyboard scroll it."""
     name = format_html('<th class="original"><span class="visually-hidden">{}</span></th>', gettext("Row"))
     found = table.replace('<th class="original"></th>', name).replace("<th></th>", "<td></td>")
     return SafeString(found.replace('<div class="tabular', '<div tabindex="0" class="tabular'))
@@ -73,25 +73,25 @@ def for_everybody(table: str) -> SafeString:
 
 @register.simple_tag
 def badge(word: str, chosen: str = "") -> SafeString:
-    """A state as text on a colour, never as a colour alone."""
+    """Show a state as text on a colour, never as a colour alone."""
     return listing.badge(word, chosen or look(word))
 
 
 @register.filter
 def look(word: str) -> str:
-    """The CSS class of a state."""
+    """Return the CSS class of a state."""
     return labels.LOOKS.get(word, "idle")
 
 
 @register.filter
 def named(row: Any) -> str:
-    """What a row's page is called."""
+    """Return the title of a row's page."""
     return listing.named(row)
 
 
 @register.filter
 def translated(value: Any) -> Any:
-    """What code has stored or compares, in the language of the page; as it is if it is not known."""
+    """Translate a text that code stores or compares; unknown ones are returned unchanged."""
     text = str(value or "")
     said = stored_texts.in_language(text)
     return value if said == text else said
@@ -99,67 +99,67 @@ def translated(value: Any) -> Any:
 
 @register.filter
 def of_finding(text: str) -> str:
-    """What the DNS says about a sender identity."""
+    """Return a DNS finding about a sender identity in the language of the page."""
     return stored_texts.of_finding(text)
 
 
 @register.filter
 def decided(entry: Any) -> str:
-    """What an entry of a history says."""
+    """Return an entry of a history in the language of the page."""
     return stored_texts.of_history(str(entry.get_change_message()))
 
 
 @register.simple_tag
 def script_texts() -> SafeString:
-    """What scripts say, for those that run in another language than English."""
+    """Return the translations for scripts, unless the page is in English."""
     texts = languages.of_scripts()
     return json_script(texts, "texts") if texts else SafeString("")
 
 
 @register.simple_tag
 def as_of() -> SafeString:
-    """When a live page was made; its polls keep the time up to date, also where nothing else has changed."""
+    """Show when a live page was made. Its polls update the time even if nothing else has changed."""
     text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock()))
     return format_html('<p id="as-of" class="muted">{}</p>', text)
 
 
 @register.filter
 def moment(at: datetime) -> str:
-    """When something was counted that is older than the page around it."""
+    """Show the time of a count that is older than its page."""
     return gettext("As of {time}").format(time=f"{timezone.localtime(at):%H:%M:%S %Z}")
 
 
 @register.simple_tag(takes_context=True)
 def sidebar(context: dict[str, Any]) -> list[tuple[str, list[navigation.SidebarLink]]]:
-    """The groups of links of the sidebar."""
+    """Return the groups of links in the sidebar."""
     return navigation.groups(context.get("available_apps") or [], context["request"])
 
 
 @register.inclusion_tag("admin/looks.html", takes_context=True)
 def looks(context: dict[str, Any]) -> dict[str, Any]:
-    """The user's saved look-ups of the list that is shown, and a form to save this one."""
+    """Show the user's bookmarks of this list, and a form to save this one."""
     request = context["request"]
     return {"looks": saved_looks.of(request), "address": request.get_full_path(), "csrf_token": context["csrf_token"]}
 
 
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
 def halt(context: dict[str, Any]) -> dict[str, Any]:
-    """The notice that nothing is called, with the reason; empty if calls are made."""
+    """Show the notice that nothing is called, with the reason; empty if calls are made."""
     return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
 
 
 @register.simple_tag(takes_context=True)
 def approvals_waiting(context: dict[str, Any]) -> int:
-    """How many campaigns of the user's sponsors wait for approval."""
+    """Return how many campaigns of the user's sponsors wait for approval."""
     return approvals.waiting_for(context["user"])
 
 
 @register.simple_tag
 def bar(sums: Progress) -> SafeString:
-    """A bar of messages: delivered, else accepted, in flight, in doubt; refused, expired or bounced; the rest waits or
-    is suppressed.
+    """Show a bar of messages by result; the rest waits or is suppressed.
 
-    Below it stands what the vendor has reported of those that it accepted. Lists have one in each row.
+    Its parts: delivered, else accepted; in flight; in doubt; refused, expired or bounced. Below it are the vendor's
+    reports on accepted ones. Lists have one in each row.
     """
     failed, bounced = sums.refused + sums.expired, min(sums.bounced, sums.accepted)
     delivered = min(sums.delivered, sums.accepted - bounced)

@@ -1,7 +1,6 @@
-"""Rows of lists that pages ask for every few seconds: one that says what it said is not rendered again.
+"""Rows of lists that pages poll every few seconds; an unchanged row is not rendered again.
 
-A row is made from the facts of its tuple, the language and the time zone, and from nothing else, so that those rendered
-are kept by them.
+A row depends only on the facts in its tuple, the language and the time zone, so these form the cache key.
 """
 
 from datetime import datetime
@@ -57,7 +56,7 @@ class PartRow(NamedTuple):
 
 
 class VendorFacts(NamedTuple):
-    """A vendor on the operations page, as VendorRow names them."""
+    """A vendor on the operations page; the fields are those of VendorRow."""
 
     pk: int
     slug: str
@@ -90,7 +89,7 @@ class CampaignRow(NamedTuple):
 
 
 def status_of(status: str, word: str) -> str:
-    """The name of the tab in which a job that waits is, where its label does not say it."""
+    """Return the name of a waiting job's tab, if its label does not say it."""
     group = next((name for name, members in GROUPS.items() if status in members), "")
     return group if group in ("Rendered", "Dispatched") and word in (labels.WAITING, labels.PAUSED) else ""
 
@@ -120,7 +119,7 @@ def running_row(job: RunningJob) -> SafeString:
 
 @register.simple_tag
 def vendor_row(row: VendorRow, sees_recipients: bool) -> SafeString:
-    """sees_recipients: a vendor's last error may name some."""
+    """Render a vendor's row. `sees_recipients`: its last error is shown, which may name some."""
     trouble = row.trouble if sees_recipients else ""
     facts = VendorFacts(
         row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, row.ends, tuple(row.apart), row.ratio,

@@ -1,4 +1,4 @@
-"""English, with the clock of 24 hours."""
+"""English, with a 24-hour clock."""
 
 DATE_FORMAT = "j M Y"
 TIME_FORMAT = "H:i"
