@@ -1,4 +1,4 @@
-"""What shows and tests the product: a vendor that only simulates delivery (vendor/), and `manage.py demo` (demo/).
+"""Demonstration and test of the product: a vendor that only simulates delivery (vendor/), and `manage.py demo` (demo/).
 
-The product imports nothing of this package; vendor/ imports nothing of the product.
+The product imports nothing from this package; vendor/ imports nothing from the product.
 """

@@ -2,6 +2,6 @@ from django.apps import AppConfig
 
 
 class SandboxConfig(AppConfig):
-    """Brings the commands `demo` and `sandbox_vendor`; no models."""
+    """Provides the commands `demo` and `sandbox_vendor`; it has no models."""
 
     name = "sandbox"

@@ -1,7 +1,7 @@
-"""The story of `manage.py demo --channels all`: letters, SMS and e-mail side by side, and what their vendors report.
+"""The story of `manage.py demo --channels all`: letters, SMS and e-mail side by side, with their vendors' reports.
 
-Its vendors look like Lob, Twilio, Amazon SES and Mailgun. mailhub calls them as it calls the real ones: by what it
-ships for them, with another address.
+Its vendors look like Lob, Twilio, Amazon SES and Mailgun. mailhub calls them like the real ones, with the descriptions
+and adapters that it ships, but at another address.
 """
 
 import csv
@@ -25,15 +25,15 @@ from vendors.models import Vendor
 
 LOB, TWILIO, SES, MAILGUN = "lob", "twilio", "amazon-ses", "mailgun"
 REPORTS_AFTER = 1.5  # seconds
-PATIENT = 20.0  # seconds for an answer, so that a slow machine has no doubts
+PATIENT = 20.0  # seconds for an answer, so that a slow machine causes no doubts
 ListRow = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelVendor:
-    """looks_like, login: of the sandbox. settings: of mailhub's vendor; secret: of its credential.
+    """A vendor of this story. `looks_like`, `login`: the sandbox's. `settings`, `secret`: those in mailhub.
 
-    signing: the secret that a person enters for its reports, or "". campaign, rows, body: what is sent.
+    `signing`: the secret that a person enters for its reports, or "". `campaign`, `rows`, `body`: the mail to send.
     """
 
     name: str
@@ -108,7 +108,7 @@ VENDORS = {
 
 
 class ChannelStory(Story):
-    """A campaign by each vendor; the end is when each letter that was taken is reported."""
+    """A campaign for each vendor. It ends when each accepted letter is reported."""
 
     limits = {slug: vendor.limit for slug, vendor in VENDORS.items()}
     tries = (

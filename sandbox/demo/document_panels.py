@@ -1,4 +1,4 @@
-"""What the demo shows of the documents' story: which caster sends what, the letters of the night, the e-mail."""
+"""The demo's panels for the documents' story: casters and their jobs, the letters of the night, the e-mail."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ UPPER = 14  # lines of the two upper panels
 
 
 def summary(facts: Facts, jobs: setup.Jobs) -> str:
-    """In a line."""
+    """Return the progress in one line."""
     letters = sum(facts.jobs[id].done for id in jobs.letters)
     bulk = (f"{id} {facts.jobs[id].answered:,}/{facts.jobs[id].size:,}" for id in setup.DOCUMENT)
     post = (facts.jobs[id] for id in (jobs.spring, jobs.members))

@@ -18,7 +18,7 @@ from mailhub import embedded
 NOT_OURS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND", "HTTPS", "ALLOWED_HOSTS")
 # Shorter than the defaults, so that the demo takes a minute; long enough that a slow machine loses no lease.
 FASTER = {"SWEEP_SECONDS": "1", "QUEUE_LOOK_SECONDS": "2", "LEASE_SECONDS": "60"}
-PREDECESSOR_SECONDS = 180.0  # how long to wait for the workers and servers of an earlier demo to end
+PREDECESSOR_SECONDS = 180.0  # the longest wait for an earlier demo's workers and servers to end
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.01
 LOCK, ENDING = "demo.lock", "ending"
@@ -28,10 +28,10 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def own() -> Iterator[None]:
-    """Set MAILHUB_HOME to the demo's home, emptied; stop its servers at the end, however it ends.
+    """Set MAILHUB_HOME to the demo's home, emptied. At the end stop its servers, however it ends.
 
-    Waits for an earlier demo that is still ending in this home. Raises EmbeddedError, with one sentence, if another
-    one runs there. SIGTERM and SIGHUP end the demo like Ctrl-C.
+    Waits for an earlier demo that is still ending in this home. Raises EmbeddedError with one sentence if another one
+    runs there. SIGTERM and SIGHUP end the demo like Ctrl-C.
     """
     _heed_signals()
     for name in NOT_OURS:
@@ -54,7 +54,7 @@ def own() -> Iterator[None]:
 
 
 def only_end() -> None:
-    """Ignore signals from here on: a second Ctrl-C would leave processes running. The next demo waits for this one."""
+    """Ignore further signals, as a second Ctrl-C would leave processes running. The next demo waits for this one."""
     for number in (*ENDS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     with (
@@ -65,7 +65,7 @@ def only_end() -> None:
 
 
 def _heed_signals() -> None:
-    for number in ENDS:  # even where they were inherited as ignored
+    for number in ENDS:  # even if inherited as ignored
         signal.signal(number, _end)
     sys.unraisablehook = _end_again
 
@@ -77,10 +77,10 @@ def _end(number: int, _: object = None) -> None:
 
 
 def _end_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Sends a signal again whose exception Python has dropped; prints all other dropped exceptions as usual.
+    """Resend a signal whose exception Python has dropped; print all other dropped exceptions as usual.
 
-    In a finalizer, a weak reference's callback or a handler at a fork nothing can be raised: the demo would go on as if
-    nobody had pressed Ctrl-C. A moment later, because here nothing can be raised either.
+    Finalizers, callbacks of weak references and handlers at a fork cannot raise, so the demo would ignore a Ctrl-C
+    there. Nothing can be raised here either, so the signal comes a moment later.
     """
     if not issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(dropped)
@@ -92,7 +92,7 @@ def _end_again(dropped: "sys.UnraisableHookArgs") -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Raises EmbeddedError if another demo runs, or does not end in PREDECESSOR_SECONDS."""
+    """Raise EmbeddedError if another demo runs, or does not end within PREDECESSOR_SECONDS."""
     with path.open("a+") as file:
         for waited in _until_locked(file):
             holder, _, state = _said(file).partition(" ")
@@ -109,7 +109,7 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def _wait_for_leftovers(path: Path) -> None:
-    """A demo that was killed leaves processes that end by themselves, but not at once."""
+    """Wait for processes that a killed demo has left behind; they end, but not immediately."""
     with path.open("a") as file:
         for waited in _until_locked(file):
             if not waited:
@@ -119,7 +119,7 @@ def _wait_for_leftovers(path: Path) -> None:
 
 
 def _until_locked(file: IO[str]) -> Iterator[float]:
-    """Yield every tenth of a second the seconds waited so far (first 0), until the file is locked."""
+    """Yield the seconds waited so far every tenth of a second, first 0, until the file is locked."""
     began = now = time.monotonic()
     while not _locked(file):
         yield now - began

@@ -1,4 +1,4 @@
-"""Who may try the demo in a browser, and where they begin. Only the demo makes them, with a new password each time."""
+"""Users who may try the demo in a browser. Only the demo creates them, with a new password each time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LETTER = ("--channel=print", "--subject=The reading room", f"--body={HERE / 'let
 
 @dataclass(frozen=True, slots=True)
 class DemoLogin:
-    """group: of mailhub/installation.py; "" for the one who may do everything."""
+    """A user. `group`: one of mailhub/installation.py; "" for the superuser."""
 
     user: str
     group: str
@@ -31,7 +31,7 @@ LOGINS: Sequence[DemoLogin] = (OWNER, APPROVER, OPERATOR)
 
 
 def make(password: str) -> None:
-    """The users. The demo's sponsor may have no campaign yet."""
+    """Create the users. The demo's sponsor may have no campaign yet."""
     installation.create_groups()
     sponsor, _ = Sponsor.objects.get_or_create(name=SPONSOR)
     for one in LOGINS:
@@ -45,9 +45,9 @@ def make(password: str) -> None:
 
 
 def furnish() -> None:
-    """What the owner needs for a first campaign: an address to send from, templates; and when the approver is asked.
+    """Add what the owner needs for a first campaign: an identity and templates; and set when the approver is asked.
 
-    After the story's own campaigns are loaded, which go out as they always did and wait for nobody.
+    Called after the story's own campaigns are loaded, so those wait for nobody.
     """
     run("identity", "add", SPONSOR, "news", "--from=Velma <news@sandbox.example>")
     run("template", "add", SPONSOR, "Spring news", *NEWS)

@@ -1,4 +1,4 @@
-"""The processes that the demo starts: sandbox vendors and `manage.py up`. They share one log and end with the demo."""
+"""The processes of the demo: sandbox vendors and `manage.py up`. They share one log and end with the demo."""
 
 import ctypes
 import http.client
@@ -35,7 +35,7 @@ ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Broken(Exception):
-    """A process that the demo started has ended or does not answer; one sentence."""
+    """A process of the demo has ended or does not answer; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class DemoLimits:
 
 
 class SandboxVendor:
-    """A sandbox vendor in a process of its own, with its own clock and books. It ends with the demo.
+    """A sandbox vendor in its own process, with its own clock and books. It ends with the demo.
 
     Above `limit` it answers 429.
     """
@@ -78,11 +78,11 @@ class SandboxVendor:
         self._control = http.client.HTTPConnection(urlsplit(control).netloc, timeout=CALL_SECONDS)
 
     def ledger(self) -> dict[str, Any]:
-        """The running vendor's account of its calls, with its fullest window. Raises Broken."""
+        """Return the running vendor's account of its calls, with its fullest window. Raises Broken."""
         return self._ask("GET", f"/ledger?window={self.limit.seconds:g}")
 
     def change(self, **settings: Any) -> None:
-        """How it behaves from now on. Raises Broken."""
+        """Change its behaviour from now on. Raises Broken."""
         self._ask("POST", "/settings", json.dumps(settings))
 
     def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Hub:
         self.process = _start(["manage.py", "up"], log, **more)
 
     def answering(self) -> set[str]:
-        """Which of web and Flower answer. Raises Broken if `up` has ended."""
+        """Return which of web and Flower answer. Raises Broken if `up` has ended."""
         self.check()
         login = b64encode(f"demo:{self._password}".encode()).decode()
         asked = {
@@ -131,7 +131,7 @@ class Hub:
 
 
 class Processes:
-    """A context manager that ends every process it started, and what those started."""
+    """A context manager that ends every process it started, and their children."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.log = home, home / "demo.log"
@@ -162,17 +162,16 @@ class Processes:
             vendor.open()
 
     def wait_for_tables(self) -> None:
-        """Wait until `up` has migrated the database and says where it is to be found. Raises Broken.
+        """Wait until `up` has migrated the database and printed its URL. Raises Broken.
 
-        When the last migration is applied Django still adds content types. One that was added here meanwhile would make
-        `up` fail.
+        After the last migration Django still adds content types. If one were added here in between, `up` would fail.
         """
         while not (self.hub and self.hub.web in self.log.read_text()):
             self.check()
             time.sleep(0.02)
 
     def wait_for_hub(self, tell: Callable[[str], None]) -> None:
-        """Wait until web, Flower and all workers answer; tells of each that does. Raises Broken."""
+        """Wait until web, Flower and all workers answer, and report each one. Raises Broken."""
         began, missing = time.monotonic(), {"web", "Flower", *WORKERS}
         while missing:
             self.check()
@@ -186,7 +185,7 @@ class Processes:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raises Broken if one of them is gone."""
+        """Raise Broken if one of them is gone."""
         for each in (*self.vendors.values(), self.hub):
             if each:
                 each.check()
@@ -200,7 +199,7 @@ class Processes:
 
 
 def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[bytes]":
-    """Start it in a session of its own: Ctrl-C reaches the demo alone, which then ends the others in order."""
+    """Start a process in its own session, so that Ctrl-C reaches only the demo, which ends the others in order."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *program],
@@ -218,7 +217,7 @@ def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[byte
 def _undisturbed() -> Iterator[None]:
     """Block signals until the new process is registered, so that it is ended with the others.
 
-    Also, what a handler raises while Python forks is printed and not raised, and the demo would go on.
+    Besides, an exception from a handler while Python forks is only printed, and the demo would continue.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
@@ -248,13 +247,13 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _workers() -> set[str]:
-    """The workers that answer a ping, without their machine."""
+    """Return the workers that answer a ping, without their machine."""
     answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS) + 1) or []
     return {name.partition("@")[0] for answer in answers for name in answer}
 
 
 def _port(wanted: int) -> socket.socket:
-    """A bound socket that does not listen: it reserves the port, and a server of ours can still use it."""
+    """Return a bound socket that does not listen. It reserves the port, but our server can still use it."""
     try:
         with socket.socket() as trial:
             trial.bind(("127.0.0.1", wanted))  # without REUSEADDR, so that it fails if the port is in use

@@ -32,18 +32,18 @@ def table(accounts: Sequence[Account]) -> Table:
 
 
 def promises(accounts: Sequence[Account], breaches: str) -> tuple[Point, Point]:
-    """What holds whatever the story is. breaches: those that the audit has found."""
+    """Return the points that hold for any story. `breaches`: found by the audit."""
     books = (all(one.agrees for one in accounts), "The books agree", "THE BOOKS DISAGREE")
     return books, (not breaches, "manage.py audit: every promise is kept by the rows", f"AUDIT: {breaches}")
 
 
 def verdict(points: Sequence[Point], remark: str) -> RenderableType:
-    """Whether everything came out as promised, point by point."""
+    """Return the result of each point."""
     return Group(*(_point(*point) for point in points), *([Text(remark)] if remark else []))
 
 
 def next_steps(processes: Processes, password: str, tries: Sequence[str]) -> RenderableType:
-    """Where to look, who may log in there, what to begin with, and commands to try in another terminal."""
+    """Return URLs and users, a first task, and commands to try in another terminal."""
     hub = processes.hub
     assert hub is not None
     here = f"MAILHUB_HOME={_short(processes.home)} .venv/bin/python manage.py"

@@ -1,4 +1,4 @@
-"""The documents' story: the night of document 000, the mailcasters of 003, the stopped job of 001, side by side."""
+"""The documents' story: the night of document 000, the mailcasters of 003 and the stopped job of 001, side by side."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from sandbox.demo.story import Point, Scenario, Story
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
-BREATH = 0.6  # seconds between two casters, so that one can follow
+BREATH = 0.6  # seconds between two casters, so that people can follow
 REST = 2.0  # seconds that a stopped job is left alone
 STOP_AT = 100  # messages
 # The sizes of document 003's children.
@@ -26,7 +26,7 @@ CHILDREN = {104: 2000, 105: 2000, 106: 2000, 107: 2000, 108: 200, 109: 200, 110:
 
 
 class DocumentStory(Story):
-    """recipients: of job 103."""
+    """The documents' story. `recipients`: those of job 103."""
 
     limits = setup.LIMITS
     tries = (
@@ -106,7 +106,7 @@ class DocumentStory(Story):
         self.tell(f"Job 103 is finished, in {len(self.facts.children(103))} children")
 
     def _wake(self, name: str) -> None:
-        """Let the caster look for a job once, by a worker's rules, then disable it; a worker sends the job."""
+        """Let the caster claim one job by a worker's rules, then disable it. A worker sends the job."""
         casters = Mailcaster.objects.filter(vendor__slug=setup.BULK, name=name)
         with transaction.atomic():  # workers must not see it enabled: one might be faster than the document
             casters.update(enabled=True)
@@ -121,7 +121,7 @@ class DocumentStory(Story):
         self.tell(f"{name} wakes{cut or f' and takes job {claimed.job_id}'}")
 
     def _post(self) -> Scenario:
-        """Document 001: a job is stopped in the middle and sends the rest later; refusals differ from doubts."""
+        """Document 001: a job is stopped midway and sends the rest later; refusals differ from doubts."""
         members, spring = self.jobs.members, self.jobs.spring
         setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:

@@ -1,4 +1,4 @@
-"""The demo's display: on a terminal panels that are redrawn in place, elsewhere plain lines."""
+"""The demo's display: on a terminal panels redrawn in place, elsewhere plain lines."""
 
 import time
 from collections import deque
@@ -20,7 +20,7 @@ EVERY = 5.0  # seconds
 
 
 class PlainOutput:
-    """Plain lines, with the progress every few seconds. A context manager, as Screen is."""
+    """Plain lines, with the progress every few seconds. A context manager like Screen."""
 
     def __init__(self, write: Callable[[str], object], summary: Callable[[Facts], str]) -> None:
         self._write, self._summary = write, summary
@@ -49,9 +49,9 @@ GROUP = {str(status): name for name, statuses in GROUPS.items() for status in st
 
 
 class Screen:
-    """Panels on a terminal, redrawn in place: those of the story, what the vendors say, and the story so far.
+    """Panels on a terminal, redrawn in place: the story's own, the vendors' accounts, and the latest sentences.
 
-    counted: what the vendors' books have an entry for, after its number. A context manager.
+    `counted`: the unit of an entry in the vendors' books, shown after the number. A context manager.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ def grid(*widths: int) -> Table:
 
 
 def status(job: JobView) -> Text:
-    """As the documents name it."""
+    """Return the status as the documents name it."""
     return Text(job.status, COLOURS[GROUP[job.status]])
 
 
 def word(job: JobView) -> Text:
-    """As the look-ups name it."""
+    """Return the status as the commands name it."""
     return Text(GROUP[job.status], COLOURS[GROUP[job.status]])
 
 

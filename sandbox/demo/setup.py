@@ -1,4 +1,4 @@
-"""The demo's vendors, casters and lists, made by the ordinary commands."""
+"""The demo's vendors, casters and lists, created by the ordinary commands."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ DOCUMENT = {101: 11_000, 102: 135, 103: 200_000}  # document 003's jobs and thei
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Ids of the jobs that were loaded besides document 003's 101, 102 and 103."""
+    """Ids of the loaded jobs other than document 003's 101, 102 and 103."""
 
     letters: tuple[int, ...]
     spring: int
@@ -47,12 +47,12 @@ class Jobs:
 
 
 def sandbox_options(slug: str) -> list[str]:
-    """Options of the sandbox vendor; the post office deduplicates our references."""
+    """Return options of the sandbox vendor; the post office deduplicates our references."""
     return ["--latency-ms=20", "--jitter-ms=10"] + (["--dedupe"] if slug == POST else [])
 
 
 def make_vendors(urls: dict[str, str]) -> None:
-    """Make vendors and casters. The print vendor's night is over for today; `open_night` sets the next one."""
+    """Create vendors and casters. The print vendor's night is over for today; `open_night` sets the next one."""
     past = timezone.now() - timedelta(minutes=1)
     _vendor(PRINT, urls, "--channel=print", f"--dispatch-at={past:%H:%M}", "--time-zone=UTC")
     _vendor(BULK, urls, f"--threshold={THRESHOLD}")
@@ -67,7 +67,7 @@ def make_vendors(urls: dict[str, str]) -> None:
 
 
 def load_lists(last: int) -> Jobs:
-    """Load all campaigns; last: recipients of job 103. Document 003's jobs get its numbers, from 101 on."""
+    """Load all campaigns. `last`: recipients of job 103. Document 003's jobs get its numbers, from 101 on."""
     letters = tuple(_letters())
     spring = _send("spring-news.csv", POST, "Spring news", "news.txt", "now")
     members = _send("members.csv", POST, "Members", "news.txt", "now")
@@ -86,7 +86,7 @@ def open_post_office() -> None:
 
 
 def open_night(seconds: float) -> datetime:
-    """Set the print vendor's dispatch to so many seconds from now; returns the moment (UTC). The sweep finds it."""
+    """Set the print vendor's dispatch to `seconds` from now, for the sweep to find. Returns the time (UTC)."""
     vendor = Vendor.objects.get(slug=PRINT)
     due = timezone.now() + timedelta(seconds=seconds)
     vendor.dispatch_at = due.time()
@@ -109,7 +109,7 @@ def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
 
 
 def _letters() -> Iterator[int]:
-    """One print job for each row of the file, as in document 000; they wait for the night."""
+    """Load one print job for each row of the file, as in document 000; they wait for the night."""
     with (HERE / "letters.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     for row in rows:
@@ -121,7 +121,7 @@ def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, bod
 
 
 def send(recipients: str | Sequence[Iterable[Any]], vendor: str, *options: str) -> int:
-    """Send a shipped file, or rows, by `send_campaign`; returns the id of the job."""
+    """Send a shipped file, or rows, with `send_campaign`. Returns the job's id."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as made:
         if isinstance(recipients, str):
             file = str(HERE / recipients)
@@ -134,7 +134,7 @@ def send(recipients: str | Sequence[Iterable[Any]], vendor: str, *options: str) 
 
 
 def run(command: str, *options: str) -> str:
-    """Run a management command; returns its output. Raises CommandError."""
+    """Run a management command and return its output. Raises CommandError."""
     output = io.StringIO()
     call_command(command, *options, stdout=output)
     return output.getvalue()

@@ -18,7 +18,7 @@ COUNTS = ("accepted", "refused", "in_doubt", "delivered", "bounced")
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job at that moment. caster: the mailcaster that sends it, or "". A parent's counts sum up its children's."""
+    """A job at that moment. `caster`: the mailcaster that sends it, or "". A parent has the sums of its children."""
 
     id: int
     parent: int | None
@@ -49,9 +49,9 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class VendorView:
-    """A vendor's account: calls so far, calls a second now, its fullest window, calls above its limit.
+    """A vendor's account: total calls, calls per second now, its fullest window, calls above its limit.
 
-    reports: of letters, by kind, that were heard.
+    `reports`: letters by kind of report that was acknowledged.
     """
 
     limit: DemoLimits
@@ -64,7 +64,7 @@ class VendorView:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """at: seconds of time.monotonic."""
+    """The whole state. `at`: seconds of time.monotonic."""
 
     at: float
     jobs: dict[int, JobView] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Facts:
         return [job for job in self.jobs.values() if job.parent == parent]
 
     def caster(self, vendor: str, name: str) -> JobView | None:
-        """The job that this caster sends now."""
+        """Return the job that this caster sends now."""
         mine = (job for job in self.jobs.values() if (job.vendor, job.caster) == (vendor, name) and not job.done)
         return next(mine, None)
 
@@ -109,6 +109,6 @@ def _vendor(vendor: SandboxVendor, before: Facts, now: float) -> VendorView:
     last = before.vendors.get(vendor.slug)
     speed = (ledger["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
     if last:
-        speed += (last.speed - speed) * 0.6  # smoothed, so that it can be read
+        speed += (last.speed - speed) * 0.6  # smoothed, so that people can read it
     worst = ledger["worst_window"][f"{vendor.limit.seconds:g}"]
     return VendorView(vendor.limit, ledger["calls"], speed, worst, ledger["violations"], ledger["reports"])

@@ -1,4 +1,4 @@
-"""A story that the demo tells: its vendors, what happens with them, what is shown, and what must have come out.
+"""A story of the demo: its vendors, the events, the display, and the expected results.
 
 Its scenarios run side by side. Each is a generator that yields while it waits; `play` resumes all of them a few times a
 second and shows the state.
@@ -23,7 +23,7 @@ Point = tuple[bool, str, str]
 
 
 class Story(ABC):
-    """limits: its vendors; facts: the state, set anew before each step; tell: shows a sentence."""
+    """A story. `limits`: its vendors. `facts`: the state, updated before each step. `tell`: shows a sentence."""
 
     limits: Mapping[str, DemoLimits]
     tries: Sequence[str]
@@ -37,11 +37,11 @@ class Story(ABC):
 
     @abstractmethod
     def options(self, slug: str) -> list[str]:
-        """Of the sandbox vendor."""
+        """Return the options of the sandbox vendor."""
 
     @abstractmethod
     def make_vendors(self, processes: Processes) -> None:
-        """All servers answer, and the tables are there. Raises Broken."""
+        """Create the vendors. All servers answer and the tables exist by now. Raises Broken."""
 
     @abstractmethod
     def load_lists(self) -> None: ...
@@ -51,30 +51,30 @@ class Story(ABC):
 
     @abstractmethod
     def summary(self, facts: Facts) -> str:
-        """How far everything is, in a line."""
+        """Return the progress in one line."""
 
     @abstractmethod
     def panels(self, facts: Facts) -> Sequence[RenderableType]:
-        """The same on a terminal."""
+        """Return the progress as panels for a terminal."""
 
     @abstractmethod
     def points(self) -> Sequence[Point]:
-        """What has to be true at the end, beside that the books agree."""
+        """Return what must be true at the end, besides that the books agree."""
 
     def remark(self) -> str:
-        """What is to be said of it at the end, or empty."""
+        """Return a closing remark, or ""."""
         return ""
 
     def _job(self, id: int) -> JobView:
         return self.facts.jobs[id]
 
     def _until_done(self, *ids: int) -> Scenario:
-        yield  # at least one new look: the facts are older than what was just done
+        yield  # at least one new look, since the facts are older than the last action
         while not all(id in self.facts.jobs and self.facts.jobs[id].done for id in ids):
             yield
 
     def _until_sure(self, *ids: int) -> Scenario:
-        """Reconcile until nothing is in doubt: on a machine that stalls any answer may be lost."""
+        """Reconcile until nothing is in doubt, because a machine that stalls may lose any answer."""
         while any(self._job(id).in_doubt for id in ids):
             settle_doubts.apply_async(expires=60)
             yield from self._pause(SETTLE_EVERY)
@@ -120,7 +120,7 @@ def stay(processes: Processes) -> None:
 
 
 def _goes_on(scenario: Iterator[None]) -> bool:
-    """Resume it once; False if it is over."""
+    """Resume the scenario once. Returns False if it is over."""
     try:
         next(scenario)
     except StopIteration:

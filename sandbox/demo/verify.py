@@ -13,8 +13,9 @@ from sandbox.demo.processes import SandboxVendor
 class Account:
     """The comparison for one vendor.
 
-    missing: messages that are not refused in our rows and not in the vendor's books; unknown: messages in the vendor's
-    books that our rows do not have, or have with another id."""
+    `missing`: messages not refused in our rows and not in the vendor's books. `unknown`: messages in the vendor's books
+    that our rows do not have, or have with another id.
+    """
 
     vendor: str
     recipients: int
@@ -43,7 +44,8 @@ def compare(vendor: SandboxVendor) -> Account:
     refused = open_ = 0
     for uuid, resend_no, vendor_id, error in rows.values_list(*names).iterator(chunk_size=10_000):
         if vendor_id is not None:
-            ours[f"{uuid}-{resend_no}"] = vendor_id.partition(" ")[0]  # of Mailgun's one id for many our name follows
+            # Mailgun has one id for many; our reference follows it
+            ours[f"{uuid}-{resend_no}"] = vendor_id.partition(" ")[0]
         elif error is not None:
             refused += 1
         else:
@@ -65,12 +67,12 @@ def compare(vendor: SandboxVendor) -> Account:
 
 
 def children() -> dict[int, int]:
-    """The children that job 101 of document 003 got: id -> size."""
+    """Return the children of document 003's job 101: id -> size."""
     return dict(Job.objects.filter(parent=101).order_by("id").values_list("id", "size"))
 
 
 def audit() -> str:
-    """The breaches that manage.py audit finds, or "" if the rows keep all promises."""
+    """Return the breaches found by manage.py audit, or "" if the rows keep all promises."""
     said = StringIO()
     try:
         call_command("audit", stdout=said)

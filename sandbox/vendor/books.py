@@ -1,4 +1,4 @@
-"""The vendor's books: one JSON line for each call that reached it, and the questions that they answer.
+"""The vendor's books: one JSON line for each call that reached it, and queries on them.
 
 `worst_window` gives the most arrivals within any window of a given length: the vendor's view of promise P4 (rate).
 """
@@ -14,10 +14,10 @@ import orjson
 
 
 class WorstWindow:
-    """The fullest half-open window [a, a + seconds) over arrival times that only ever grow.
+    """The fullest half-open window [a, a + seconds) over arrival times that only grow.
 
-    It continues where it stopped: another update after k more arrivals costs O(k), so that asking a busy vendor
-    does not delay its time stamps.
+    It is incremental: an update after k more arrivals costs O(k), so queries to a busy vendor do not delay its time
+    stamps.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class WorstWindow:
         self._seen = 0
 
     def update(self, times: Sequence[float]) -> int:
-        """Count what was added to `times` (seconds, ascending) since the last update; returns the maximum so far."""
+        """Count what was added to `times` (seconds, ascending) since the last update. Returns the maximum so far."""
         left, worst = self._left, self.count
         for right in range(self._seen, len(times)):
             while times[right] - times[left] >= self.seconds:
@@ -40,7 +40,7 @@ class WorstWindow:
 
 
 def worst_window(times: Sequence[float], seconds: float) -> int:
-    """The most arrivals in any half-open window of this many seconds; `times` in seconds, ascending."""
+    """Return the most arrivals in any half-open window of this many seconds; `times` in seconds, ascending."""
     return WorstWindow(seconds).update(times)
 
 
@@ -64,8 +64,8 @@ ACCEPTING: frozenset[str] = frozenset({"accepted", "duplicate"})
 class BookEntry:
     """One call, to send or to look up.
 
-    `t` is the vendor's monotonic clock, `wall` Unix time, both in seconds, stamped when the request's last byte was
-    read. `status` is None where no answer was given; `id` may be empty.
+    `t`: the vendor's monotonic clock; `wall`: Unix time; both in seconds, when the request's last byte was read.
+    `status`: None if there was no answer. `id`: may be empty.
     """
 
     seq: int
@@ -85,7 +85,7 @@ class BookEntry:
 
 
 def whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines written to their end. A last line cut by a kill was never answered, so it does not count."""
+    """Yield complete lines. A last line cut by a kill was never answered, so it does not count."""
     return (line for line in file if line.endswith(b"\n"))
 
 
@@ -100,7 +100,7 @@ def read(path: str | Path) -> "Books":
 
 
 class Books:
-    """The calls in the file. entries: calls to send; look_ups: the others."""
+    """The calls in the file. `entries`: calls to send. `look_ups`: the others."""
 
     def __init__(self, calls: list[BookEntry]) -> None:
         self._calls = calls
@@ -109,7 +109,7 @@ class Books:
 
     @cached_property
     def acceptances(self) -> list[BookEntry]:
-        """All acceptances in the order of arrival, including repeated ones of one reference."""
+        """All acceptances in order of arrival, including repeated ones of one reference."""
         return [entry for entry in self.entries if entry.verdict in ACCEPTING]
 
     @cached_property
@@ -131,19 +131,21 @@ class Books:
         return Counter(entry.verdict for entry in self.entries)
 
     def duplicates(self) -> dict[str, int]:
-        """References and recipients accepted more than once -> how often; empty if promise P1 was kept."""
+        """Return how often references and recipients were accepted, if more than once; empty if promise P1 was kept."""
         references = Counter(entry.reference for entry in self.acceptances)
         return {name: n for counts in (references, self.recipients) for name, n in counts.items() if n > 1}
 
     def missing(self, recipients: Iterable[str]) -> list[str]:
-        """The recipients that were never accepted; one named k times must have been accepted k times."""
+        """Return recipients that were never accepted; one given k times must have been accepted k times."""
         return sorted((Counter(recipients) - self.recipients).elements())
 
     def arrivals(self, credential: str | None = None) -> list[float]:
-        """Times of all calls, whatever the answer: seconds of the vendor's clock, ascending; of one credential
-        (the value of its Authorization header) or of all."""
+        """Return the times of all calls, whatever the answer, in ascending seconds of the vendor's clock.
+
+        `credential`: only its calls (the value of the Authorization header).
+        """
         return [entry.t for entry in self._calls if credential is None or entry.credential == credential]
 
     def worst_window(self, seconds: float, credential: str | None = None) -> int:
-        """The most calls that any half-open window of this many seconds holds."""
+        """Return the most calls in any half-open window of this many seconds."""
         return worst_window(self.arrivals(credential), seconds)

@@ -19,7 +19,7 @@ BODY_MAX = 16 * 1024 * 1024  # bytes; no letter is longer
 
 
 class CallerConnection(asyncio.Protocol):
-    """The connection of one caller; it is in `registered` while it is open."""
+    """A caller's connection. It is in `registered` while it is open."""
 
     def __init__(self, server: "Server", registered: set["CallerConnection"]) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Writes the vendor's books: the file has every acceptance before its answer leaves; indexes are in memory."""
+"""Writes the vendor's books. Every acceptance is in the file before its answer leaves; indexes are in memory."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ PAGE = 1000  # entries in an answer of GET /ledger/entries, and between two mark
 
 
 class Ledger:
-    """Append-only. An existing file is read first, so that a restart loses nothing.
+    """Append-only books. An existing file is read first, so a restart loses nothing.
 
     Raises BlockingIOError if another sandbox keeps its books in this file.
     """
@@ -35,7 +35,7 @@ class Ledger:
         self._duplicates: set[str] = set()
         self._windows: dict[float, WorstWindow] = {}
         self._size = 0
-        self._marks = array("q")  # where in the file every PAGE-th entry begins
+        self._marks = array("q")  # file offsets of every PAGE-th entry
         self._unwritten: list[bytes] = []
         self._read_back()
 
@@ -84,18 +84,18 @@ class Ledger:
         self._file.close()
 
     def accepted_as(self, key: str) -> int | None:
-        """The entry that first accepted this idempotency key."""
+        """Return the entry that first accepted this idempotency key."""
         return self._by_key.get(key)
 
     def find(self, reference: str) -> int | None:
-        """The entry that first accepted this reference."""
+        """Return the entry that first accepted this reference."""
         return self._by_reference.get(reference)
 
     def was_deferred(self, reference: str) -> bool:
         return reference in self._deferred
 
     def summary(self, windows: list[float]) -> dict[str, Any]:
-        """The content of GET /ledger; `duplicates`: references and recipients accepted more than once."""
+        """Return the content of GET /ledger. `duplicates`: references and recipients accepted more than once."""
         return {
             "calls": self.calls,
             "accepted": sum(self.verdicts[verdict] for verdict in ACCEPTING),
@@ -114,7 +114,7 @@ class Ledger:
         return self._windows[seconds].update(self.times)
 
     def page(self, after: int) -> dict[str, Any]:
-        """At most PAGE entries behind entry number `after`; `next` is the `after` of the page behind them."""
+        """Return at most PAGE entries after entry number `after`; `next` is the next page's `after`."""
         self.write()
         after = max(after, 0)
         block, skip = divmod(after, PAGE)

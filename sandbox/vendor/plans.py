@@ -23,7 +23,7 @@ DOMAIN = "@sandbox.example"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """accepts: whether it is booked as accepted; the other fields: the answer."""
+    """The vendor's reaction to a call. `accepts`: it is booked as accepted; the other fields: the answer."""
 
     accepts: bool = True
     status: int = 200
@@ -69,7 +69,7 @@ CHANCES = {
 
 
 def magic_word(recipient: str) -> str:
-    """ "bounce" for itself, bounce@, bounce+17@ and bounce17@sandbox.example; empty for everybody else."""
+    """Return "bounce" for itself, bounce@, bounce+17@ and bounce17@sandbox.example; "" for anybody else."""
     if recipient in MAGIC_NAMES:
         return recipient
     local, at, domain = recipient.lower().partition("@")
@@ -77,8 +77,10 @@ def magic_word(recipient: str) -> str:
 
 
 class Planner:
-    """Plans under one set of settings. Magic recipients always get the same plan; all others, also delivered@, get one
-    by chance."""
+    """Plans under one set of settings.
+
+    Magic recipients always get the same plan; all others, including delivered@, get one by chance.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -86,7 +88,7 @@ class Planner:
         self._shares = [(getattr(settings, name), plan) for name, plan in CHANCES.items() if getattr(settings, name)]
 
     def plan(self, recipients: Sequence[str]) -> Plan:
-        """Of a call for these; also a magic word is one."""
+        """Return the plan for a call to these recipients; a magic word counts as one."""
         magic = next((plan for one in recipients if (plan := MAGIC.get(magic_word(one)))), None)
         plan = magic or (self._by_chance() if self._shares else PLAIN)
         return self._slow if plan is SLOW else plan
@@ -100,7 +102,7 @@ class Planner:
         return PLAIN
 
     def latency(self) -> float:
-        """Seconds until this answer leaves."""
+        """Return the seconds until this answer leaves."""
         settings = self._settings
         milliseconds = settings.latency_ms
         if milliseconds and settings.latency == "exponential":

@@ -55,7 +55,7 @@ def _end_on_request(ended: asyncio.Future[None], until_stdin_closes: bool) -> No
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """A reader of the file sees all of it or none."""
+    """Write a file so that readers see all of it or none."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_text(text)
     unfinished.replace(path)

@@ -1,6 +1,6 @@
-"""Delivery reports of the sandbox vendor, as its wire writes them, posted again until they are answered 2xx.
+"""Delivery reports of the sandbox vendor, in its wire's form, posted until they are answered 2xx.
 
-Reports that wait are only in memory: a vendor that is killed never makes them.
+Waiting reports are kept only in memory; a killed vendor never sends them.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from sandbox.vendor.settings import Settings
 from sandbox.vendor.wires.base import Asked, Fate, FateKind, PostedReport, VendorWire
 
 PATIENCE = 10.0  # seconds for an answer
-AGAIN = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between the tries of one report; the last for ever
+AGAIN = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between the tries of one report; the last repeats for ever
 
 log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Reports accepted letters. settings, wire: return those in force."""
+    """Reports accepted letters. `settings` and `wire` return those in force."""
 
     def __init__(self, settings: Callable[[], Settings], wire: Callable[[], VendorWire]) -> None:
         self._settings, self._wire = settings, wire
@@ -36,7 +36,7 @@ class Reporter:
         """Letters by what was reported of them, and heard."""
 
     def accepted(self, entry: BookEntry, asked: Asked) -> None:
-        """Report this letter later, if `receipts_to` is set, or the letter itself says where."""
+        """Report this letter later, if `receipts_to` is set or the letter itself says where."""
         settings = self._settings()
         if not (settings.receipts_to or asked.report_to):
             return
@@ -65,7 +65,7 @@ class Reporter:
                     self.heard.update(fate.kind for fate in fates)
 
     async def _until_heard(self, report: PostedReport, began: Settings) -> bool:
-        """False: the settings send reports elsewhere meanwhile."""
+        """Post a report until it is accepted. Returns False if the settings redirect reports meanwhile."""
         tries = 0
         while self._settings().receipts_to == began.receipts_to:
             answer = await asyncio.to_thread(self._post, report)
@@ -77,7 +77,7 @@ class Reporter:
         return False
 
     def _post(self, report: PostedReport) -> int | str:
-        """The status of the answer, or the error if there was none. One connection serves as long as it is open."""
+        """Return the answer's status, or the error if there was none. One connection is used while it is open."""
         address = urlsplit(report.url)
         if self._connection is None or address.netloc != self._connected_to:
             self._connection = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)

@@ -26,7 +26,7 @@ REASONS = {
 
 @dataclass(slots=True)
 class Reply:
-    """An answer: bytes, or a reset (None); sent after `delay` seconds, or, if `held`, when it is released."""
+    """An answer: bytes, or a reset (None). Sent after `delay` seconds or, if `held`, when it is released."""
 
     data: bytes | None
     delay: float = 0.0
@@ -35,7 +35,7 @@ class Reply:
 
 
 def respond(status: int, content: AnswerContent | bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    """content: of JSON, a text, or a page of HTML as bytes."""
+    """Build an answer. `content`: an object for JSON, a text, or HTML as bytes."""
     if isinstance(content, dict):
         kind, body = "application/json", orjson.dumps(content)
     else:
@@ -46,14 +46,14 @@ def respond(status: int, content: AnswerContent | bytes, headers: Mapping[str, s
 
 
 class CallWindow:
-    """The throttle at the vendor's own clock: fewer than `limit` served in the `seconds` before, or 429."""
+    """The throttle at the vendor's clock: 429 once `limit` were served in the last `seconds`."""
 
     def __init__(self, throttle: SimulatedLimit) -> None:
         self._throttle = throttle
         self._served: deque[float] = deque()
 
     def wait(self, now: float, letters: int) -> float:
-        """Returns 0 and counts the letters of a call, or the seconds until another try."""
+        """Return 0 and count the letters of a call, or return the seconds until another try."""
         limit, seconds = self._throttle.limit, self._throttle.seconds
         while self._served and now - self._served[0] >= seconds:
             self._served.popleft()
@@ -64,32 +64,32 @@ class CallWindow:
 
 
 class Responder:
-    """The vendor's behaviour, without its connections. In the books each letter of a call is an entry."""
+    """The vendor's behaviour, without its connections. Each letter of a call is an entry in the books."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self._ledger = ledger
-        # The books' clock never goes back, not even where the machine was started anew between two entries.
+        # The books' clock never goes back, even if the machine was rebooted between two entries.
         self._ahead = max(0.0, ledger.times[-1] - time.monotonic()) if ledger.calls else 0.0
         self._follow(settings)
         self._window = _window(settings)
         self._reporter = Reporter(lambda: self.settings, lambda: self._wire)
 
     def _follow(self, settings: Settings) -> None:
-        """Raises ValueError with a sentence."""
+        """Apply the settings. Raises ValueError with a sentence."""
         self._wire = wire(settings.looks_like, settings.login)
         self._wire.check(settings.receipts_to, settings.receipts_secret)
         self._planner = Planner(settings)
         self.settings = settings
 
     def change(self, values: Any) -> None:
-        """Raises ValueError with a sentence. A new throttle begins with an empty window."""
+        """Change settings. A new throttle begins with an empty window. Raises ValueError with a sentence."""
         changed, before = self.settings.change(values), self.settings.throttle
         self._follow(changed)
         if changed.throttle != before:
             self._window = _window(changed)
 
     def reported(self) -> dict[str, int]:
-        """Letters by what was reported of them, and heard, since it was started."""
+        """Return letters by kind of acknowledged report, since the start."""
         return dict(self._reporter.heard)
 
     def clock(self) -> float:
@@ -112,7 +112,7 @@ class Responder:
         return answer
 
     def look_up(self, call: Call) -> Reply:
-        """A GET: the letter's id, or that there is none, also while the look-up is stale. A call like any other."""
+        """Answer a look-up with the letter's id, or "none" while the look-up is stale. Booked like any call."""
         entry = self._entry(call, self._wire.looked_up(call), look_up=True)
         answer = self._closed([entry], call) or self._throttled([entry]) or self._find(entry)
         self._ledger.book(entry)

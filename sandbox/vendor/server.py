@@ -14,13 +14,13 @@ from sandbox.vendor.ledger import Ledger
 from sandbox.vendor.responder import Reply, Responder, respond
 from sandbox.vendor.settings import Settings
 
-# Lets a socket listen on a port that another one of ours holds without listening.
+# Lets a socket listen on a port that another of ours reserves without listening.
 SHARE_HELD_PORT = socket.SO_REUSEADDR if sys.platform == "linux" else socket.SO_REUSEPORT
 BACKLOG = 1024
 
 
 class Server:
-    """Both ports answer every request. Set `down` by the control port: the other one is cut off by it."""
+    """Two ports that answer every request. The setting `down`, made on the control port, cuts off the other."""
 
     CONTROLS = frozenset({b"/settings", b"/ledger", b"/ledger/entries"})
 
@@ -56,7 +56,7 @@ class Server:
             self._listener = await self._serve(hold_port(*self._held.getsockname()), self._callers)
 
     def book(self, connection: CallerConnection, answer: Reply) -> None:
-        """Write the books once for all calls that came in together; then send their answers."""
+        """Write the books once for all calls that arrived together; then send their answers."""
         if not self._booked:
             asyncio.get_running_loop().call_soon(self._write_books)
         self._booked.append((connection, answer))
@@ -76,7 +76,7 @@ class Server:
                 connection.release(answer)
 
     def control(self, connection: CallerConnection, method: bytes, path: bytes, query: bytes) -> Reply:
-        """GET and POST /settings, GET /ledger?window=S, GET /ledger/entries?after=N."""
+        """Answer GET and POST /settings, GET /ledger?window=S, GET /ledger/entries?after=N."""
         asked = parse_qs(query.decode("latin-1"))
         try:
             if path == b"/ledger":
@@ -98,7 +98,7 @@ class Server:
         return answer
 
     async def _change(self, connection: CallerConnection, answer: Reply, values: Any) -> None:
-        """Answer when the change is in force, so that the caller's next call meets it."""
+        """Answer once the change is in force, so that the caller's next call meets it."""
         async with self._changing:
             try:
                 self.responder.change(values)
@@ -121,7 +121,7 @@ def _wrong(error: ValueError) -> Reply:
 
 
 def hold_port(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen. While it is open no other program gets the port, but a vendor can."""
+    """Return a bound socket that does not listen. While it is open no other program gets the port, but a vendor can."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, SHARE_HELD_PORT, 1)
     held.bind((host, port))

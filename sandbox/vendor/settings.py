@@ -1,4 +1,4 @@
-"""How the sandbox vendor behaves: set by command options at the start, by POST /settings later."""
+"""Settings of the sandbox vendor's behaviour, from command options at the start and POST /settings later."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ class SimulatedLimit:
 
     @classmethod
     def parse(cls, text: str) -> "SimulatedLimit":
-        """Raises ValueError with one sentence."""
+        """Parse a limit. Raises ValueError with one sentence."""
         limit, _, seconds = text.partition("/")
         with contextlib.suppress(ValueError):
             if int(limit) >= 0 and 0 < float(seconds) < float("inf"):
@@ -30,7 +30,7 @@ def option(default: Any, text: str, **rule: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All rates are shares of 0 to 1. A call gets at most one of them, so their sum is at most 1."""
+    """Settings of the vendor. Rates are fractions; at most one applies to a call, so they sum to at most 1."""
 
     looks_like: str = option("json", "whose API it has", choices=("json", "twilio", "lob", "ses", "mailgun"))
     login: str = option("", "USER:PASSWORD of who may call; empty: anybody. As the vendor it looks like has them")
@@ -58,7 +58,7 @@ class Settings:
     bounce_rate: float = option(0.0, "share of what was accepted that is reported as bounced")
 
     def change(self, values: Any) -> "Settings":
-        """These settings with some other values. Raises ValueError with one sentence."""
+        """Return these settings with some other values. Raises ValueError with one sentence."""
         if not isinstance(values, Mapping):
             raise ValueError("settings are a JSON object")
         known = {each.name: each for each in fields(self)}
@@ -93,7 +93,7 @@ def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """One command option for each setting."""
+    """Add one command option for each setting."""
     for each in fields(Settings):
         name = "--" + each.name.replace("_", "-")
         if each.type is bool:
@@ -111,5 +111,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def from_options(options: Mapping[str, Any]) -> Settings:
-    """The settings among the command's options. Raises ValueError as `change` does."""
+    """Return the settings in the command's options. Raises ValueError like `change`."""
     return Settings().change({each.name: options[each.name] for each in fields(Settings)})

@@ -58,7 +58,7 @@ class Command(BaseCommand):
         sys.exit(0 if good else 1)
 
     def _run(self, processes: Processes, stays: bool) -> bool:
-        """Returns whether rows and books agree."""
+        """Run the story. Returns True if rows and books agree."""
         password = secrets.token_urlsafe(9)
         story = self.story
         self._set_up(processes, password)
@@ -108,5 +108,5 @@ class Command(BaseCommand):
         return False
 
     def _say(self, sentence: str, style: str = "") -> None:
-        with suppress(OSError):  # the terminal may be gone; the clean-up goes on
+        with suppress(OSError):  # the terminal may be gone; the clean-up continues
             self.console.print(sentence, soft_wrap=True, style=style or None)

@@ -1,7 +1,7 @@
-"""How a sandbox vendor is spoken to: by the JSON of the `http` adapter, or as Twilio, Lob, Amazon SES or Mailgun are.
+"""Protocols of a sandbox vendor: the JSON of the `http` adapter, or those of Twilio, Lob, Amazon SES or Mailgun.
 
-A wire reads the letters of a call and writes answers and reports, as far as mailhub uses the vendor's API; who asks for
-more is answered 404. What becomes of a letter, the books, the throttle and all misbehaviour are the same for each.
+A wire reads the letters of a call and writes answers and reports, as far as mailhub uses the vendor's API; other
+requests get a 404. The fate of letters, the books, the throttle and all misbehaviour are the same for each.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ WIRES = {
 
 
 def wire(name: str, login: str) -> VendorWire:
-    """login: USER:PASSWORD of who may call it; empty: anybody. Raises ValueError with one sentence."""
+    """Return the wire. `login`: USER:PASSWORD of callers; empty: anybody. Raises ValueError with one sentence."""
     module, _, kind = WIRES[name].partition(".")
     made: VendorWire = getattr(import_module(f"{__name__}.{module}"), kind)(login)
     return made

@@ -1,4 +1,4 @@
-"""What a wire is asked, and the one of the `http` adapter: a letter is a JSON object, reports are Standard Webhooks."""
+"""The interface of a wire, and the one of the `http` adapter: letters as JSON objects, Standard Webhooks reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FateKind = Literal["delivered", "bounced", "complained"]
 
 @dataclass(slots=True)
 class Call:
-    """One request. headers: names in lower case."""
+    """One request. `headers`: names in lower case."""
 
     method: bytes
     path: bytes
@@ -37,9 +37,9 @@ class Call:
 
 @dataclass(slots=True)
 class Asked:
-    """One letter of a call. word: a magic one, where the recipient itself has none; report_to: where it is reported.
+    """One letter of a call. `word`: a magic one, if the recipient has none. `report_to`: the URL for its reports.
 
-    repeated: what the answer says again of it.
+    `repeated`: what the answer repeats about it.
     """
 
     reference: str
@@ -51,7 +51,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Wrong:
-    """A call that cannot be a letter: the answer's status, and what it says."""
+    """A call that cannot be a letter: the answer's status and content."""
 
     status: int
     code: str
@@ -60,7 +60,7 @@ class Wrong:
 
 @dataclass(slots=True)
 class PostedReport:
-    """A report as it is posted."""
+    """A report, ready to be posted."""
 
     url: str
     headers: Mapping[str, str]
@@ -69,7 +69,7 @@ class PostedReport:
 
 @dataclass(slots=True)
 class Fate:
-    """What became of a letter later."""
+    """The later fate of a letter."""
 
     entry: BookEntry
     kind: FateKind
@@ -77,7 +77,7 @@ class Fate:
 
 
 class VendorWire:
-    """JSON. login: USER:PASSWORD of basic authentication."""
+    """The JSON wire, and the base of the others. `login`: USER:PASSWORD of basic authentication."""
 
     together: ClassVar[int] = 500
     """Letters of one report."""
@@ -98,15 +98,15 @@ class VendorWire:
             raise ValueError("reports are signed: give receipts_secret, whsec_...")
 
     def knows(self, call: Call) -> bool:
-        """Whether the call has the right login."""
+        """Return True if the call has the right credential."""
         return not self._login or hmac.compare_digest(call.header(b"authorization").encode(), self._login.encode())
 
     def credential(self, call: Call) -> str:
-        """By which name the books have the login."""
+        """Return the credential's name in the books."""
         return call.header(b"authorization")
 
     def read(self, call: Call) -> Sequence[Asked] | Wrong:
-        """The letters of a call to send, at least one."""
+        """Return the letters of a call to send, at least one."""
         try:
             content = orjson.loads(call.body)
             reference, recipient = content["reference"], content["recipient"]
@@ -117,7 +117,7 @@ class VendorWire:
         return Wrong(400, "malformed", "no reference or recipient")
 
     def looked_up(self, call: Call) -> str:
-        """The reference that a GET asks for."""
+        """Return the reference that a GET asks for."""
         return unquote(call.path.rpartition(b"/")[2].decode("latin-1"))
 
     def id(self, seq: int) -> str:
@@ -127,27 +127,27 @@ class VendorWire:
         return {"id": id}
 
     def repeated(self, id: str, asked: Asked) -> tuple[int, AnswerContent]:
-        """The answer to a known idempotency key."""
+        """Return the answer to a known idempotency key."""
         return 409, {"id": id}
 
     def found(self, id: str, reference: str) -> tuple[int, AnswerContent]:
-        """The answer to a look-up; id: empty if there is none."""
+        """Return the answer to a look-up. `id`: empty if there is no such letter."""
         return (200, {"id": id}) if id else (404, {"code": "not_found"})
 
     def refused(self, status: int, code: str, sub_type: str, asked: Asked) -> tuple[int, AnswerContent]:
-        """A letter that it does not take, for good; status, code, sub_type: as the JSON has it."""
+        """Return a final refusal of a letter. `status`, `code`, `sub_type`: as in the JSON."""
         return status, self.problem(status, code, sub_type)
 
     def problem(self, status: int, code: str, sub_type: str = "") -> AnswerContent:
-        """Whatever else is wrong: the login, the speed, the call, the vendor itself."""
+        """Return the content for any other error: credential, speed, the call, the vendor itself."""
         return {"code": code, "sub_type": sub_type} if sub_type else {"code": code}
 
     def waits(self, seconds: float) -> dict[str, str]:
-        """Headers that say when to call again."""
+        """Return headers that say when to call again."""
         return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
     def reports(self, fates: Sequence[Fate], to: str, secret: str) -> PostedReport:
-        """At most `together`. to, secret: the settings receipts_to and receipts_secret."""
+        """Write at most `together` reports. `to`, `secret`: the settings receipts_to and receipts_secret."""
         name, moment = f"msg_{uuid4().hex}", datetime.now(UTC)
         body = orjson.dumps({"receipts": [self._receipt(fate, moment) for fate in fates]})
         headers = {
@@ -167,7 +167,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class NamedVendor(VendorWire):
-    """One of the real world. Each of its letters is reported alone, and it always asks for a login."""
+    """A real vendor. Each letter is reported separately, and calls always need a credential."""
 
     together = 1
 

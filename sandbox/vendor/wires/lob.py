@@ -1,6 +1,6 @@
 """Lob's letters: JSON with the page as HTML, found again by its metadata, events signed with the webhook's secret.
 
-login: the API key and a colon. An `address_line1` that begins with "undeliverable" is refused; the letter to one that
+`login`: the API key and a colon. An `address_line1` that begins with "undeliverable" is refused; a letter to one that
 begins with "returned" comes back.
 """
 
@@ -91,7 +91,7 @@ class Lob(NamedVendor):
 
 
 def _address(given: Any) -> dict[str, Any]:
-    """Stored ones are named by their id."""
+    """Return an address; stored ones are given by their id."""
     known = (
         given if isinstance(given, dict) else {"id": str(given), "name": "A sponsor", "address_line1": "1 High Street"}
     )

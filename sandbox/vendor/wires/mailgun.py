@@ -1,6 +1,6 @@
 """Mailgun's messages: one form for up to 1,000 recipients and one id for all, events signed with the signing key.
 
-login: `api` and the API key. It takes every address: what others would refuse is reported as failed.
+`login`: `api` and the API key. It accepts every address and reports bad ones as failed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Mailgun(NamedVendor):
 
 
 def _fields(call: Call) -> list[tuple[str, str]]:
-    """Of multipart/form-data, without files; read by Python's parser of mails."""
+    """Return the fields of multipart/form-data, without files; Python's mail parser reads them."""
     head = b"Content-Type: " + call.headers.get(b"content-type", b"") + b"\r\n\r\n"
     found: list[tuple[str, str]] = []
     for part in message_from_bytes(head + call.body, policy=policy.HTTP).iter_parts():

@@ -1,8 +1,8 @@
 """Amazon SES, version 2: requests signed by AWS Signature 4, a whole mail in each, and notifications by SNS.
 
-login: the access key and its secret. Reports go to receipts_to with the login receipts_secret, USER:PASSWORD, as SNS
-has it of a subscription's address; they have no certificate of Amazon's, and none is confirmed before the first. It
-takes every address: what others would refuse is reported as bounced.
+`login`: the access key and its secret. Reports go to receipts_to with basic authentication by receipts_secret,
+USER:PASSWORD, as in SNS's subscription URL. They have no certificate from Amazon, and no subscription is confirmed
+first. It accepts every address and reports bad ones as bounced.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _hmac(key: bytes, text: str) -> bytes:
 
 
 def _event(fate: Fate, at: str) -> dict[str, Any]:
-    """As event publishing has it."""
+    """Return an event in the form of event publishing."""
     entry = fate.entry
     metadata = {"name": "X-Metadata", "value": orjson.dumps({"reference": entry.reference}).decode()}
     mail = {"messageId": entry.id, "timestamp": at, "destination": [entry.recipient], "headers": [metadata]}

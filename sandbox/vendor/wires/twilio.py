@@ -1,7 +1,7 @@
-"""Twilio's Messages.json: a form of one SMS, reported to its StatusCallback, signed with the Auth Token.
+"""Twilio's Messages.json: a form for one SMS, reported to its StatusCallback, signed with the Auth Token.
 
-login: Account SID and Auth Token. Its magic numbers are those of Twilio's test credentials; +15005550030 is taken, and
-reported as undelivered.
+`login`: Account SID and Auth Token. Its magic numbers are those of Twilio's test credentials; +15005550030 is accepted
+and reported as undelivered.
 """
 
 from __future__ import annotations
