@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line. Where DATABASE_URL or REDIS_URL is not set, the embedded server is started first."""
+"""Django's command line. Starts the embedded servers first if DATABASE_URL or REDIS_URL is not set."""
 
 import gc
 import os
@@ -7,10 +7,10 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 
-# These must work where no server can: to look at the servers, to ask for help, before anything is installed.
+# These must work without servers: to inspect the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
-AT_ONCE = {  # said before anything is loaded, which takes seconds on a slow machine
+AT_ONCE = {  # printed before anything is loaded, which takes seconds on a slow machine
     "up": "mailhub starts: first PostgreSQL and Redis, then the tables, then its processes",
     "demo": "The demo starts: first PostgreSQL and Redis, then the tables, then its processes",
 }
@@ -20,14 +20,14 @@ NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703", "42883")  # PostgreSQL's codes; the
 
 
 def needs_services(arguments: list[str]) -> bool:
-    """Whether the command line names a command that wants the database or Redis."""
+    """Return True if the command line names a command that needs the database or Redis."""
     if not arguments or arguments[0] in WITHOUT_SERVICES:
         return False
     return not {"--help", "-h", "--version"}.intersection(arguments)
 
 
 def make_tables() -> None:
-    """A database of our own that has no tables yet gets them: a newcomer's first command works."""
+    """Create the tables of an empty embedded database, so that a newcomer's first command works."""
     import django
     from django.core.management import call_command
     from django.db import connection
@@ -42,9 +42,9 @@ def make_tables() -> None:
 
 
 def execute(new: bool) -> None:
-    """Django's command; a wrong setting, or a database that is away or older than the program, ends it in one line.
+    """Run Django's command. Ends with one line on a wrong setting, or a database that is away or outdated.
 
-    new: the database is our own and may have no tables yet.
+    new: the database is our own and may be empty.
     """
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
@@ -55,16 +55,16 @@ def execute(new: bool) -> None:
             make_tables()
         execute_from_command_line(sys.argv)
         sys.stdout.flush()
-    except BrokenPipeError:  # who reads, as in `list_jobs --json | head`, has seen enough
+    except BrokenPipeError:  # the reader, as in `list_jobs --json | head`, has seen enough
         if "--traceback" in sys.argv:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         sys.exit(CLOSED)
     except ImproperlyConfigured as why:
         if "--traceback" in sys.argv:
             raise
         sys.exit(f"The settings are not right: {why}")
-    except (OperationalError, InternalError) as why:  # Internal: it is read-only now
+    except (OperationalError, InternalError) as why:  # InternalError: the database is read-only for now
         if "--traceback" in sys.argv:
             raise
         sys.exit(f"The database failed: {' '.join(str(why).split())}")
@@ -82,9 +82,9 @@ def say(sentence: str) -> None:
 
 
 def main() -> None:
-    """Run the command; a server that cannot be had ends it with one sentence."""
+    """Run the command. Ends with one sentence if a server cannot be started."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
-    gc.set_threshold(50_000)  # nothing that is loaded is garbage: looking for it took an eighth of a command's start
+    gc.set_threshold(50_000)  # loaded modules are not garbage; searching them slows each command's start
     new = False
     with ExitStack() as stack:
         if needs_services(sys.argv[1:]):

@@ -1,6 +1,6 @@
 """Decides which sponsor may use which vendor, credential and sender identity. Nothing is allowed unless granted.
 
-The check runs when work is accepted, and again when it is dispatched, retried or resumed; jobs that fail it then are
+The check runs when work is accepted, and again on dispatch, retry and resume; jobs that fail it then are
 held. Dispatched work goes on, including a parent's uncut rest; `stop_job` stops it.
 """
 
@@ -90,7 +90,7 @@ Allowed = dict[int, frozenset[int] | None]
 
 
 def allowed(sponsor_id: int) -> Allowed:
-    """Return the sponsor's vendors, each with the credentials that it may use; None: all."""
+    """Return the sponsor's vendors, each with its permitted credentials; None: all."""
     found: dict[int, set[int | None]] = {}
     for vendor_id, credential_id in Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential"):
         found.setdefault(vendor_id, set()).add(credential_id)
@@ -229,7 +229,7 @@ _HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held
 
 
 def each_held(job_ids: Iterable[int]) -> dict[int, str]:
-    """Return the reason for each of these jobs that is held, by its id."""
+    """Return the reason for each held job among these, by its id."""
     return {job_id: why for job_id, why in _HELD.of(job_ids) if why}
 
 

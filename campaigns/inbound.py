@@ -1,7 +1,7 @@
 """Handles messages to our numbers: STOP suppresses, START lifts that, HELP is answered; the rest is kept to be read.
 
-A message and its effect are one transaction, and the vendor gets its answer afterwards. So a STOP that was taken has
-suppressed, and one that was not comes again. One that comes twice has no second effect, even if its sender has written
+A message and its effect are one transaction, and the vendor gets its answer afterwards. So a stored STOP has
+suppressed, and a lost one comes again. A repeated one is without a second effect, even if its sender has written
 START in between. Messages of one sender are taken one at a time. Of STOP and START, the one written later is in force,
 in whatever order they arrive; at equal times STOP wins.
 """

@@ -80,7 +80,7 @@ def _stored(text: str) -> str:
 
 
 def consistent(reports: list[Report]) -> list[Report]:
-    """Drop the refusal of a letter that is also reported as accepted: it was accepted and then failed."""
+    """Drop the refusal of a letter also reported as accepted: it was accepted and then failed."""
     taken = {(one.uuid, one.resend_no) for one in reports if one.kind != ReportKind.BOUNCED}
     return [replace(one, refusal="") if (one.uuid, one.resend_no) in taken else one for one in reports]
 

@@ -33,9 +33,8 @@ SOONEST, LATEST = timedelta(seconds=10), timedelta(hours=1)  # bounds of the tim
 FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 
-# Whether one of these credentials sent the letter of an id `known`; an empty array stands for all of the vendor's.
-# Also, whether it was called at the destination of its credential when the report came: `then`, of a credential l of
-# vendor v.
+# Whether one of these credentials sent the letter of an id `known` (an empty array stands for all of the vendor's), and
+# called the destination `then`: that of its credential l of vendor v at the time of the report.
 BY_ONE_OF = f"""EXISTS (
     SELECT FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
         JOIN vendors_credential l ON l.id = {whose.CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
@@ -70,7 +69,7 @@ DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM campaigns_vendormessageid ORDER BY id LIMIT %(most)s) oldest
     WHERE at < %(before)s))
 """
-# Of the reports to check now: those whose letter is known, and those that have waited for too long. All of them are
+# Of the reports to check now: those with a known letter, and those waiting for too long. All of them are
 # checked again later, so a report that fails does not delay the others.
 DUE = f"""
 WITH looked_at AS (

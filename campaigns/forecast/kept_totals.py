@@ -1,8 +1,8 @@
 """Totals of the messages waiting for vendors, cached in Redis for a short time if counting them is slow.
 
-The operations page and the vendors' pages ask every two seconds, for many viewers at once. With very many waiting jobs
-the sums are slow, so they are kept for SHARE times the duration of the count. They come with the time of the count.
-With fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
+Many viewers have the operations page and the vendors' pages open, which ask every two seconds. With very many waiting
+jobs the sums are slow, so they are kept for SHARE times the duration of the count. They come with the time of the
+count. With fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ TotalsRow = list[Any]  # 'totals', the vendor's id, and the columns of queries.T
 
 @dataclass(frozen=True, slots=True)
 class QueueTotals:
-    """The totals. at: when they were counted; None: just now."""
+    """The totals. at: time of an earlier count; None: just counted."""
 
     rows: list[TotalsRow]
     at: datetime | None = None

@@ -24,7 +24,7 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """reason: a text for users. until: when the obstacle ends without help; None: unknown."""
+    """reason: a text for users. until: its end, if nobody has to act; None: unknown."""
 
     reason: str
     until: datetime | None = None
@@ -162,7 +162,7 @@ def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
 
 
 def of_senders(queue: VendorQueue) -> str:
-    """Return the reason no sender begins a job that has no other obstacle."""
+    """Return the reason no sender begins a job without other obstacles."""
     if found := Obstacle(queue.halted) if queue.halted else _process(queue):
         return found.reason
     if queue.busy >= (queue.slots or 0):

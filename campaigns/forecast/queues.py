@@ -1,7 +1,7 @@
 """The queues of vendors, read by one statement for any number of vendors and jobs.
 
 A message counts as queued if only rate limits delay it. It does not if it waits for its own time (a deferral, a send
-time, sending hours), for the night, or for a credential that is shut. Calls in flight have their permits already; they
+time, sending hours), for the night, or for a shut credential. Calls in flight have their permits already; they
 count as queued while more than FEW streams run.
 """
 
@@ -37,7 +37,7 @@ CLOCKS = timedelta(seconds=5)  # a limit to the clock skew between this process 
 
 @dataclass(slots=True)
 class LoginQueue:
-    """A credential with its own limits and its messages: all that wait, and those that are queued.
+    """A credential with its own limits and its messages: all waiting ones, and the queued ones.
 
     shut: why it makes no calls until somebody acts, apart from reasons of its vendor; "": it is open. disclosed: as for
     its vendor's queue. jobs: those that wait or are being sent. full_until: when its windows have a place again, as
