@@ -189,7 +189,7 @@ class Stream:
         return await self._claim() if ready else None
 
     async def _look_for_loss(self) -> None:
-        """Compare with the store after a crash of PostgreSQL, and go on once nothing turns out to be lost."""
+        """Compare the store after a crash of PostgreSQL. The stream goes on once nothing turns out to be lost."""
         if await comparison.compare_once() is not None:
             await self._pool.wait(FIND_OUT)
         self._context = await self._followed.read()
@@ -291,7 +291,7 @@ class Stream:
         return self._recorder.refusals == self._refusals and not self._pool.refusal and not self._stopping()
 
     def _most(self) -> int:
-        """Return the number of permits to ask for, at most one for each message left. More would delay other jobs."""
+        """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
         left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
         return max(1, min(self._pool.free, left))
 

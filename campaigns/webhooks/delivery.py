@@ -49,7 +49,7 @@ class DueCall:
     on_trial: bool
 
 
-# Several processes may read this together; a call taken by another one is no longer due.
+# Several processes may read this together. A call taken by another one has stopped being due.
 DUE = """
 SELECT c.id, h.id, h.sponsor_id, h.timeouts >= %(timeouts)s
 FROM campaigns_webhook h CROSS JOIN LATERAL (

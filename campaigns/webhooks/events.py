@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 MOST_OF_A_PROGRAM = 20
 OVERLAP = timedelta(days=1)  # during which both secrets sign
-# A delivered or bounced message had been sent, and that is the event here. Its delivery report is another event.
+# A delivered or bounced message had been sent; this is the event of sending. Its delivery report is another event.
 EVENTS = {
     **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
     **dict.fromkeys(("failed", "expired", "suppressed"), Event.MESSAGE_FAILED),
