@@ -142,10 +142,10 @@ def accept(
     Messages to suppressed recipients are stored as suppressed, and the job counts them. For `now`, call
     dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
 
-    - by: whose name the campaign keeps. If the sponsor demands another person's approval, it is stored paused.
-    - without_approval: for an answer to HELP, which has one recipient, who asked for it.
+    - by: the user or key named as its maker. If the sponsor demands another person's approval, it is stored paused.
+    - without_approval: for answers to HELP, each to one recipient who asked for it.
     - to_oneself: a letter to oneself, which needs no approval; their number is limited (intake/to_oneself.py).
-    - times_checked: the user's decision included the times; a time to send at in the past now means immediately.
+    - times_checked: check_times passed when the user decided; a time to send at that is past by now means immediately.
     - identity: the name of one of the sponsor's; empty: its default. topic: one of the sponsor's; empty: none.
     - transactional: the sponsor may mark it so. route: starts with the credential. template_version: of this content.
     - joined: stores more in the campaign's transaction, before the messages.
