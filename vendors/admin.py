@@ -124,9 +124,9 @@ class OfOwners(OwnLookups):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Name no campaigns and entitlements, which may belong to sponsors that the user does not see.
+        """Hide affected campaigns and entitlements, which may belong to sponsors that the user does not see.
 
-        Requests to a second person go with their vendor or credential; the history keeps them.
+        Requests to a second person are removed with their vendor or credential; the history keeps them.
         """
         listed, counts, lacking, protected = super().get_deleted_objects(objs, request)
         lacking.discard(VendorChange._meta.verbose_name)
@@ -242,7 +242,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         return kept if owned_vendors(request.user) is None else [*kept, "owner"]
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Offer users of some sponsors only these as owners."""
+        """Offer as owners only the user's own sponsors, unless the user governs all vendors."""
         limited = owned_vendors(request.user) is not None
         if db_field.name == "owner" and limited:
             kwargs["queryset"] = db_field.related_model.objects.filter(users=request.user)

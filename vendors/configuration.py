@@ -101,7 +101,7 @@ def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> 
 
 
 def note_stored_reports(using: str, **_: Any) -> None:
-    """Note it for stored vendors after an upgrade, which may read their settings differently."""
+    """Do so for all stored vendors after an upgrade, which may read their settings differently."""
     try:
         with transaction.atomic(using):
             for row in Vendor.objects.using(using).order_by("pk"):

@@ -197,7 +197,7 @@ def make_plain(site: admin.AdminSite) -> None:
 
 
 class NamedFields(forms.BaseInlineFormSet):
-    """A table's rows with named check boxes; only the column's head would say what they are for."""
+    """Inline rows with labelled check boxes; otherwise only the column's head would explain them."""
 
     @classmethod
     def get_deletion_widget(cls) -> Any:

@@ -17,7 +17,7 @@ NAMED = 5  # workers named in a sentence; of more only the number is given
 
 
 def needed() -> list[str]:
-    """Return a sentence for each vendor's adapter that some worker knows differently from this process.
+    """Return a sentence for each adapter in use that some worker lacks or has in another version.
 
     Raises WorkerRegistryUnreachable.
     """

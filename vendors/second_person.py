@@ -123,7 +123,7 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
 
 
 def name_pause(vendor_id: int, reason: str) -> str:
-    """Return the reason to store for a pause made in a shell. A new vendor stays new even if a page resumes it."""
+    """Return the reason to store for a shell's pause. A new vendor stays new, so resuming it needs confirmation."""
     return f"{NEW}; {reason}" if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
 
 

@@ -65,8 +65,8 @@ def _of(event: Any, *path: str) -> Any:
     return event
 
 
-# True if the service itself says that the recipient does not exist. Any other bounce is soft, as a hard one suppresses
-# its recipient; so is one whose text contradicts it.
+# True if the service itself says that the recipient does not exist. All other bounces are soft, and so are those whose
+# text contradicts the service, because a hard bounce suppresses its recipient.
 UNKNOWN: dict[str, Callable[[Any], bool]] = {
     "amazon_ses": lambda event: (
         _of(event, "bounce", "bounceType") == "Permanent"

@@ -83,7 +83,7 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, message: Any) -> ServiceRequest:
-        """Build a request without sending it. Raises Unwritable.
+        """Build a request without sending it. Raises Unwritable if none can be built for any mail.
 
         Raises AnymailError, ValueError or TypeError if this mail cannot be sent.
         """

@@ -27,9 +27,9 @@ class NoSecret(InvalidSettings):
 class Option:
     """One setting. `parse` takes text or its own result; its ValueError has a text that follows the setting's name.
 
-    `destination`: it says where the secret goes, or how it is protected on the way. `tuning`: calls reach the same
-    account of the same server whatever its value, so later look-ups still prove something about earlier calls.
-    Examples: time limits, numbers of connections, promises of the vendor, the look of letters.
+    `destination`: it says where the secret goes, or how it is protected on the way. `tuning`: whatever its value, calls
+    reach the same account of the same server, so later look-ups still prove something about earlier calls. Examples:
+    time limits, numbers of connections, promises of the vendor, the look of letters.
     """
 
     parse: Callable[[Any], Any]

@@ -1,7 +1,7 @@
-"""The adapter `print_file`: prints letters to PDF and brings each batch to the vendor as two files.
+"""The adapter `print_file`: renders letters to PDF and uploads each batch to the vendor as two files.
 
-The vendor accepts letters by an acknowledgement file. Until then a delivered letter is in doubt, and it is never
-brought again (docs/decisions/0027-a-print-file-is-accepted-by-its-acknowledgement.md).
+The vendor accepts letters by an acknowledgement file. Until then an uploaded letter is in doubt, and it is never
+uploaded again (docs/decisions/0027-a-print-file-is-accepted-by-its-acknowledgement.md).
 """
 
 from __future__ import annotations
