@@ -55,7 +55,7 @@ class KeptAnswer(models.Model):
 
 
 class ApiKey(models.Model):
-    """An API key of one sponsor. The key itself is shown once; only its keyed hash is stored."""
+    """An API key of one sponsor. The key itself is shown once; only its hash is stored."""
 
     class Kind(models.TextChoices):
         LIVE = "live"
@@ -99,7 +99,7 @@ class ApiKey(models.Model):
 
 
 class FormerSecretKey(models.Model):
-    """A former SECRET_KEY that hashed API keys still valid, kept when it is removed (`rotate_keys`)."""
+    """A former SECRET_KEY with which valid API keys were hashed, kept when it is removed (`rotate_keys`)."""
 
     secret: Any = EncryptedJSONField(help_text="{'key': ...}; write-only")
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -1,7 +1,7 @@
 """Checks, before a worker or beat starts, that this is the installation that wrote the rows, and was not away for long.
 
 If mailhub runs its own PostgreSQL, the rows hold a mark of their environment: the inodes of its folder, and the
-machine. A copy of the disk has other inodes. So does a moved one, which also prompts the question. For a PostgreSQL
+machine. A copy of the disk has other inodes. So does a moved disk, so a move prompts the question too. For a PostgreSQL
 that the environment names, only the rows' last sign of life is known.
 
 A person decides the rest (recover_store); until then nothing is called (failover/holding.py).

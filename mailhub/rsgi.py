@@ -103,8 +103,8 @@ class ApiHandler(WSGIHandler):
 class Listener:
     """An RSGI application for some of the paths.
 
-    `django`: answers them. `serves`: says if a path belongs here. `elsewhere`: the detail of the 404 for other paths.
-    `judge`: says whose a larger body is.
+    `django`: answers them. `serves`: tells whether a path belongs here. `elsewhere`: the detail of the 404 for other
+    paths. `judge`: tells whose a larger body is.
     """
 
     def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str, judge: Judge) -> None:
@@ -260,7 +260,7 @@ def _key(name: str) -> str:
 
 
 def _size(headers: Any) -> int | None:
-    """Return the body's size in bytes by its head; None if the head does not say."""
+    """Return the body's size in bytes as its head says; None if it does not say."""
     length = headers.get("content-length")
     if length is None:
         return 0 if "transfer-encoding" not in headers else None
@@ -348,7 +348,7 @@ async def _send(protocol: Any, large: LargeAnswer) -> None:
 
 @lru_cache(maxsize=2)
 def _guards(secure: bool) -> list[tuple[str, str]]:
-    """Return the headers that Django's middleware adds to every answer to a secure request, or to another one."""
+    """Return the headers that Django's middleware adds to every answer. `secure`: for a request over TLS."""
     answer, request = HttpResponse(), cast(Any, SimpleNamespace(is_secure=lambda: secure))
     del answer.headers["Content-Type"]
     SecurityMiddleware(lambda _: answer).process_response(request, answer)
@@ -364,7 +364,7 @@ def _guarded(response: HttpResponse, secure: bool = False) -> HttpResponse:
 
 
 def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
-    """Answer without Django. `environ` tells, as Django reads it, if the request came by TLS."""
+    """Answer without Django's handler. `environ` tells, as Django reads it, whether the request came by TLS."""
     _guarded(response, WSGIRequest({**environ, "wsgi.input": io.BytesIO()}).is_secure())
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 

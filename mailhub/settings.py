@@ -155,7 +155,7 @@ AWAY_SECONDS = environment.number("AWAY_SECONDS", 3600, zero=True)
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
-# If changing a vendor's destination or account needs a second person; auto: with more than one sponsor.
+# Whether changing a vendor's destination or account needs a second person; auto: with more than one sponsor.
 VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
 # Address where `receive_bounces` listens, and the mailbox that `read_bounces` reads; empty: not used.
@@ -219,7 +219,7 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
 }
 CELERY_BEAT_SCHEDULER = "mailhub.beat:ClockedScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
-CELERY_BEAT_SYNC_EVERY = 1  # store each sent task immediately: /readyz reads from it if beat runs
+CELERY_BEAT_SYNC_EVERY = 1  # store each sent task immediately: /readyz learns from it whether beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 LOGGING = {

@@ -111,7 +111,7 @@ _cheap = 0  # number of cheap requests with a thread; only the event loop counts
 
 @contextmanager
 def cheap() -> Iterator[None]:
-    """A cheap request has a thread, so others yield to it. For the event loop."""
+    """Mark that a cheap request has a thread, so that others yield to it. For the event loop."""
     global _cheap
     _cheap += 1
     _clear.clear()
@@ -125,7 +125,7 @@ def cheap() -> Iterator[None]:
 
 @contextmanager
 def answering(kind: str) -> Iterator[None]:
-    """This thread answers a request. `kind`: of its turn."""
+    """Mark this thread as answering a request. `kind`: of its turn."""
     _here.cheap, _here.computed = kind == CHEAP, time.thread_time()
     _here.renderer = RequestRenderer(_pool) if kind == DEAR else None
     try:

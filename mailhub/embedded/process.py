@@ -1,4 +1,4 @@
-"""Server processes that outlive their starter; a lock shows if they run.
+"""Server processes that outlive the process that started them; a lock shows whether they run.
 
 PostgreSQL refuses to run as root, so root starts the servers as the home's owner or another unprivileged user.
 """

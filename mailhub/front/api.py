@@ -34,7 +34,7 @@ from vendors.adapters.reports import ReceiptsIn
 
 
 class Documentation(Swagger):
-    """The Swagger page from our own files. Unless "ninja" is an installed app, Django Ninja would load a CDN's."""
+    """The Swagger page with our own files. Without "ninja" among the apps, Django Ninja uses one that loads a CDN's."""
 
     template_cdn = str(settings.NINJA / "templates" / Swagger.template)
 

@@ -118,7 +118,7 @@ def _old_digest(token: str, secret: object) -> bytes:
 
 
 def keep_former_secrets() -> int:
-    """Keep the SECRET_KEYs that keys hashed with one of them still need. Returns how many are kept.
+    """Keep former SECRET_KEYs for API keys that were hashed with one of them. Returns how many are kept.
 
     They are deleted once no such key is left. Idempotent.
     """
@@ -208,7 +208,7 @@ keyring = Keyring()
 
 
 def find_reports(path: str) -> str | None:
-    """Return the prefix from REPORTS of this path. Each has its own room, so neither fills the other's."""
+    """Return the prefix in REPORTS of this path, or None. Each has its own room, so neither fills the other's."""
     return next((one for one in REPORTS if path.startswith(one)), None)
 
 

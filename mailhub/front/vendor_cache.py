@@ -1,7 +1,7 @@
 """Vendors for the API, read from the database about once a second for a whole process.
 
 A sponsor sees the vendors that it may use with a credential that it may use. These, and its sender identities, are read
-as often for each sponsor that asks.
+equally often for each sponsor that asks.
 """
 
 import threading

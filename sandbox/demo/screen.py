@@ -102,7 +102,7 @@ def status(job: JobView) -> Text:
 
 
 def word(job: JobView) -> Text:
-    """Return the status as the commands name it."""
+    """Return the name of the status's group."""
     return Text(GROUP[job.status], COLOURS[GROUP[job.status]])
 
 

@@ -112,7 +112,7 @@ class Responder:
         return answer
 
     def look_up(self, call: Call) -> Reply:
-        """Answer a look-up with the letter's id, or "none" while the look-up is stale. Booked like any call."""
+        """Answer a look-up with the letter's id, or as not found, also while it is stale. Booked like any call."""
         entry = self._entry(call, self._wire.looked_up(call), look_up=True)
         answer = self._closed([entry], call) or self._throttled([entry]) or self._find(entry)
         self._ledger.book(entry)

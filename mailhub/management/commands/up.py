@@ -67,9 +67,9 @@ def _note(process: str, sentence: str) -> None:
 
 
 def formation() -> dict[str, str]:
-    """Return the Procfile's processes. The senders' one runs VENDOR_PROCESSES times, numbered after a dot.
+    """Return the Procfile's processes. The senders' process runs VENDOR_PROCESSES times, numbered after a dot.
 
-    The bounces' one runs only if BOUNCE_RECEIVER says where it listens.
+    The process for bounces runs only if BOUNCE_RECEIVER says where it listens.
     """
     procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
@@ -80,7 +80,10 @@ def formation() -> dict[str, str]:
 
 
 def flower_password(home: Path) -> str:
-    """Return where Flower's user and password are; create them if none are given. Terminals' texts are often kept."""
+    """Return where Flower's user and password are found; create them if none are given.
+
+    They are not printed, because terminal output is often kept.
+    """
     if "FLOWER_BASIC_AUTH" in os.environ:
         return "as FLOWER_BASIC_AUTH says"
     made = os.environ["FLOWER_BASIC_AUTH"] = f"mailhub:{secrets.token_urlsafe(24)}"
