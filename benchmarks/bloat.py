@@ -59,7 +59,7 @@ def main() -> None:
         console.print(f"{table} {when}")
         for name, values in rows.items():
             console.print(f"  {name:18}" + "".join(f"{value:10,.1f}" for value in values))
-            keep(f"Bloat of {table}: {name} {when}", name, {name: values})
+        keep(f"Bloat of {table} {when}", "", rows)
 
 
 if __name__ == "__main__":

@@ -16,23 +16,19 @@ from benchmarks.claims import CLAIMS, Claim
 HEAD = """\
 # Benchmarks
 
-Made by `make bench-page` from what `make bench` measured; nothing in it is typed by hand. Each benchmark is a command
-that takes its yardstick in the same run, in turns with what it measures, because a machine's speed drifts: a ratio is
-the middle of the ratios within a round, and in brackets stand the lowest and the highest. Vendors, databases and
-senders share the machine, so absolute figures are this machine's; the ratios are what to look at. To measure some
-alone, name them with their numbers: `make bench BENCHMARKS="http_client,20000,5 smtp,10000,5"`.
+`make bench-page` makes this page from the results of `make bench`. Each benchmark measures its yardstick in the same
+run, in turns, because a machine's speed drifts. A ratio is the median of the ratios within a round; brackets hold the
+lowest and the highest. Vendors, databases and senders share one machine, so compare ratios rather than absolute
+figures. To measure some alone: `make bench BENCHMARKS="http_client,20000,5 smtp,10000,5"`.
 
-`as_run`, `slow_vendors` and `latency` measure mailhub as it is shipped: `manage.py up`, vendors with the mailcasters
-that they get by default, commands and the API. The others measure a part, with what that part needs; where they send,
-beat and the workers of the hub and of the vendors run as the Procfile starts them.
+`as_run`, `slow_vendors` and `latency` measure mailhub as shipped: `manage.py up`, default mailcasters, commands and
+API. The other benchmarks measure one part together with the processes it needs.
 """
 MISSED = """\
-What is missed, and why. *As people run it:* the aiohttp loop keeps nothing and fills one core; twice its rate on two
-cores that carry everything leaves for PostgreSQL, Redis, senders and the receiver together what the loop alone spends
-on a call. listmonk keeps no row of what became of a mail, so a mail costs it a fraction. Here are the sums, and
-[what was tried](explanation/capacity.md#what-the-goals-would-leave-for-a-message).
-*Import:* checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
+[Known limits](explanation/capacity.md#known-limits) explains the goals that are missed.
 """
+ROWS_MAX = 8
+"""Rows of one measurement on the page; of a longer one the largest figures are shown."""
 Kept = dict[str, Any]
 
 
@@ -60,13 +56,53 @@ def claimed(claim: Claim, tables: list[Kept]) -> str:
     sign = "at most " if claim.at_most else ""
     cells = [claim.what, claim.yardstick, f"{sign}{claim.must:g} {claim.unit}", f"{claim.aim:g} {claim.unit}"]
     cells += [f"{spread(values)} {claim.unit}", str(len(values)), "yes" if claim.holds(values) else "**no**"]
-    return "| " + " | ".join([*cells, f"`{found['command'].removeprefix('python -m ')}`"]) + " |\n"
+    return "| " + " | ".join([*cells, module(found), day(found)]) + " |\n"
 
 
-def table(kept: Kept) -> str:
-    rows = "".join(f"| {name} | {spread(values)} | {len(values)} |\n" for name, values in kept["rows"].items())
-    head = f"### {kept['title']}\n\n`{kept['command']}`, {kept['at'][:16].replace('T', ' ')} UTC, "
-    return f"{head}load before {kept['load']:.1f}\n\n| What | {kept['unit']} | rounds |\n| --- | --- | --- |\n{rows}"
+def module(kept: Kept) -> str:
+    """The command that measured a table, without the interpreter."""
+    return f"`{kept['command'].removeprefix('python -m ')}`"
+
+
+def day(kept: Kept) -> str:
+    return str(kept["at"][:10])
+
+
+def section(tables: list[Kept]) -> str:
+    """All measurements of one command, in one table. The name of a measurement stands in its first row only."""
+    rows = "".join(
+        f"| {'' if number else named(kept)} | {row} |\n"
+        for kept in tables
+        for number, row in enumerate(shown(kept["rows"]))
+    )
+    first = tables[0]
+    return (
+        f"### {module(first)}\n\n{day(first)} {first['at'][11:16]} UTC, load {first['load']:.1f} before it began.\n\n"
+        f"| Measurement | What | Figure | Rounds |\n| --- | --- | --- | --- |\n{rows}"
+    )
+
+
+def named(kept: Kept) -> str:
+    return f"{kept['title']}, {kept['unit']}" if kept["unit"] else str(kept["title"])
+
+
+def shown(rows: dict[str, list[float]]) -> list[str]:
+    """The cells of each row; of a long measurement the largest figures, and how many more there are."""
+    names = [*rows]
+    if len(rows) > ROWS_MAX:
+        names.sort(key=lambda name: statistics.median(rows[name]), reverse=True)
+    cells = [f"{name} | {spread(rows[name])} | {len(rows[name])}" for name in names[:ROWS_MAX]]
+    if len(rows) > ROWS_MAX:
+        most = figure(statistics.median(rows[names[ROWS_MAX]]))
+        cells.append(f"{len(rows) - ROWS_MAX} more | at most {most} |")
+    return cells
+
+
+def by_command(tables: list[Kept]) -> list[list[Kept]]:
+    groups: dict[str, list[Kept]] = {}
+    for kept in tables:
+        groups.setdefault(kept["command"], []).append(kept)
+    return list(groups.values())
 
 
 def machine() -> str:
@@ -78,14 +114,15 @@ def machine() -> str:
 def page(tables: list[Kept]) -> str:
     days = sorted({kept["at"][:10] for kept in tables})
     loads = [kept["load"] for kept in tables]
+    load = f"{min(loads):.1f} to {max(loads):.1f}"
     rows = "".join(claimed(claim, tables) for claim in CLAIMS)
     return (
-        f"{HEAD}\nMeasured {' and '.join(days)} on {machine()}.\nLoad of the machine before each benchmark: "
-        f"{min(loads):.1f} to {max(loads):.1f}, which includes what the benchmark before it had left.\n\n"
-        "## What was asked\n\n"
-        "| What | Yardstick in the same run | Must reach | Aim | Measured | Rounds | Reached | `python -m ...` |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        f"{rows}\n{MISSED}\n## All figures\n\n{chr(10).join(map(table, tables))}"
+        f"{HEAD}\nMeasured from {days[0]} to {days[-1]} on {machine()}.\n"
+        f"The load before a benchmark was {load}; a benchmark leaves some to the next one.\n\n"
+        "## Goals\n\n"
+        "| What | Yardstick in the same run | Must reach | Aim | Measured | Rounds | Reached | `python -m ...` | On |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        f"{rows}\n{MISSED}\n## All figures\n\n{chr(10).join(map(section, by_command(tables)))}"
     )
 
 

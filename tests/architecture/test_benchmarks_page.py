@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.claims import AS_RUN, CLAIMS, WINDOW
-from benchmarks.page import latest, page
+from benchmarks.page import figure, latest, page
 
 
 def kept(file: Path, title: str, rows: dict[str, list[float]], **more: Any) -> None:
@@ -39,4 +39,15 @@ def test_what_was_not_measured_is_not_claimed(tmp_path: Path) -> None:
     file = tmp_path / "results"
     kept(file, "Something else", {"a": [1.0]})
     text = page(latest(file))
-    assert not any(f"| {claim.what} |" in text for claim in CLAIMS) and "### Something else" in text
+    assert not any(f"| {claim.what} |" in text for claim in CLAIMS) and "### `benchmarks.one 1`" in text
+    assert row(text, "Something else, messages/s") == ["Something else, messages/s", "a", "1.00", "1"]
+
+
+def test_of_a_long_measurement_the_largest_figures_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    kept(file, "Pages", {f"page {number}": [float(number)] for number in range(1, 31)})
+    text = page(latest(file))
+    assert [cells.split("|")[3].strip() for cells in text.splitlines() if "| page " in cells] == [
+        figure(float(number)) for number in range(30, 22, -1)
+    ]
+    assert "| 22 more | at most 22.0 |" in text
