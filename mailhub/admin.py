@@ -61,7 +61,7 @@ class ParkedTaskAdmin(OwnLookups):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: ParkedTask | None = None) -> bool:
-        return False  # the action `cancel` also stops a task that is being released
+        return False  # unlike this, the action `cancel` also stops a task during its release
 
     def get_readonly_fields(self, request: HttpRequest, obj: ParkedTask | None = None) -> list[str]:
         return [field.name for field in ParkedTask._meta.fields]

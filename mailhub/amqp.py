@@ -1,4 +1,4 @@
-"""Celery's publisher: the waiter's, over connections that are retried soon."""
+"""Celery's publisher: the waiter's, over connections with quick retries."""
 
 from mailhub.broker import PromptConnection
 from waiter.publisher import WaiterAMQP

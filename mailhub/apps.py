@@ -53,7 +53,7 @@ def _prepare(connection: Any, **_: Any) -> None:
 
 
 def _clocks_were_right(**_: Any) -> list[CheckMessage]:
-    """Report stored times that were in the future within the last hour. `doctor` requests this check by its tag."""
+    """Report times found in the future within the last hour. `doctor` requests this check by its tag."""
     from mailhub import stored_moments
 
     try:

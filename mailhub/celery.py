@@ -48,7 +48,7 @@ def _check(**_: Any) -> None:
     checks.refuse_to_start()
     presence.look()
     adapters.of_others()  # before it forks
-    connection.close()  # a pool process that is forked later must not inherit it
+    connection.close()  # a later fork must not inherit it
 
 
 @worker_init.connect

@@ -1,7 +1,7 @@
 """Devices that have logged in before: their log-ins do not wait behind those of strangers.
 
 Checking a password takes a processor for a third of a second, so only a few are checked at a time. A signed cookie
-names the device's user. It grants no access; whoever steals it may guess passwords as fast as its owner.
+names the device's user. It grants no access; a thief may guess passwords as fast as its owner.
 """
 
 import ipaddress

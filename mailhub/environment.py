@@ -1,7 +1,7 @@
 """Settings from environment variables, each validated where it is read.
 
 The functions that read a variable raise ImproperlyConfigured with one sentence that names it and a valid value.
-`secret_key` is the secret of an installation that was given none. `celery_url` and `is_rabbitmq` handle broker URLs.
+`secret_key` is the secret of an installation without a given one. `celery_url` and `is_rabbitmq` handle broker URLs.
 """
 
 import math

@@ -35,7 +35,7 @@ OF_SCRIPTS = (
 
 
 class PagesLanguage(LocaleMiddleware):
-    """Django's middleware for pages only. Whatever a thread does after the request is in English again."""
+    """Django's middleware for pages only. After the request a thread uses English again."""
 
     async_capable = False
 

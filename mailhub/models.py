@@ -140,7 +140,7 @@ class PeriodicRun(models.Model):
 
 
 class MomentFound(models.Model):
-    """Stored times that were wrongly ahead of PostgreSQL's clock, when last found and corrected.
+    """Stored times wrongly ahead of PostgreSQL's clock, as last found and corrected.
 
     `moment`: the model's label and the field. `ahead`: the largest distance. `number`: of rows.
     """

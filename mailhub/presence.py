@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 MACHINE, BOOT = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 # Files that PostgreSQL creates once and never replaces.
 MADE_ONCE = ("", "PG_VERSION", "base", "global")
-# Written by running workers, beat and senders, but not by a process that is only starting.
+# Written by running workers, beat and senders, but not by a process at its start.
 SILENT = """
 SELECT extract(epoch FROM clock_timestamp() - greatest(
     (SELECT max(ran_at) FROM mailhub_periodicrun WHERE task <> 'mailhub.stored_moments'),

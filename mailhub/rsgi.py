@@ -44,9 +44,9 @@ from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, Too
 log = logging.getLogger(__name__)
 
 RATE = 65_536  # bytes per second at which a larger body must arrive
-LARGE = 1_000_000  # bytes of a file that is not read into memory
+LARGE = 1_000_000  # bytes above which a file is not read into memory
 FILES_MOST = 20  # one sponsor's requests for files that may wait
-DEAR_BODY = 262_144  # bytes of a body that is expensive to read
+DEAR_BODY = 262_144  # bytes from which a body is expensive to read
 SWITCH = 0.0005  # seconds a thread computes before another gets Python's lock
 HASHING = 2  # strangers' passwords checked at a time; each takes a processor for a third of a second
 HASHING_EACH, HASHING_MOST = 32, 500  # log-ins that may wait for a check, from one address and in total
@@ -58,7 +58,7 @@ DRY_RUN = re.compile(r"(^|&)dry_run=(true|1)", re.IGNORECASE)
 RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
-NOTHING_HELD: Any = nullcontext()  # for a body that is kept in memory
+NOTHING_HELD: Any = nullcontext()  # for a body kept in memory
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]

@@ -148,7 +148,7 @@ if os.environ.get("HTTPS") == "1":
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 # Times. A lease must be much longer than the pause between two heartbeats. Tasks due later than the horizon wait in a
-# table (document 004), because a broker redelivers what it holds for too long.
+# table (document 004), because a broker redelivers messages it holds too long.
 SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
 # After a longer silence an installation asks a person before it sends what fell due meanwhile; 0: never.
 AWAY_SECONDS = environment.number("AWAY_SECONDS", 3600, zero=True)
@@ -209,7 +209,7 @@ if is_rabbitmq(BROKER_URL):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
     CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default of 5, a delayed Flower misses tasks for ever
 else:
-    CELERY_WORKER_DISABLE_PREFETCH = True  # takes what it can begin, even while it runs acknowledged tasks
+    CELERY_WORKER_DISABLE_PREFETCH = True  # takes a task it can begin, even while it runs acknowledged ones
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
     **_REDIS,
     "retry_policy": {

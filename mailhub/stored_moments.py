@@ -1,6 +1,6 @@
 """Stored times that something waits for, and their correction if they are wrongly ahead of PostgreSQL's clock.
 
-A clock that was ahead leaves such times behind; nothing moves until the right clock has reached them. MOMENTS names
+A fast clock leaves such times behind; nothing moves until the right clock has reached them. MOMENTS names
 each one with the longest legal distance. The others are in CHOSEN and PAST, so a new column needs a decision
 (tests/mailhub/test_stored_moments.py). PostgreSQL's clock decides, because all processes share it. Beat also compares
 its own entries with its own clock (mailhub/beat.py).
@@ -201,7 +201,7 @@ INSERT INTO mailhub_momentfound AS f (moment, number, ahead) VALUES (%(moment)s,
 ON CONFLICT (moment) DO UPDATE SET at = clock_timestamp(), number = excluded.number, ahead = excluded.ahead
 """
 LOOKED = "mailhub.stored_moments"
-# One check per minute, by whichever process comes first. A last check in the future shows that the clock was set back.
+# One check per minute, by the first process to come. A last check in the future shows that the clock was set back.
 TURN = """
 INSERT INTO mailhub_periodicrun AS r (task, ran_at) VALUES (%(task)s, clock_timestamp())
 ON CONFLICT (task) DO UPDATE SET ran_at = clock_timestamp()

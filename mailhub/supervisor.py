@@ -49,7 +49,7 @@ def _tell_nobody(name: str, sentence: str) -> None:
 
 
 class Supervisor:
-    """Starts processes, shows their output, restarts whatever ends, and stops all on a signal.
+    """Starts processes, shows their output, restarts any that end, and stops all on a signal.
 
     Unlike honcho's manager: SIGTERM goes only to the processes themselves, since Celery's pool would drop its calls
     immediately if it got the signal too. Children that a process leaves behind are killed. On Linux the processes get

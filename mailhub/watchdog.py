@@ -1,4 +1,4 @@
-"""A fallback for beat: each worker runs periodic tasks that are late.
+"""A fallback for beat: each worker runs late periodic tasks.
 
 Every task that beat starts by an interval records its runs (PeriodicRun). A worker checks every SWEEP_SECONDS, in a
 thread of its main process, and runs a task that did not run for 3 × its interval. This works if beat is down, its clock
@@ -84,7 +84,7 @@ class Watchdog(bootsteps.StartStopStep):
             except Exception as why:  # usually PostgreSQL is unavailable; the next check is soon
                 log.warning("the watchdog could not look: %s", why)
             finally:
-                connection.close()  # a pool process that is forked later must not inherit it
+                connection.close()  # a later fork must not inherit it
             self._over.wait(settings.SWEEP_SECONDS)
 
 

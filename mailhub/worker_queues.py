@@ -97,4 +97,4 @@ def _vendors_queues() -> list[str]:
         logger.warning("Cannot look for queues of new vendors: %s", why)
         return []
     finally:
-        connection.close()  # a pool process that is forked later must not inherit it
+        connection.close()  # a later fork must not inherit it

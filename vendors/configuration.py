@@ -2,7 +2,7 @@
 
 - `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
   secrets by sending one letter to an address of their own.
-- `save_vendor`, `save_secret`: only a person settles calls that were made in another account (destinations.py).
+- `save_vendor`, `save_secret`: only a person settles calls made in another account (destinations.py).
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """

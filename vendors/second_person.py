@@ -166,7 +166,7 @@ def _described(change: VendorChange) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _lines(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the change, without the lines that are the same at both ends of a multi-line text."""
+    """Yield the change, without the equal lines at both ends of a multi-line text."""
     if not (isinstance(old, str) and isinstance(new, str) and "\n" in old + new):
         yield name, old, new
         return

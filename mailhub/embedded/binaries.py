@@ -38,7 +38,7 @@ def postgres_programs(major: int | None = None) -> Path:
 def redis_program(data: Path | None = None) -> tuple[Path, RedisVersion]:
     """Return the program of Redis 6.2 or later, or of Valkey, that may open this data; without data, any.
 
-    Raises EmbeddedError if there is no such program.
+    Raises EmbeddedError if none is found.
     """
     found = [
         (program, version)

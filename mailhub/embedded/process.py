@@ -71,7 +71,7 @@ class Daemon:
         self.log = home / f"{name}.log"
 
     def alive(self) -> bool:
-        """Return True if the server, or a child that it left behind, is running."""
+        """Return True if the server, or a child it left behind, is running."""
         try:
             with self.lock.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

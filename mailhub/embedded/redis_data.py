@@ -53,7 +53,7 @@ def mark(data: Path) -> RedisVersion | None:
 
 
 def set_mark(data: Path, program: RedisVersion) -> None:
-    """Record the program that is about to open the data."""
+    """Record the program about to open the data."""
     draft = data / f".{MARK}"
     draft.write_text(f"{program.product} {program.major} {program.minor}\n")
     draft.replace(data / MARK)
@@ -77,7 +77,7 @@ def put_aside(data: Path) -> Path | None:
 
 
 def asides(data: Path) -> list[Path]:
-    """Return the folders that were put aside."""
+    """Return the folders put aside earlier."""
     return sorted(data.parent.glob(f"{data.name}.aside-*"))
 
 

@@ -105,7 +105,7 @@ def _engines(home: Home) -> tuple[Engine, ...]:
 
 
 def _bring_up(engine: Engine, durable: bool) -> None:
-    """Wait for a server that is starting; start it if it is not. The caller holds the home's lock."""
+    """Wait for a starting server; start one that is not running. The caller holds the home's lock."""
     home = engine.home
     daemon = Daemon(engine.name, home.path)
     began, started = time.monotonic(), False

@@ -25,7 +25,7 @@ from mailhub.front.problems import STORES, Problem, unavailable
 
 log = logging.getLogger(__name__)
 
-LITTLE = 65_536  # bytes of a body that are kept in memory
+LITTLE = 65_536  # bytes of a body kept in memory
 STRANGERS_BODY = 1_000_000  # bytes of a body whose owner is unknown
 SHARES = 8  # no owner gets more than this fraction of the spool
 JUDGES = 2  # threads that look owners up

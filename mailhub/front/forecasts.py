@@ -115,7 +115,7 @@ def _read(vendor: VendorSnapshot) -> _Read:
 
 
 def _undisclosed(queue: VendorQueue) -> VendorQueue:
-    """Return the queue for somebody who may not read why the vendor is not called."""
+    """Return the queue without the reasons that this client may not read."""
     return replace(
         queue, disclosed=False, logins={pk: replace(one, disclosed=False) for pk, one in queue.logins.items()}
     )

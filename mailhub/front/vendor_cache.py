@@ -1,6 +1,6 @@
 """Vendors for the API, read from the database about once a second for a whole process.
 
-A sponsor sees the vendors that it may use with a credential that it may use. These, and its sender identities, are read
+A sponsor sees the vendors it may use, with a credential it may use. These, and its sender identities, are read
 equally often for each sponsor that asks.
 """
 

@@ -139,7 +139,7 @@ class Smtp(Adapter):
             return Refused("unsendable", str(error)[:255])
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
-        """Send a round. Returns one outcome per mail; mails that were not begun are NotSent."""
+        """Send a round. Returns one outcome per mail; mails not begun are NotSent."""
         outcomes: list[Outcome] = []
         try:
             await self._round(mails, outcomes)

@@ -101,7 +101,7 @@ class Pool(Generic[C]):
         self._closed = False
 
     async def take(self) -> C:
-        """Return the last used connection that is still fresh, else a new one. Waits while all slots are in use.
+        """Return the last used fresh connection, else a new one. Waits while all slots are in use.
 
         Raises CallError and what `connect` raises.
         """

@@ -279,7 +279,7 @@ def _each_by_its_id(outcomes: list[Outcome]) -> list[Outcome]:
 def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted | NotSent | None:
     """Judge the answer to a look-up. Only a letter with exactly our reference counts."""
     if answer.status == 404 and lookup.entries is None:
-        # a 404 that is not JSON may come from a proxy
+        # a 404 without JSON may come from a proxy
         if lookup.proves == "both" and not isinstance(parsed(answer.body), dict):
             return NotSent("http 404 without JSON")
         return None

@@ -14,7 +14,7 @@ KeyFault = tuple[KeyPath, str]
 """Where a mistake is, and a sentence that follows the key."""
 
 _OPEN, _CLOSE = "[{", "]}"
-# An unterminated string extends to the end, so each character is scanned once, whatever the document.
+# An unterminated string extends to the end, so each character of any document is scanned once.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
     r"|'''.*?(?:'{3,5}|\Z)"

@@ -1,4 +1,4 @@
-"""Checks of [reports] beyond its schema, above all that everything that is read is signed."""
+"""Checks of [reports] beyond its schema, above all that only signed data is read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _signature(signature: Signature) -> Iterator[KeyFault]:
 
 
 def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
-    """Yield mistakes unless all data that is read is signed, or the vendor's contract is named."""
+    """Yield mistakes if unsigned data would be read without naming the vendor's contract."""
     signature = keys.signature
     of_url = keys.body == "query" or keys.reference_query is not None
     if signature.scheme == "standard-webhooks" and of_url:

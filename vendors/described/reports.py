@@ -30,7 +30,7 @@ from vendors.outcomes import is_about_us, says_unknown
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
 _LONGEST_SMS = 1600
-_MOST_FIELDS = 65_536  # bytes of a body that is not JSON, or that contains its signature
+_MOST_FIELDS = 65_536  # bytes of a body that is no JSON or contains its signature
 
 
 @lru_cache(maxsize=256)

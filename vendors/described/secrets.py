@@ -1,4 +1,4 @@
-"""Finds likely secrets in a description, and hides known ones in texts that are shown.
+"""Finds likely secrets in a description, and hides known ones in displayed texts.
 
 A description is stored in the open, shown to everybody who sees the vendor, and passed on. Secrets belong to the
 credential.

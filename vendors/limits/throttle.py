@@ -56,7 +56,7 @@ class SteadyClock:
         return self._offset + self._ticks()
 
     def settle(self, patience: float) -> None:
-        """Adopt a wall clock that was set, `patience` seconds later, when all earlier places have expired."""
+        """Adopt a changed wall clock after `patience` seconds, when all earlier places have expired."""
         now, step = self._ticks(), self._wall() - self()
         if abs(step - self._step) > NOISE:
             self._step, self._since = step, now
@@ -159,7 +159,7 @@ class Throttle(_Script):
     def acquire(
         self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
     ) -> AcquireResult:
-        """Take the places that are free now, from `least` to `want`. Each is held until `done`, at most `hold` seconds.
+        """Take the free places, from `least` to `want`. Each is held until `done`, at most `hold` seconds.
 
         `hold`: seconds from now by which each call has surely ended. `least`: the cost of the next message, which
         cannot be called with less. `note`: the grant's purpose, returned by `granted`. `waiter`: names a caller who
@@ -221,7 +221,7 @@ class Throttle(_Script):
     def granted(self, vendor_id: int, generation: int | None, since: float = 0.0) -> Trail | None:
         """Return the vendor's grants since then (Unix seconds) that this run of Redis remembers, oldest first.
 
-        None if Redis lost its log since this generation began. Without a generation: whatever Redis remembers.
+        None if Redis lost its log since this generation began. Without a generation: all that Redis remembers.
         """
         known = "" if generation is None else generation
         reply = self._run((_keys(vendor_id, []), [*self._head("granted"), known, _micro(since)]))

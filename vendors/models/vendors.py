@@ -267,7 +267,7 @@ class Mailcaster(models.Model):
 
 
 class Usage(models.Model):
-    """The ledger of calls that were allowed to start. The throttle's log is rebuilt from it if Redis loses it.
+    """The ledger of calls allowed to start. The throttle's log is rebuilt from it if Redis loses it.
 
     A row is written in the transaction that claims the messages, so no call starts without one. Until `until` its calls
     may be open, except those known to have ended: by `ended_at`, and by the answers of existing claims

@@ -24,7 +24,7 @@ MOST_STRANGE = 5  # unreadable rows reported individually
 MOST_FILES = 50  # files read in one pass
 PART, MOST = 4 << 20, 256 << 20  # bytes: of one read, and of one file in total
 LONGEST_HEAD = 10_000  # bytes of the header line
-LONGEST = 100_000  # characters of a row that is read
+LONGEST = 100_000  # characters above which a row is not read
 TOO_LARGE = f"it is larger than {MOST:,} bytes: what follows is not read"
 OLD = 600.0  # seconds after which an unfinished last line is taken as complete
 READ = ".read"  # suffix of a file that has been read
@@ -34,7 +34,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class AcknowledgementFile(NamedTuple):
     """The content of a file, or of a part of it.
 
-    `strange`: sentences about the first rows that were left out; `left_out`: the number of all such rows; `rows`: the
+    `strange`: sentences about the first rows left out; `left_out`: the number of all such rows; `rows`: the
     number of all rows.
     """
 

@@ -28,7 +28,7 @@ from vendors.printing.places import Opens, Place, PlaceError, SftpServer
 from vendors.printing.uploading import Upload, not_sent
 
 MOST_BYTES = 48 << 20  # of a batch's PDFs, which are kept in memory
-MOST_MANIFEST = 5 << 20  # bytes of a manifest that is read
+MOST_MANIFEST = 5 << 20  # bytes read of a manifest
 UNSENDABLE = "unsendable"
 LETTERS_TIME = 0.75  # share of the setting `making` for rendering letters; the rest is for merging them
 NEXT_BATCH = 5.0  # least seconds until a letter that did not fit is called again
@@ -42,7 +42,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
 
     `accepted`: with `acknowledged`, a letter is accepted when a file in `acknowledgements` says so; with `uploaded`,
     the vendor's contract covers whatever is in the folder. `manifests_stay`: manifests stay in the folder for some
-    days, so a letter in doubt can be looked up. A letter that is not found proves nothing.
+    days, so a letter in doubt can be looked up. A missing letter proves nothing.
     """
 
     options = OPTIONS

@@ -16,7 +16,7 @@ from vendors.printing.adapter import PrintFile
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 
 SECONDS = 120.0  # for all letters in a preview
-AT_ONCE = 2  # previews a process makes at once, each for another sponsor (mailhub/shares.py)
+AT_ONCE = 2  # concurrent previews in a process, each for another sponsor (mailhub/shares.py)
 _few_at_a_time = threading.BoundedSemaphore(AT_ONCE)
 
 

@@ -16,7 +16,7 @@ import time
 from typing import Any, BinaryIO
 
 MEMORY = 1 << 30  # bytes of address space
-SIZE_TOLERANCE = 0.75  # millimetres by which a page may differ from the paper
+SIZE_TOLERANCE = 0.75  # millimetres of allowed difference between page and paper
 DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # stands in for a missing image
 
 
