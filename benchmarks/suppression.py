@@ -28,7 +28,7 @@ FROM generate_series(1, %s) n
 
 def fill(many: int) -> None:
     """Store this many suppressions with random digests."""
-    from campaigns.suppression.digests import made_key
+    from campaigns.suppressed.digests import made_key
 
     made_key()
     began = time.perf_counter()

@@ -1,3 +1,5 @@
+from typing import TYPE_CHECKING
+
 from django.apps import AppConfig
 from django.db.models.signals import post_save
 from django.utils.translation import gettext_lazy
@@ -8,6 +10,7 @@ class CampaignsConfig(AppConfig):
     verbose_name = gettext_lazy("Campaigns")
 
     def ready(self) -> None:
+        from campaigns import ports
         from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor
         from campaigns.routes.whose import count_called_here
@@ -15,7 +18,23 @@ class CampaignsConfig(AppConfig):
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
 
+        ports.wire(
+            letters="campaigns.letter_making",
+            suppressions="campaigns.suppression.for_engine",
+            gates="campaigns.gates",
+            events="campaigns.reactions",
+        )
         post_save.connect(offer_first, sender=Sponsor)
         post_save.connect(offer_first, sender=Vendor)
         post_save.connect(vendor_made, sender=Vendor)
         open_doubts.connect(count_called_here)
+
+
+if TYPE_CHECKING:  # each feature is held to its protocol
+    from campaigns import gates, letter_making, ports, reactions
+    from campaigns.suppression import for_engine
+
+    letters: ports.LetterMaker = letter_making
+    suppressions: ports.Suppressions = for_engine
+    its_gates: ports.Gates = gates
+    events: ports.Events = reactions

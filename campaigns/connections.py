@@ -21,10 +21,10 @@ from psycopg.errors import LockNotAvailable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
-from campaigns.attachments import AttachmentCache
+from campaigns import ports
 from campaigns.failover import guard
 from campaigns.lifecycle import LOCKED_BRIEFLY
-from campaigns.suppression.recent import RecentSuppressions
+from campaigns.suppressed.recent import RecentSuppressions
 from campaigns.threads import LOCKED_SECONDS, T, cut_off, is_clean
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
@@ -132,7 +132,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING, LOCKED_BRIEFLY), SharedRows(RECORDING)
-        self.attachments = AttachmentCache(self.claims)
+        self.attachments = ports.letters.cache_files(self.claims)
         self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # most recently used last
         self._redis: Any = None

@@ -15,15 +15,14 @@ from uuid import UUID
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from campaigns import day_counts, ground_truth, lifecycle, message_events, vendor_ids
+from campaigns import day_counts, ground_truth, lifecycle, message_events, ports, vendor_ids
 from campaigns.message_events import NewEvent
 from campaigns.models import MessageEvent, ReportKind
+from campaigns.ports import Complaint, ReportChange
 from campaigns.reported import Report, batches, consistent, read
 from campaigns.routes import whose
 from campaigns.routes.whose import ReportingAccount
 from campaigns.vendor_ids import DueReport
-from campaigns.webhooks import events
-from campaigns.webhooks.events import Complaint, ReportChange
 from vendors.adapters.reports import Reported
 from vendors.not_now import is_not_now
 
@@ -68,7 +67,7 @@ def take_together(
     said = [[(one.reference or one.vendor_id, read(one, now)) for one in request] for request in named]
     known = consistent([report for request in said for _, report in request if report])
     heard = message_events.new(of, [report.event for report in known if report.event])
-    message_events.suppress(heard)
+    ports.suppressions.suppress_reported(heard)
     changes: list[ReportChange] = []
     strange: set[tuple[UUID, int]] = set()
     early = 0
@@ -84,7 +83,7 @@ def take_together(
             changes += changed_now
             early += early_now
         stored = message_events.append(heard, source)
-        calls = (*events.report(changes), *events.complained(_complaints(heard)))
+        calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
         kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
     changed = {change.id for change in changes}

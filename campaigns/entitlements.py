@@ -16,15 +16,12 @@ from django.db.models.lookups import Exact
 from campaigns import prepared
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topic
 from campaigns.models.identities import named_address
+from campaigns.ports import NotEntitled
 from vendors import adapters
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors
 
 FIRST_NAME = "default"  # of an installation's first identity
-
-
-class NotEntitled(ValueError):
-    """A sentence that says what the sponsor may not use, and which command allows it."""
 
 
 def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None) -> tuple[Entitlement, bool]:

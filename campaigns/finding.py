@@ -24,7 +24,7 @@ from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor
 from campaigns.models.jobs import read_reference
 from campaigns.progress import STILL
 from campaigns.routes import whose
-from campaigns.suppression.digests import digest, key
+from campaigns.suppressed.digests import digest, key
 from vendors.models import Vendor
 
 MOST = 50  # messages shown, newest first

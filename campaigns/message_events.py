@@ -1,12 +1,6 @@
-"""Events of messages as rows, and the suppressions that follow from them.
+"""Events of messages as rows: bounces, complaints, recipients who unsubscribe."""
 
-A hard bounce, a complaint or an unsubscription suppresses the recipient immediately. Soft bounces do so together: after
-bounces on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since the address was last allowed again. Blocked and
-failed messages are our fault or the vendor's and suppress nobody.
-"""
-
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
@@ -16,21 +10,13 @@ from django.conf import settings
 from django.db import connection
 
 from campaigns import day_counts
-from campaigns.models import MessageEvent, Suppression
+from campaigns.models import MessageEvent
 from campaigns.routes import whose
 from campaigns.routes.whose import ReportingAccount
-from campaigns.suppression import lists
-from campaigns.suppression.digests import digest, made_key
-from campaigns.suppression.lists import NewSuppression
-from vendors.models import Vendor
+from campaigns.suppressed.digests import digest, made_key
 
 Kind = MessageEvent.Kind
 FIRST_DAY = date(1970, 1, 1)  # for folded daily counts
-REASONS = {
-    Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
-    Kind.COMPLAINT: Suppression.Reason.COMPLAINED,
-    Kind.UNSUBSCRIBED: Suppression.Reason.UNSUBSCRIBED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +59,6 @@ WHERE {whose.REPORTS} AND NOT EXISTS (
     SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)
 ORDER BY a.number
 """
-# The days on which an address has bounced softly for a sponsor, since it was last allowed again.
-DAYS = """
-SELECT e.digest, c.sponsor_id, array_agg(DISTINCT (e.at AT TIME ZONE 'UTC')::date)
-FROM campaigns_messageevent e JOIN campaigns_campaign c ON c.id = e.campaign_id
-WHERE e.digest = ANY(%(digests)s::bigint[]) AND e.at > clock_timestamp() - %(days)s AND e.at > coalesce((
-    SELECT max(s.until) FROM campaigns_suppression s WHERE s.digest = e.digest AND s.reason = 'bounced'
-        AND coalesce(s.sponsor_id, c.sponsor_id) = c.sponsor_id AND s.until <= clock_timestamp()), '-infinity')
-GROUP BY 1, 2
-"""
 APPEND = f"""
 WITH stored AS (
 INSERT INTO campaigns_messageevent (message_id, campaign_id, resend_no, kind, at, source, code, note, digest)
@@ -121,62 +98,6 @@ def _with_digests(found: list[NewEvent]) -> list[NewEvent]:
         else one
         for one in found
     ]
-
-
-def suppress(events: Collection[NewEvent]) -> None:
-    """Suppress the recipients of these events, where the kind of event requires it, each for its sponsor.
-
-    Call it before `append` and outside its transaction: a suppression waits for claims, which wait for jobs. If the
-    process dies in between, the report comes again, finds no event, and suppresses the same addresses.
-    """
-    events = [one for one in events if not one.sandbox]
-    groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
-    for one in events:
-        if reason := REASONS.get(one.reported.kind):
-            groups[one.sponsor_id, one.channel].append(_suppression(one, reason))
-    for one, days in _hardened(events):
-        source = f"campaign {one.campaign_id}, soft bounces on {days} days"
-        reason = Suppression.Reason.BOUNCED
-        groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
-    for (sponsor_id, channel), some in sorted(groups.items()):
-        lists.add(sponsor_id, channel, some)
-
-
-def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
-    """Return the suppression for an event. A STOP by SMS covers all topics, unsubscribing only the campaign's, if
-    any.
-    """
-    if reason != Suppression.Reason.UNSUBSCRIBED:
-        return NewSuppression(one.recipient, reason.value, _source(one))
-    if one.channel == Vendor.Channel.SMS:
-        return NewSuppression(one.recipient, Suppression.Reason.STOP.value, _source(one))
-    return NewSuppression(one.recipient, reason.value, _source(one), topic_id=one.topic_id)
-
-
-def _source(one: NewEvent) -> str:
-    """Return the source to store. Hard bounces share it with a campaign's refusals, to be lifted together with them."""
-    if one.reported.kind != Kind.HARD_BOUNCE:
-        return f"{one.reported.kind.value}, campaign {one.campaign_id}"
-    return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
-
-
-def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
-    """Yield soft bounces of e-mail whose address has now bounced on enough days, with the number of days."""
-    soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
-    if not soft or not settings.SOFT_BOUNCES:
-        return
-    with connection.cursor() as cursor:
-        params: Any = {"digests": [one.digest for one in soft], "days": settings.SOFT_BOUNCE_WINDOW}
-        cursor.execute(DAYS, params)
-        days: dict[tuple[int, int], set[Any]] = {
-            (found, sponsor): set(dates) for found, sponsor, dates in cursor.fetchall()
-        }
-    for one in soft:
-        assert one.digest is not None
-        known = days.setdefault((one.digest, one.sponsor_id), set())
-        known.add(one.reported.at.date())
-        if len(known) >= settings.SOFT_BOUNCES:
-            yield one, len(known)
 
 
 def append(events: Sequence[NewEvent], source: str) -> int:

@@ -4,11 +4,10 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from django.utils.translation import gettext as _
-
 from campaigns.models import Campaign
 
 QUARTER = timedelta(minutes=15)
+BY_TIME, BY_HOURS = "send time: from %(at)s %(zone)s", "sending hours: from %(at)s %(zone)s"
 
 
 class LocalHours(Protocol):
@@ -81,9 +80,14 @@ def next_opening(hours: LocalHours, at: datetime) -> datetime:
     return opening.astimezone(at.tzinfo)
 
 
-def describe_opening(campaign: Campaign, opening: datetime) -> str:
-    """Return the reason the campaign waits, as a text for users."""
+def opening_form(campaign: Campaign, opening: datetime) -> tuple[str, dict[str, str]]:
+    """Return the reason the campaign waits: a text with %(names)s, and their values."""
     zone = ZoneInfo(campaign.time_zone or "UTC")
-    at = {"at": f"{opening.astimezone(zone):%Y-%m-%d %H:%M}", "zone": zone.key}
     by_time = campaign.send_at and campaign.send_at >= opening
-    return (_("send time: from %(at)s %(zone)s") if by_time else _("sending hours: from %(at)s %(zone)s")) % at
+    return BY_TIME if by_time else BY_HOURS, {"at": f"{opening.astimezone(zone):%Y-%m-%d %H:%M}", "zone": zone.key}
+
+
+def describe_opening(campaign: Campaign, opening: datetime) -> str:
+    """Return the same in English, as it is stored and as commands print it."""
+    form, values = opening_form(campaign, opening)
+    return form % values

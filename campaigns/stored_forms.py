@@ -3,6 +3,8 @@
 from django.utils.translation import gettext_noop
 
 FORMS = (
+    gettext_noop("send time: from %(at)s %(zone)s"),
+    gettext_noop("sending hours: from %(at)s %(zone)s"),
     gettext_noop("row %(row)s: %(why)s"),
     gettext_noop(
         "these rows were written on another disk or machine: they were copied, restored or moved; %(waiting)s"

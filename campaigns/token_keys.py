@@ -7,43 +7,17 @@ deleted, because letters with its tokens are read for years.
 
 import hashlib
 import secrets
-import threading
-import time
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from django.db import connection, transaction
 
+from campaigns.kept_values import Known
 from campaigns.models import TokenKey
 
-FRESH = 1.0  # seconds for which a process caches them
 SIZE = 32  # bytes of a key
 LONGEST_PURPOSE = hashlib.blake2b.PERSON_SIZE  # bytes
 
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_tokenkey'))"
-
-
-Secrets = TypeVar("Secrets")
-
-
-class Known(Generic[Secrets]):
-    """A value cached for FRESH seconds in this process. read: fetches it; raises the database's errors."""
-
-    def __init__(self, read: Callable[[], Secrets]) -> None:
-        self._read = read
-        self._lock = threading.Lock()
-        self._last: tuple[float, Secrets] | None = None
-
-    def get(self) -> Secrets:
-        with self._lock:
-            if self._last is None or time.monotonic() - self._last[0] > FRESH:
-                asked, self._last = time.monotonic(), None
-                self._last = asked, self._read()
-            return self._last[1]
-
-    def forget(self) -> None:
-        with self._lock:
-            self._last = None
 
 
 def keys(purpose: str) -> tuple[bytes, ...]:

@@ -145,8 +145,8 @@ def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register("servers", deploy=True)
 def messages_can_be_stored(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Warn of a constraint that will refuse messages, before their ids reach it."""
-    from campaigns.intake import leftover_bounds  # Django is set up by now
+    """A constraint that refuses messages from some id on is told before their ids reach it."""
+    from campaigns.audit import leftover_bounds  # Django is set up by now
 
     try:
         found = leftover_bounds.find_leftover_bounds()

@@ -1,8 +1,8 @@
 """Audit questions: for each promise, the statements that find rows breaking it, each with an example as text."""
 
+from campaigns.audit import leftover_bounds
 from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
 from campaigns.failover import durability, guard
-from campaigns.intake import leftover_bounds
 from campaigns.lifecycle import DONE, RUNNING, sql_list
 from campaigns.routes import whose
 from vendors import destinations, shut

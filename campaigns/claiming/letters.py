@@ -14,17 +14,14 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.expressions import RawSQL
 
-from campaigns.content import templates
-from campaigns.content.headers import Headers
-from campaigns.content.parts import carried
+from campaigns import ports
 from campaigns.models import Campaign
-from campaigns.models.identities import Identity, NumberPool
-from campaigns.return_paths import ReturnPaths, of_identity
-from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_missing, links_of
-from campaigns.suppression.recent import Asker
+from campaigns.models.identities import Identity
+from campaigns.ports import JobLetters
+from campaigns.suppressed.recent import Asker
 from campaigns.threads import columns_of
 from vendors import adapters
-from vendors.adapters.base import Adapter, Letter, Origin
+from vendors.adapters.base import Adapter, Letter
 from vendors.models import Credential, Vendor
 from vendors.outcomes import Outcome, Refused
 
@@ -32,10 +29,6 @@ LONG = 0.001  # seconds; after a template that takes longer, other tasks get the
 CALL_SIZE = 10_000_000  # characters in the letters of one call, because each connection keeps its call in memory
 
 _Call = TypeVar("_Call")
-
-
-class NoLinks(LookupError):
-    """The letters show an unsubscribe link, but no link can be made for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +62,11 @@ class LeasedJob:
     vendor_id: int
     credential_id: int
     campaign: Campaign
-    content: templates.Content
+    letters: JobLetters
     adapter: Adapter
     destination: int  # of the adapter's calls (vendors/destinations.py)
     connection_key: bytes  # the adapter's settings and secret; adapters with equal keys share connections
     asker: Asker
-    links: LetterLinks | None = None
-    return_paths: ReturnPaths | None = None
-    origin: Origin | None = None
-    senders: NumberPool | None = None  # of SMS, in place of the origin
 
     @property
     def deadline(self) -> datetime | None:
@@ -85,40 +74,7 @@ class LeasedJob:
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        origin = self.senders.of(message.recipient) if self.senders else self.origin
-        return letter_of(self.campaign, self.content, message, None, origin, self.links, self.return_paths)
-
-
-def letter_of(
-    campaign: Campaign,
-    content: templates.Content,
-    message: ClaimedMessage,
-    budget: templates.Budget | None = None,
-    origin: Origin | None = None,
-    links: LetterLinks | None = None,
-    return_paths: ReturnPaths | None = None,
-) -> Letter | Refused:
-    """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields.
-
-    links: None if nobody can unsubscribe from the campaign. return_paths: None if bounces do not come back to mailhub.
-    """
-    given: templates.Values = templates.NOTHING_GIVEN
-    listed: Headers = ()
-    if links and (links.listed or content.given):
-        url = links.url(message.id, message.recipient)
-        given = {templates.UNSUBSCRIBE_URL: url}
-        if links.listed:
-            mailto = return_paths.of(message.reference, "unsubscribe") if return_paths else ""
-            listed = links.headers(url, mailto)
-    try:
-        subject, body, text = content.render(message.recipient, message.params, budget, given)
-        headers = campaign.headers_for(message.recipient, message.params, budget)
-    except templates.TemplateError as error:
-        return Refused("template", str(error))
-    parts = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
-    headers = (*headers, *listed) if listed else headers
-    return_path = return_paths.of(message.reference) if return_paths else ""
-    return Letter(*parts, headers=headers, origin=origin, return_path=return_path)
+        return self.letters.letter(message)
 
 
 # The version of a campaign or identity is the transaction that wrote its row, and the row's position. Another store may
@@ -149,14 +105,14 @@ def _identity(identity_id: int, version: str) -> Identity:
 @lru_cache(maxsize=16)
 def _campaign(
     campaign_id: int, version: str, identity: int | None, of_identity: str, public_url: str
-) -> tuple[Campaign, templates.Content]:
+) -> tuple[Campaign, Any]:
     """Return the campaign and its compiled content.
 
     of_identity: the identity's version; public_url: templates are compiled for the length of its links.
     """
     (campaign,) = Campaign.objects.raw(CAMPAIGN, {"campaign": campaign_id})
     campaign.identity = _identity(identity, of_identity) if identity else None
-    return campaign, content_of(campaign)
+    return campaign, ports.letters.compile_content(campaign)
 
 
 class Outdated(Exception):
@@ -198,20 +154,12 @@ def load(lease: Lease) -> LeasedJob:
     campaign, content = _campaign(*written, settings.PUBLIC_URL)
     name, its_settings, secret = orjson.loads(key)  # its own copy: no adapter can change another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
-    parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needs - carried(type(adapter), vendor.settings)):
-        raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
-    if links_missing(campaign, content, range(first, end)):
-        raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
-    links = links_of(campaign, vendor.channel, adapter.carries(vendor.settings), link_keys())
+    ports.letters.check_vendor(campaign, content, vendor, adapter, range(first, end))
+    letters = ports.letters.prepare_letters(campaign, content, vendor, adapter)
     asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)
-    identity = campaign.identity
-    origin = identity.origin if identity and not identity.senders else None
     return LeasedJob(
-        lease, first, end, begin, vendor_id, credential_id, campaign, content, adapter,
-        destination, key, asker,
-        links, of_identity(identity), origin, identity.senders if identity else None,
-    )  # fmt: skip
+        lease, first, end, begin, vendor_id, credential_id, campaign, letters, adapter, destination, key, asker
+    )
 
 
 async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:

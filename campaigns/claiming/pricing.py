@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from psycopg import OperationalError
 
-from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns import ports
 from campaigns.claiming import claims
 from campaigns.claiming.claims import Claimed, PermittedCall
 from campaigns.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
@@ -34,9 +34,9 @@ class ByCost:
     They are called in order: cheap letters do not overtake a dear one that has to wait.
     """
 
-    def __init__(self, job: LeasedJob, cache: AttachmentCache | None = None) -> None:
+    def __init__(self, job: LeasedJob, cache: Any = None) -> None:
         self._job = job
-        self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
+        self._files = ports.letters.files_of(job.campaign, cache)
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
 

@@ -23,7 +23,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from campaigns import entitlements, failpoints
+from campaigns import failpoints, ports
 from campaigns.lifecycle import Status, free, hold, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
 from vendors.models import Vendor
@@ -139,7 +139,7 @@ def _may_go() -> Q:
     """
     undecided = Exists(Approval.objects.filter(campaign=OuterRef("campaign"), verdict=None))
     late = Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
-    return entitlements.may_go() & (~Q(undecided, status=Status.RENDERED) | Q(late))
+    return ports.gates.may_go() & (~Q(undecided, status=Status.RENDERED) | Q(late))
 
 
 def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":

@@ -15,7 +15,7 @@ from campaigns.failover import guard
 from campaigns.lifecycle import holding
 from campaigns.models import Campaign, Identity
 from campaigns.routes import whose
-from campaigns.suppression import lists
+from campaigns.suppressed import HOLDS_ASKED
 from vendors import destinations, locks
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
@@ -52,7 +52,7 @@ class Doubt:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """The parameters of lists.HOLDS_ASKED."""
+        """The parameters of suppressed.HOLDS_ASKED."""
         return {"sponsor": self.sponsor_id, "topic": self.topic_id, "transactional": self.transactional}
 
 
@@ -81,7 +81,7 @@ SET_ASIDE = f"""
 UPDATE campaigns_message m SET settle_at = NULL FROM campaigns_campaign c
 WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.id = m.campaign_id AND {whose.IS_ELSEWHERE}
 """
-REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {lists.HOLDS_ASKED}"
+REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {HOLDS_ASKED}"
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
@@ -186,7 +186,7 @@ REPEAT = CALL.format(
         AND NOT EXISTS (SELECT FROM jobs
             WHERE coalesce(stopped_at, paused_at) IS NOT NULL OR m.id >= first_message + wait_after)
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
-        AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {lists.HOLDS_ASKED})
+        AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {HOLDS_ASKED})
         AND (%(digest)s::bigint IS NOT NULL OR NOT EXISTS (SELECT FROM campaigns_suppressionkey))""",
     counted=""", counted AS (
     UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id

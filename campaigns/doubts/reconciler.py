@@ -14,19 +14,15 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from campaigns import failpoints, ground_truth, quiet_hours, return_paths, sending_hours
-from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.claiming.letters import ClaimedMessage, letter_of
+from campaigns import failpoints, ground_truth, ports, quiet_hours, sending_hours
+from campaigns.claiming.letters import ClaimedMessage
 from campaigns.connections import SharedRows, connect
 from campaigns.doubts import queries
 from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.doubts.queries import Doubt
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
-from campaigns.return_paths import Purpose
-from campaigns.suppression.digests import digest, key
-from campaigns.suppression.links import LinkKeys, content_of, link_keys, links_of
-from campaigns.suppression.refused import suppress_recipient
+from campaigns.suppressed.digests import digest, key
 from vendors import adapters, redis_clients, shut
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
@@ -49,9 +45,8 @@ class Case:
     adapter: Adapter
     calls: SingleCalls
     rows: Any
-    attachments: AttachmentCache
-    keys: LinkKeys | None
-    return_keys: dict[Purpose, bytes]
+    files: Any  # from ports.letters.cache_files
+    keys: Any  # from ports.letters.read_keys
 
     @property
     def known_after(self) -> float:
@@ -75,15 +70,13 @@ def reconcile() -> int:
 def _one(login: Credential) -> int:
     """Reconcile one credential. An error does not affect the others."""
     try:
-        return uvloop.run(_credential(login, key(), link_keys(), return_paths.keys()))
+        return uvloop.run(_credential(login, key(), ports.letters.read_keys()))
     except Exception:
         log.exception("doubts of credential %s cannot be settled", login)
         return 0
 
 
-async def _credential(
-    login: Credential, secret: bytes | None, keys: LinkKeys | None, return_keys: dict[Purpose, bytes]
-) -> int:
+async def _credential(login: Credential, secret: bytes | None, keys: Any) -> int:
     vendor: Any = login.vendor
     adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
     rows = await connect()
@@ -92,7 +85,7 @@ async def _credential(
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        case = Case(vendor, adapter, calls, rows, AttachmentCache(contents), keys, return_keys)
+        case = Case(vendor, adapter, calls, rows, ports.letters.cache_files(contents), keys)
         return await _run(case, login, secret)
     finally:
         await adapter.close()
@@ -214,7 +207,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         case Accepted(vendor_id):
             await ground_truth.accept(case.rows, [(doubt.id, vendor_id, doubt.resend_no)])
         case Refused(code, sub_type) if young is None:
-            await suppress_recipient(case.vendor, campaign, doubt.recipient, outcome)
+            await ports.suppressions.suppress_recipient(case.vendor, campaign, doubt.recipient, outcome)
             await ground_truth.refuse(case.rows, [(doubt.id, code, sub_type)])
         case Refused(code):
             await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
@@ -226,16 +219,12 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
 async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None:
     message = ClaimedMessage(doubt.id, doubt.reference, doubt.recipient, doubt.params)
-    origin = campaign.identity.origin_for(doubt.recipient) if campaign.identity else None
-    carries = case.adapter.carries(case.vendor.settings)
-    links = links_of(campaign, case.vendor.channel, carries, case.keys)
-    back = return_paths.of_identity(campaign.identity, case.return_keys)
-    made = letter_of(campaign, content_of(campaign), message, origin=origin, links=links, return_paths=back)
-    if isinstance(made, Refused):
-        return None
-    if not campaign.has_files:
-        return made
-    [enclosed] = await LetterFiles(campaign, case.attachments).enclose([made])
+    content = ports.letters.compile_content(campaign)
+    made = ports.letters.prepare_letters(campaign, content, case.vendor, case.adapter, case.keys).letter(message)
+    files = ports.letters.files_of(campaign, case.files)
+    if isinstance(made, Refused) or files is None:
+        return made if isinstance(made, Letter) else None
+    [enclosed] = await files.enclose([made])
     return enclosed if isinstance(enclosed, Letter) else None
 
 

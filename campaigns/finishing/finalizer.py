@@ -13,11 +13,10 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Coalesce, Now
 
-from campaigns import failpoints, ground_truth
+from campaigns import failpoints, ground_truth, ports
 from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move, moving
 from campaigns.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
 ENDED = f"""
@@ -25,13 +24,13 @@ SELECT first_message, first_message + size FROM campaigns_job j
 WHERE id = %(job)s AND status IN ('SENT', 'STOPPED') AND NOT {OPEN}
 """
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
-COUNT = f"""
+COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE error_code <> ALL(ARRAY['expired', 'suppressed'])),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
     count(*) FILTER (WHERE error_code = 'suppressed'),
     count(*) FILTER (WHERE report = 'delivered'), count(*) FILTER (WHERE report = 'bounced'),
-    count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {REFUSED_SO}),
+    count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {refused_so}),
     EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s)
 FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 """
@@ -58,7 +57,7 @@ def finalise(job_id: int) -> bool:
     failpoints.here("before_finalise")
     done, suppressed = _finalise(job_id, 0)
     while done is None:
-        suppress_refused(job_id)
+        ports.suppressions.suppress_refused(job_id)
         failpoints.here("after_suppress")
         done, suppressed = _finalise(job_id, suppressed)
     failpoints.here("after_finalise")
@@ -84,7 +83,7 @@ def _log(cursor: Any, job_id: int, first: int, end: int, suppressed: int) -> tup
     """Do the work of `_finalise` for a locked job without open calls."""
     failpoints.here("mid_finalise")
     its = {"job": job_id, "first": first, "end": end}
-    *counted, waiting, unwanted, claimed = _one(cursor, COUNT, its)
+    *counted, waiting, unwanted, claimed = _one(cursor, COUNT.format(refused_so=ports.suppressions.REFUSED_SO), its)
     if unwanted > suppressed:
         return None, unwanted
     ended = {"job": job_id, **dict(zip(COUNTERS, counted, strict=True))}

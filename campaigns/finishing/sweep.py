@@ -8,14 +8,12 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns import day_counts
+from campaigns import ports
 from campaigns.claiming import rebuild
-from campaigns.costs import accounts
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.failover import crash, guard
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
-from campaigns.forecast import streams
 from campaigns.lifecycle import Status
 from campaigns.models import Job
 from campaigns.routes import moving
@@ -47,8 +45,6 @@ def sweep(lease: timedelta) -> Swept:
     """
     if (why := _notice()) is not None:
         log.warning("nothing is called: %s", why)
-    for alarm in streams.alarms(streams.of_vendors()):
-        log.warning("not sent: %s", alarm)
     recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
         log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
@@ -57,8 +53,7 @@ def sweep(lease: timedelta) -> Swept:
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready(dispatcher.free_and_ready())
     rerouted = moving.reroute_due()
-    accounts.sum_up()
-    day_counts.sum_up()
+    ports.events.swept()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
     waiting = _vendors_waiting() | rerouted.vendors

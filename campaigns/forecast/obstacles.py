@@ -149,7 +149,8 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
     if until == job.not_before and job.waits_for:
         return Obstacle(job.waits_for, until)
     if opening == until and opening != job.campaign.send_at:
-        return Obstacle(sending_hours.describe_opening(job.campaign, until), until)
+        form, values = sending_hours.opening_form(job.campaign, until)
+        return Obstacle(_(form) % values, until)
     return Obstacle(_("waits until %(at)s") % {"at": clock(until, now)}, until)
 
 

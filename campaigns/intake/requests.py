@@ -25,8 +25,8 @@ from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.intake.to_oneself import count
 from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
-from campaigns.suppression.digests import digest, key
-from campaigns.suppression.lists import HOLDS
+from campaigns.suppressed import HOLDS
+from campaigns.suppressed.digests import digest, key
 from vendors.not_now import is_not_now
 
 

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from campaigns.models import Suppression
 from campaigns.phone_numbers import e164
+from campaigns.suppressed.digests import digests, key
 from campaigns.suppression import lists
-from campaigns.suppression.digests import digests, key
 from campaigns.suppression.lists import NewSuppression
 from vendors import history
 from vendors.history import Actor

@@ -16,10 +16,9 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from campaigns import approvals
+from campaigns import ports
 from campaigns.lifecycle import S, Status, hold_campaign, passes_locked, wait_at_most
-from campaigns.models import Campaign, Job, Session
-from campaigns.webhooks import events
+from campaigns.models import Campaign, Job
 from vendors import history
 from vendors.history import Actor
 
@@ -36,9 +35,7 @@ def pause(campaign_id: int, by: str, reason: str) -> bool:
         return False
     paused = Campaign.objects.get(pk=campaign_id)
     Job.objects.filter(campaign=campaign_id).update(paused_at=paused.paused_at, revision=F("revision") + 1)
-    sessions = Session.objects.filter(job__campaign=campaign_id).select_related("job").defer("answer", "fingerprint")
-    for session in sessions:
-        events.paused(session, paused)
+    ports.events.campaign_paused(paused)
     return True
 
 
@@ -48,7 +45,7 @@ def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
     Returns False if it does not wait for approval, or if somebody has paused it already.
     """
     campaign = Campaign.objects.select_related("approval").get(pk=campaign_id)
-    if not approvals.waits(campaign) or campaign.stays_paused:
+    if not ports.gates.waits_for_approval(campaign) or campaign.stays_paused:
         return False
     Campaign.objects.filter(pk=campaign_id).update(paused_by=by[:150], stays_paused=reason[:255])
     Job.objects.filter(campaign=campaign_id).update(revision=F("revision") + 1)
@@ -83,7 +80,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     If its first messages are sent, the rest goes, too. Otherwise it still waits after them, however many resumes there
     are. judged: the figures that the person saw (rates.seen).
     """
-    mine = Campaign.objects.filter(approvals.may_go_on(), pk=campaign_id, paused_at__isnull=False)
+    mine = Campaign.objects.filter(ports.gates.may_resume(), pk=campaign_id, paused_at__isnull=False)
     if not mine.update(paused_at=None, paused_by="", paused_reason="", stays_paused="", judged=judged):
         return False
     jobs = Job.objects.filter(campaign=campaign_id)

@@ -18,10 +18,9 @@ from typing import TypeVar
 from django.db import connection
 from django.db.models import F, Q
 
-from campaigns import entitlements
-from campaigns.content.parts import carried_by
-from campaigns.entitlements import NotEntitled
+from campaigns import ports
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
+from campaigns.ports import NotEntitled
 from vendors import ownership, shut
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -88,7 +87,7 @@ def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
     Credentials of vendors without a mailcaster for campaigns come last.
     """
     rows = list(route.entries.select_related("credential__vendor"))
-    mine = [row for row in rows if _may(sponsor, row.credential)]
+    mine = [row for row in rows if ports.gates.may_use(sponsor, row.credential)]
     if not mine:
         names = ", ".join(str(row.credential) for row in rows) or "it has none"
         raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
@@ -108,14 +107,6 @@ def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Off
     return found
 
 
-def _may(sponsor: Sponsor, login: Credential) -> bool:
-    try:
-        entitlements.require(sponsor, login)
-    except NotEntitled:
-        return False
-    return True
-
-
 def vendors(route: Route) -> list[Vendor]:
     """Return the vendors of the route's entries."""
     return [row.credential.vendor for row in route.entries.select_related("credential__vendor")]
@@ -131,11 +122,11 @@ def cannot(campaign: Campaign, entry: RouteEntry) -> str:
         return "one is a sandbox, the other delivers"
     if vendor.channel != campaign.credential.vendor.channel:
         return f"it delivers {vendor.channel}"
-    if campaign.identity is None and entitlements.needs_identity(vendor):
+    if campaign.identity is None and ports.gates.needs_identity(vendor):
         return "it needs a sender identity, and the campaign has none"
     if campaign.identity is not None and not campaign.identity.enabled:
         return "the campaign's sender identity is disabled"
-    if missing := campaign.needs - carried_by(vendor.adapter, vendor.settings):
+    if missing := campaign.needs - ports.letters.carried_by(vendor.adapter, vendor.settings):
         return f"it carries no {' and no '.join(sorted(missing))}"
     return "" if _cuts(vendor) else UNCUT
 

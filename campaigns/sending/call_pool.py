@@ -14,13 +14,12 @@ from typing import Any
 
 from django.conf import settings
 
-from campaigns import failpoints
-from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns import failpoints, ports
 from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.claiming.waiting import GroupCommit
 from campaigns.sending.recording import CallResult
-from campaigns.suppression.recent import SuppressedRecipient
+from campaigns.suppressed.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
@@ -66,9 +65,7 @@ class CallPool:
     in the ledger.
     """
 
-    def __init__(
-        self, job: LeasedJob, write: Write, cache: AttachmentCache | None = None, together: GroupCommit | None = None
-    ) -> None:
+    def __init__(self, job: LeasedJob, write: Write, cache: Any = None, together: GroupCommit | None = None) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
         self._busy = 0  # connections with a call
@@ -81,7 +78,7 @@ class CallPool:
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
-        self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
+        self._files = ports.letters.files_of(job.campaign, cache)
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, one for each connection in use

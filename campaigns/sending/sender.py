@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
-from campaigns import failpoints, quiet_hours
+from campaigns import failpoints, ports, quiet_hours
 from campaigns.claiming import claims, letters
 from campaigns.claiming.claims import NEW_PASS, UNCALLED
 from campaigns.claiming.contexts import Contexts
@@ -143,7 +143,7 @@ def _load(lease: Lease) -> LeasedJob | Sent:
             return letters.load(lease)
     except LockNotAvailable:  # a locked table, as during a migration
         raise
-    except letters.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
+    except ports.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
         put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
         return Sent(job_id, left=True)

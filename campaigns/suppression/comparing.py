@@ -7,8 +7,8 @@ from typing import Any
 from django.db import connection
 
 from campaigns.models import Campaign, Job
-from campaigns.suppression.digests import digests, key
-from campaigns.suppression.lists import HOLDS_ASKED, asking
+from campaigns.suppressed import HOLDS_ASKED, asking
+from campaigns.suppressed.digests import digests, key
 from campaigns.suppression.refused import REFUSED_SO
 
 AT_ONCE = 20_000  # messages

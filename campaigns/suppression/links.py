@@ -21,7 +21,7 @@ from campaigns import token_keys
 from campaigns.content import templates
 from campaigns.content.templates import UNSUBSCRIBE_URL, Content
 from campaigns.models import Campaign, Message
-from campaigns.suppression.digests import digest, key, made_key
+from campaigns.suppressed.digests import digest, key, made_key
 from vendors.models import Vendor
 
 PURPOSE = "unsubscribe link"  # a purpose of its own; campaigns/return_paths.py makes addresses to unsubscribe
@@ -40,7 +40,7 @@ ONE_CLICK = "List-Unsubscribe=One-Click"
 class Subscription:
     """The subscription that a link names: one recipient's to a sponsor's campaigns on a topic, or to those without one.
 
-    digest: of the recipient's address (campaigns/suppression/digests.py).
+    digest: of the recipient's address (campaigns/suppressed/digests.py).
     """
 
     message_id: int

@@ -12,8 +12,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.models import Campaign, Suppression
-from campaigns.suppression.digests import digests, key, made_key
+from campaigns.models import Suppression
+from campaigns.suppressed.digests import digests, key, made_key
 from vendors import locks
 
 AT_ONCE = 5_000  # suppressions in a transaction
@@ -49,11 +49,6 @@ UPDATE vendors_vendor SET suppressions = %(position)s WHERE id IN (
 """
 KNOWN_BY_NEW = """UPDATE vendors_vendor SET suppressions = (
     SELECT coalesce(max(position), 0) FROM campaigns_suppression) WHERE id = %s RETURNING suppressions"""
-# The condition for a suppression s to hold for a campaign's message; values from `asking`, or columns.
-HOLDS = """(s.sponsor_id IS NULL OR s.sponsor_id = {sponsor})
-    AND (s.until IS NULL OR s.until > clock_timestamp())
-    AND (s.reason <> 'unsubscribed' OR NOT {transactional} AND (s.topic_id IS NULL OR s.topic_id = {topic}))"""
-HOLDS_ASKED = HOLDS.format(sponsor="%(sponsor)s", topic="%(topic)s::bigint", transactional="%(transactional)s::bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +64,6 @@ class NewSuppression:
     since: datetime | None = None
     until: datetime | None = None
     topic_id: int | None = None
-
-
-def asking(campaign: Campaign) -> dict[str, Any]:
-    """Return a campaign's values for HOLDS_ASKED."""
-    return {"sponsor": campaign.sponsor_id, "topic": campaign.topic_id, "transactional": campaign.transactional}
 
 
 def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:

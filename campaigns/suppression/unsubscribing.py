@@ -14,8 +14,8 @@ from django.utils import timezone
 from campaigns import day_counts
 from campaigns.models import Message, Sponsor, Suppression, Topic
 from campaigns.models.jobs import read_reference
+from campaigns.suppressed.digests import digest, made_key
 from campaigns.suppression import lists
-from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.links import Subscription
 from campaigns.suppression.lists import NewSuppression
 

@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -22,6 +21,7 @@ from standardwebhooks import Webhook as Signer
 from campaigns import public_ids
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
+from campaigns.ports import Complaint, ReportChange
 from vendors import history, webhook_http
 from vendors.history import Actor
 
@@ -41,30 +41,6 @@ REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNC
 
 # A client may remove its webhook at any time. This keeps the webhooks until the caller's transaction ends.
 HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
-
-
-@dataclass(frozen=True, slots=True)
-class ReportChange:
-    """A message whose delivery report has changed. session: the one that sent it, if any."""
-
-    id: int
-    attempt: int
-    kind: ReportKind
-    at: datetime
-    note: str | None
-    vendor_message_id: str
-    session: UUID | None
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """A recipient's spam complaint about a message. at: as stated by the reporter; note: its words."""
-
-    id: int
-    attempt: int
-    campaign_id: int
-    at: datetime
-    note: str
 
 
 class TooMany(Exception):

@@ -121,7 +121,7 @@ def test_what_children_have_in_common_is_read_and_compiled_once(sandbox: Sandbox
     Vendor.objects.update(generation=F("generation") + 1)
     with CaptureQueriesContext(connection) as asked:
         second = loaded(Job.objects.get(parent=parent, status="ENQUEUED"))
-    assert second.content is first.content and second.campaign is first.campaign
+    assert second.letters.content is first.letters.content and second.campaign is first.campaign
     assert not {id(one) for one in vars(second.adapter).values() if isinstance(one, dict)} & {
         id(one) for one in vars(first.adapter).values() if isinstance(one, dict)
     }, "no adapter changes another one's settings"

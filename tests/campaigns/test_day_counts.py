@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from campaigns import day_counts, delivery_reports
 from campaigns.models import CostEntry, DayCount, Message
+from campaigns.suppressed.digests import digest, made_key
 from campaigns.suppression import unsubscribing
-from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.links import Subscription
 from tests import factories
 from tests.campaigns.rows import accepted, logged

@@ -21,7 +21,8 @@ from campaigns.intake import accept
 from campaigns.models import AnswerBatch, Claim, Job, Message, Suppression, SuppressionKey
 from campaigns.operators import actions
 from campaigns.sending import recording
-from campaigns.suppression import comparing, digests, lists, recent
+from campaigns.suppressed import digests, recent
+from campaigns.suppression import comparing, lists
 from campaigns.suppression.lists import NewSuppression
 from tests import calling, factories
 from tests.campaigns.rows import accepted, in_doubt, logged, messages, refused, suppressed

@@ -16,10 +16,11 @@ from campaigns import entitlements, intake, return_paths, tasks, token_keys
 from campaigns.claiming import letters
 from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.models import Campaign, Identity, Job, Message, Sponsor, Suppression, Topic
-from campaigns.suppression import digests, links, lists, unsubscribing
+from campaigns.suppressed import digests
+from campaigns.suppressed.recent import Asker, KeptSuppression
+from campaigns.suppression import links, lists, unsubscribing
 from campaigns.suppression.comparing import end_suppressed
 from campaigns.suppression.lists import NewSuppression
-from campaigns.suppression.recent import Asker, KeptSuppression
 from tests import factories
 from vendors.adapters import mime
 from vendors.models import Vendor

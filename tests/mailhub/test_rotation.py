@@ -15,7 +15,8 @@ from django.utils import timezone
 from campaigns import return_paths, token_keys
 from campaigns.models import Identity, Message, Suppression, Webhook
 from campaigns.return_paths import ReturnPaths
-from campaigns.suppression import digests, links, lists
+from campaigns.suppressed import digests
+from campaigns.suppression import links, lists
 from campaigns.suppression.lists import NewSuppression
 from campaigns.webhooks import events
 from mailhub.front import keys

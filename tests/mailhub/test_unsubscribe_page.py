@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from campaigns import token_keys
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
-from campaigns.suppression import digests, links
+from campaigns.suppressed import digests
+from campaigns.suppression import links
 from mailhub.front import rate_limits
 from mailhub.public import unsubscribe
 from mailhub.public.phrases import LANGUAGES, phrases

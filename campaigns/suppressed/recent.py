@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from campaigns.models import Suppression, SuppressionKey
-from campaigns.suppression.digests import as_key, digests
-from campaigns.suppression.lists import HOLDS_ASKED
+from campaigns.suppressed import HOLDS_ASKED
+from campaigns.suppressed.digests import as_key, digests
 
 MOST = 100_000  # suppressions kept by a process
 UNSUBSCRIBED = Suppression.Reason.UNSUBSCRIBED.value

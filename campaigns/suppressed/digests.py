@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+from campaigns.kept_values import Known
 from campaigns.models import SuppressionKey
-from campaigns.token_keys import Known
 
 
 def key() -> bytes | None:

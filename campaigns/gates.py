@@ -1,0 +1,32 @@
+"""The engine's port `gates`: what may go out, by entitlements and approvals."""
+
+from django.db.models import Q
+
+from campaigns import approvals, entitlements
+from campaigns.models import Campaign, Sponsor
+from campaigns.ports import NotEntitled
+from vendors.models import Credential, Vendor
+
+
+def may_go() -> Q:
+    return entitlements.may_go()
+
+
+def may_resume() -> Q:
+    return approvals.may_go_on()
+
+
+def waits_for_approval(campaign: Campaign) -> bool:
+    return approvals.waits(campaign)
+
+
+def may_use(sponsor: Sponsor, credential: Credential) -> bool:
+    try:
+        entitlements.require(sponsor, credential)
+    except NotEntitled:
+        return False
+    return True
+
+
+def needs_identity(vendor: Vendor) -> bool:
+    return entitlements.needs_identity(vendor)

@@ -1,0 +1,34 @@
+"""The engine's port `events`: webhooks tell programs what has happened, accounts and day counts are added up."""
+
+import logging
+from collections.abc import Sequence
+
+from campaigns import day_counts
+from campaigns.costs import accounts
+from campaigns.forecast import streams
+from campaigns.models import Campaign, Session
+from campaigns.ports import Complaint, ReportChange
+from campaigns.webhooks import events
+
+log = logging.getLogger(__name__)
+
+
+def campaign_paused(campaign: Campaign) -> None:
+    sessions = Session.objects.filter(job__campaign=campaign.pk).select_related("job").defer("answer", "fingerprint")
+    for session in sessions:
+        events.paused(session, campaign)
+
+
+def reports_changed(changes: Sequence[ReportChange]) -> list[int]:
+    return events.report(changes)
+
+
+def complaints_came(complaints: Sequence[Complaint]) -> list[int]:
+    return events.complained(complaints)
+
+
+def swept() -> None:
+    accounts.sum_up()
+    day_counts.sum_up()
+    for alarm in streams.alarms(streams.of_vendors()):
+        log.warning("not sent: %s", alarm)

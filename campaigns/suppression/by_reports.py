@@ -1,0 +1,88 @@
+"""Suppresses recipients because of what was reported about their messages.
+
+A hard bounce, a complaint or an unsubscription suppresses the recipient at once. Soft bounces do so together: when an
+address has bounced on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed again. Events that
+say *blocked* or *failed* are our fault or the vendor's, and suppress nobody.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from campaigns.message_events import Kind, NewEvent
+from campaigns.models import Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from vendors.models import Vendor
+
+REASONS = {
+    Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
+    Kind.COMPLAINT: Suppression.Reason.COMPLAINED,
+    Kind.UNSUBSCRIBED: Suppression.Reason.UNSUBSCRIBED,
+}
+# The days on which an address has bounced softly for a sponsor, since it was last allowed again.
+DAYS = """
+SELECT e.digest, c.sponsor_id, array_agg(DISTINCT (e.at AT TIME ZONE 'UTC')::date)
+FROM campaigns_messageevent e JOIN campaigns_campaign c ON c.id = e.campaign_id
+WHERE e.digest = ANY(%(digests)s::bigint[]) AND e.at > clock_timestamp() - %(days)s AND e.at > coalesce((
+    SELECT max(s.until) FROM campaigns_suppression s WHERE s.digest = e.digest AND s.reason = 'bounced'
+        AND coalesce(s.sponsor_id, c.sponsor_id) = c.sponsor_id AND s.until <= clock_timestamp()), '-infinity')
+GROUP BY 1, 2
+"""
+
+
+def suppress_reported(events: Collection[NewEvent]) -> None:
+    """Suppresses the recipients of these events that must not be written to again, each for its sponsor.
+
+    Call it before `message_events.append`, outside of that transaction: a suppression waits for claims, and claims wait
+    for jobs. If the process dies in between, the report comes again, finds no event, and suppresses the same addresses.
+    """
+    events = [one for one in events if not one.sandbox]
+    groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
+    for one in events:
+        if reason := REASONS.get(one.reported.kind):
+            groups[one.sponsor_id, one.channel].append(_suppression(one, reason))
+    for one, days in _hardened(events):
+        source = f"campaign {one.campaign_id}, soft bounces on {days} days"
+        reason = Suppression.Reason.BOUNCED
+        groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
+    for (sponsor_id, channel), some in sorted(groups.items()):
+        lists.add(sponsor_id, channel, some)
+
+
+def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
+    """Who unsubscribes does so from the campaign's topic, or from everything; a STOP of an SMS is about everything."""
+    if reason != Suppression.Reason.UNSUBSCRIBED:
+        return NewSuppression(one.recipient, reason.value, _source(one))
+    if one.channel == Vendor.Channel.SMS:
+        return NewSuppression(one.recipient, Suppression.Reason.STOP.value, _source(one))
+    return NewSuppression(one.recipient, reason.value, _source(one), topic_id=one.topic_id)
+
+
+def _source(one: NewEvent) -> str:
+    """A bounce as what else a campaign's refusals suppress, to be lifted with them; the others are a person's wish."""
+    if one.reported.kind != Kind.HARD_BOUNCE:
+        return f"{one.reported.kind.value}, campaign {one.campaign_id}"
+    return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
+
+
+def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
+    """The soft bounces of e-mail by which an address has bounced on enough days, and on how many."""
+    soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
+    if not soft or not settings.SOFT_BOUNCES:
+        return
+    with connection.cursor() as cursor:
+        params: Any = {"digests": [one.digest for one in soft], "days": settings.SOFT_BOUNCE_WINDOW}
+        cursor.execute(DAYS, params)
+        days: dict[tuple[int, int], set[Any]] = {
+            (found, sponsor): set(dates) for found, sponsor, dates in cursor.fetchall()
+        }
+    for one in soft:
+        assert one.digest is not None
+        known = days.setdefault((one.digest, one.sponsor_id), set())
+        known.add(one.reported.at.date())
+        if len(known) >= settings.SOFT_BOUNCES:
+            yield one, len(known)
