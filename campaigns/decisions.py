@@ -8,8 +8,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from campaigns import lifecycle
-from campaigns.lifecycle import MOVES, Status, move
+from campaigns.lifecycle import MOVES, move
 from campaigns.models import Job, Session
+from campaigns.models.states import DONE, PARENTS, Status
 
 UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": None, "waits_for": ""}
 
@@ -51,8 +52,8 @@ def called_next(campaign_id: int) -> "QuerySet[Job]":
 
     On a route their vendors may differ.
     """
-    live = Job.objects.filter(campaign=campaign_id).exclude(status__in=lifecycle.DONE)
-    return live.exclude(status__in=lifecycle.PARENTS, remaining=0)
+    live = Job.objects.filter(campaign=campaign_id).exclude(status__in=DONE)
+    return live.exclude(status__in=PARENTS, remaining=0)
 
 
 def busy(job: Job, leaves: list[Job]) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 from django.db import connection, transaction
 from psycopg import AsyncConnection
 
-from campaigns.lifecycle import Status, hold_around, holding
-from campaigns.merging import ACCEPTED, OWN_ENDS, SENDING
+from campaigns.lifecycle import hold_around, holding
+from campaigns.merging import ACCEPTED, SENDING
 from campaigns.models import AnswerBatch
+from campaigns.models.states import OWN_ENDS, Status
 from campaigns.routes import whose
 
 AWAITED = timedelta(hours=1)  # a doubt that waits longer for its next question raises no alarm: the vendor will report

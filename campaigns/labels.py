@@ -14,8 +14,8 @@ from django.utils.translation import gettext_lazy as said_later
 from django.utils.translation import gettext_noop as _
 from django.utils.translation import ngettext
 
-from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
+from campaigns.models.states import OWN_ENDS
 from campaigns.progress import Progress
 
 # In English, because programs read them and code compares them; pages translate them.

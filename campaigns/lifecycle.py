@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from django.db import OperationalError, connection, models, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
@@ -24,6 +24,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.errors import LockNotAvailable
 
 from campaigns import failpoints, merging
+from campaigns.models.states import S, Status
 
 Returned = TypeVar("Returned")
 # Longest waits for a lock: for code that will run again anyway, and for code that keeps others waiting.
@@ -185,29 +186,6 @@ async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int], *, fre
     return set(held)
 
 
-class Status(models.TextChoices):
-    """The statuses of jobs: first of leaves, then of parents."""
-
-    RENDERED = "RENDERED", "Rendered"
-    READY = "READY", "Ready"
-    DISPATCHED = "DISPATCHED", "Dispatched"
-    ENQUEUED = "ENQUEUED", "Enqueued"
-    SENDING = "SENDING", "Sending"
-    RECOVERING = "RECOVERING", "Recovering"
-    SENT = "SENT", "Sent"
-    STOPPED = "STOPPED", "Stopped"
-    LOGGED = "LOGGED", "Logged"
-    P_QUEUED = "P_QUEUED", "Parent queued"
-    P_ASSIGNING = "P_ASSIGNING", "Parent assigning"
-    P_ASSIGNED = "P_ASSIGNED", "Parent assigned"
-    P_FINISHED = "P_FINISHED", "Parent finished"
-    P_STOPPED = "P_STOPPED", "Parent stopped"
-
-
-S = Status
-PARENTS = (S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED, S.P_FINISHED, S.P_STOPPED)
-RUNNING = (S.ENQUEUED, S.SENDING)  # claimed by a mailcaster or being sent, under a lease
-DONE = (S.LOGGED, S.P_FINISHED)
 # The look-ups of document 000, by the labels that users see.
 GROUPS: dict[str, tuple[Status, ...]] = {
     "Rendered": (S.RENDERED,),

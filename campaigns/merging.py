@@ -7,7 +7,6 @@ sees the earlier answers.
 
 # Letters of AnswerBatch.kinds.
 ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT, SUPPRESSED = "a", "r", "n", "d", "s"
-OWN_ENDS = ("expired", "suppressed")  # error codes of messages ended without a call; no vendor's code equals one
 
 WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
 

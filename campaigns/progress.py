@@ -9,9 +9,10 @@ from django.db import connection
 from django.db.models import Q
 
 from campaigns import prepared
-from campaigns.lifecycle import DONE, GROUPS, Status
+from campaigns.lifecycle import GROUPS
 from campaigns.merging import IN_FLIGHT
 from campaigns.models import Job
+from campaigns.models.states import DONE, Status
 from vendors import shut
 
 

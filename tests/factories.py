@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns.lifecycle import RUNNING, Status
 from campaigns.models import Campaign, Claim, Entitlement, Job, Message, Sponsor
 from campaigns.models.jobs import new_uuids
+from campaigns.models.states import RUNNING, Status
 from vendors import redis_clients
 from vendors.configuration import create_default_casters
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor

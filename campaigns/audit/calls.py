@@ -5,7 +5,8 @@ Also defines Question and the conditions shared by many questions.
 
 from dataclasses import dataclass
 
-from campaigns.lifecycle import PARENTS, sql_list
+from campaigns.lifecycle import sql_list
+from campaigns.models.states import PARENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from campaigns.audit import leftover_bounds
 from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
 from campaigns.failover import durability, guard
-from campaigns.lifecycle import DONE, RUNNING, sql_list
+from campaigns.lifecycle import sql_list
+from campaigns.models.states import DONE, RUNNING
 from campaigns.routes import whose
 from vendors import destinations, shut
 

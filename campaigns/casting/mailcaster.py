@@ -17,8 +17,9 @@ from django.db.models import Q, QuerySet
 
 from campaigns import failpoints
 from campaigns.failover import guard
-from campaigns.lifecycle import PARENTS, RUNNING, S, Status, moving, sql_list
+from campaigns.lifecycle import moving, sql_list
 from campaigns.models import HOLDING, Campaign, Job
+from campaigns.models.states import PARENTS, RUNNING, S, Status
 from campaigns.sending_hours import describe_opening, opens_at
 from campaigns.threads import columns_of
 from vendors import shut

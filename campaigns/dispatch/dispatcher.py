@@ -24,8 +24,9 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import failpoints, ports
-from campaigns.lifecycle import Status, free, hold, move, wait_at_most
+from campaigns.lifecycle import free, hold, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
+from campaigns.models.states import Status
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)

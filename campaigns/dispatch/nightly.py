@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 from django.db.models import Q
 
 from campaigns.dispatch.dispatcher import BATCH, Dispatched, in_batches
-from campaigns.lifecycle import Status
 from campaigns.models import DispatchRun, Job
+from campaigns.models.states import Status
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from campaigns.lifecycle import PARENTS
 from campaigns.models import Job, Message
+from campaigns.models.states import PARENTS
 from vendors import destinations
 from vendors.instants import checked
 

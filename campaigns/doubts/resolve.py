@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 
 from campaigns import decisions, ground_truth, lifecycle
 from campaigns.decisions import JobDecision, Verdict
-from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Job, Message, Resolution
+from campaigns.models.states import PARENTS, Status
 from campaigns.routes import whose
 from vendors import destinations
 

@@ -22,8 +22,8 @@ from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, r
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, BadInput, Hours, to_oneself
 from campaigns.intake.storage import PauseRules, check_times
-from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Draft, Job
+from campaigns.models.states import Status
 from vendors.history import Actor, record
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ from django.db import connection
 
 from campaigns import lifecycle
 from campaigns.failover import guard
-from campaigns.lifecycle import PARENTS, sql_list
+from campaigns.lifecycle import sql_list
 from campaigns.models import Job, Store
+from campaigns.models.states import PARENTS
 from vendors import destinations
 
 # Messages in flight by the rows go in doubt when their sender is found to be lost.

@@ -14,9 +14,10 @@ from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints, ground_truth, ports
-from campaigns.lifecycle import CALLED, CUT_SHORT, PARENTS, Status, free, hold, move, moving
+from campaigns.lifecycle import CALLED, CUT_SHORT, free, hold, move, moving
 from campaigns.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
+from campaigns.models.states import PARENTS, Status
 
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
 ENDED = f"""

@@ -14,8 +14,8 @@ from campaigns.dispatch import dispatcher, nightly
 from campaigns.failover import crash, guard
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import Status
 from campaigns.models import Job
+from campaigns.models.states import Status
 from campaigns.routes import moving
 from vendors import shut
 from vendors.limits.throttle import ThrottleUnreachable

@@ -19,8 +19,8 @@ from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.labels import number
-from campaigns.lifecycle import DONE, RUNNING, S
 from campaigns.models import HOLDING, Job
+from campaigns.models.states import DONE, RUNNING, S
 from campaigns.progress import Progress
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable

@@ -14,7 +14,7 @@ from campaigns.casting.mailcaster import ORDER
 from campaigns.dispatch import nightly
 from campaigns.forecast.queues import VendorQueue
 from campaigns.labels import number
-from campaigns.lifecycle import PARENTS, RUNNING, S
+from campaigns.models.states import PARENTS, RUNNING, S
 from vendors.models import Vendor
 
 MAY_BE_HELD = (S.RENDERED, S.READY)

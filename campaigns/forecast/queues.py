@@ -24,8 +24,8 @@ from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
 from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
-from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
+from campaigns.models.states import PARENTS, S
 from vendors import ownership, redis_clients, shut
 from vendors.limits.values import Limit
 

@@ -23,8 +23,8 @@ from campaigns.intake.hours import Hours
 from campaigns.intake.shared_connections import connection_pool
 from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.intake.to_oneself import count
-from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
+from campaigns.models.states import Status
 from campaigns.suppressed import HOLDS
 from campaigns.suppressed.digests import digest, key
 from vendors.not_now import is_not_now

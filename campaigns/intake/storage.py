@@ -18,10 +18,10 @@ from campaigns.intake import to_oneself as letters_to_oneself
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.intake.hours import Hours
-from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Route, Sponsor, TemplateVersion
 from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
+from campaigns.models.states import Status
 from campaigns.suppression.comparing import end_suppressed
 from vendors.history import Actor
 from vendors.instants import in_utc

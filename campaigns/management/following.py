@@ -11,8 +11,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.forecast import eta
-from campaigns.lifecycle import DONE, RUNNING, Status
 from campaigns.models import Job
+from campaigns.models.states import DONE, RUNNING, Status
 from campaigns.progress import Progress, of_jobs
 
 POLL_SECONDS = 0.5

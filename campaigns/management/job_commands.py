@@ -9,10 +9,10 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db.models import Q, QuerySet
 
 from campaigns.decisions import JobDecision, Verdict
-from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Job
+from campaigns.models.states import Status
 from campaigns.operators import filters
 from vendors.history import Actor
 from vendors.management import arguments

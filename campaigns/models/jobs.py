@@ -18,9 +18,8 @@ from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from campaigns.lifecycle import PARENTS, RUNNING, Status
-from campaigns.merging import OWN_ENDS
 from campaigns.models.campaigns import MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT, Campaign, OfSponsors, Sponsor
+from campaigns.models.states import OWN_ENDS, PARENTS, RUNNING, Status
 from vendors.models import Credential, Mailcaster, Vendor
 
 ROWS = 2_000  # that share one draw of randomness

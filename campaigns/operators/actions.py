@@ -20,8 +20,9 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import causes, resolve
 from campaigns.doubts.causes import Cause
 from campaigns.doubts.resolve import CannotResolve
-from campaigns.lifecycle import MOVES, Status, move
+from campaigns.lifecycle import MOVES, move
 from campaigns.models import Job, Message, Resolution
+from campaigns.models.states import Status
 from campaigns.suppression.comparing import free_lifted
 from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon

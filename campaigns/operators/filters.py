@@ -14,9 +14,10 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy
 
 from campaigns import labels, progress
-from campaigns.lifecycle import DONE, GROUPS, PARENTS, Status, in_group
+from campaigns.lifecycle import GROUPS, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
+from campaigns.models.states import DONE, PARENTS, Status
 from campaigns.reports.campaign_rows import CALLED_OR_CUT
 from vendors.instants import FIRST, LAST, in_utc
 

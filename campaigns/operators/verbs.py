@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from campaigns import approvals
 from campaigns.decisions import JobDecision
 from campaigns.doubts.resolve import versions
-from campaigns.lifecycle import DONE, MOVES, S, Status
+from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Resolution
+from campaigns.models.states import DONE, S, Status
 from campaigns.operators import actions, pausing
 from campaigns.progress import Progress
 from vendors.history import Actor

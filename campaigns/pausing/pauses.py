@@ -17,8 +17,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from campaigns import ports
-from campaigns.lifecycle import S, Status, hold_campaign, passes_locked, wait_at_most
+from campaigns.lifecycle import hold_campaign, passes_locked, wait_at_most
 from campaigns.models import Campaign, Job
+from campaigns.models.states import S, Status
 from vendors import history
 from vendors.history import Actor
 

@@ -19,8 +19,9 @@ from typing import Any
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from campaigns.lifecycle import PARENTS, S, hold_campaign, wait_at_most
+from campaigns.lifecycle import hold_campaign, wait_at_most
 from campaigns.models import HOLDING, Campaign, Job
+from campaigns.models.states import PARENTS, S
 from campaigns.pausing import pauses
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from django.db import connection
 from django.db.models import OuterRef
 
 from campaigns import progress
-from campaigns.lifecycle import CUT_SHORT, GROUPS, S
+from campaigns.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Campaign, Job, Sponsor
+from campaigns.models.states import S
 from campaigns.reports import campaign_names
 
 ON_A_PAGE = 20

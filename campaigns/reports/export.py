@@ -18,8 +18,8 @@ from django.db import connection
 
 from campaigns import labels, progress
 from campaigns.formulas import harmless
-from campaigns.lifecycle import PARENTS
 from campaigns.models import Campaign, Job, Message
+from campaigns.models.states import PARENTS
 from campaigns.reports import reasons, xlsx_writer
 from campaigns.reports.message_rows import FINAL
 

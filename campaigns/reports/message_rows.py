@@ -12,8 +12,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from campaigns import labels, progress
-from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Campaign, Job, Message
+from campaigns.models.states import PARENTS, Status
 from campaigns.reports import reasons
 
 FINAL = (Status.STOPPED, Status.LOGGED)

@@ -14,9 +14,10 @@ from django.db.models import Count, Q
 from django.utils import timezone
 
 from campaigns import entitlements, labels, progress, public_ids
-from campaigns.lifecycle import MOVES, S
+from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
 from campaigns.models.message_events import BOUNCES
+from campaigns.models.states import S
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 from campaigns.routes import whose

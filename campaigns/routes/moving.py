@@ -22,9 +22,10 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from campaigns import failpoints
-from campaigns.lifecycle import LOCKED_BRIEFLY, S, hold_family, move, passes_locked, wait_at_most
+from campaigns.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
 from campaigns.merging import FORGET_CLAIMS
 from campaigns.models import Job, RouteMove
+from campaigns.models.states import S
 from campaigns.routes.entries import WHY, RouteState, states, why_not
 from vendors import history, ownership, shut
 from vendors.history import Actor

@@ -20,7 +20,7 @@ from campaigns.claiming.waiting import GroupCommit
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, merge
-from campaigns.merging import OWN_ENDS
+from campaigns.models.states import OWN_ENDS
 from campaigns.suppressed.recent import SuppressedRecipient
 from campaigns.threads import happens
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused

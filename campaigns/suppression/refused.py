@@ -12,8 +12,8 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns.merging import OWN_ENDS
 from campaigns.models import Campaign, Job, Suppression
+from campaigns.models.states import OWN_ENDS
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor

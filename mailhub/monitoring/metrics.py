@@ -20,7 +20,7 @@ from campaigns import audit, ground_truth
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
-from campaigns.lifecycle import PARENTS
+from campaigns.models.states import PARENTS
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import outcomes

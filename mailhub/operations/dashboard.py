@@ -24,8 +24,8 @@ from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
 from campaigns.ground_truth import AWAITED
-from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
+from campaigns.models.states import RUNNING
 from campaigns.progress import Progress
 from mailhub import worker_queues
 from mailhub.operations import outcomes

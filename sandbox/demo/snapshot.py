@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job
+from campaigns.models.states import DONE, PARENTS
 from sandbox.demo.processes import DemoLimits, SandboxVendor
 
 NAMES = (

@@ -9,8 +9,8 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import audit
-from campaigns.lifecycle import Status
 from campaigns.models import CostEntry, Job, Message
+from campaigns.models.states import Status
 from tests import factories
 
 

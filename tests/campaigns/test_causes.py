@@ -15,8 +15,8 @@ from campaigns import lifecycle
 from campaigns.doubts import causes
 from campaigns.doubts.causes import DoubtLook
 from campaigns.doubts.resolve import CannotResolve
-from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, Resolution
+from campaigns.models.states import Status
 from campaigns.operators import actions
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, manage, messages, recount, sound

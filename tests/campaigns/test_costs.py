@@ -16,8 +16,9 @@ from campaigns import delivery_reports, ground_truth
 from campaigns.costs import accounts
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import Status, hold, hold_around
+from campaigns.lifecycle import hold, hold_around
 from campaigns.models import AnswerBatch, Campaign, CostEntry, Job, Message, ReportKind, Route, RouteEntry
+from campaigns.models.states import Status
 from campaigns.routes import moving
 from tests import factories
 from tests.campaigns.rows import in_doubt, logged, manage, sound

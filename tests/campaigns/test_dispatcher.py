@@ -12,8 +12,8 @@ from django.db import connection
 
 from campaigns.dispatch import dispatcher
 from campaigns.dispatch.dispatcher import in_batches
-from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job
+from campaigns.models.states import S
 from tests import factories as make
 
 NOW = datetime(2026, 3, 2, 18, 0, tzinfo=UTC)

@@ -16,8 +16,8 @@ from campaigns import audit, entitlements
 from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.forecast import eta
-from campaigns.lifecycle import S
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
+from campaigns.models.states import S
 from campaigns.operators import actions
 from campaigns.progress import of_jobs
 from tests import factories as make

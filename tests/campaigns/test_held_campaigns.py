@@ -13,8 +13,8 @@ from campaigns import sending
 from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.forecast import eta
-from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job, Message, Sponsor
+from campaigns.models.states import S
 from campaigns.operators import actions, pausing
 from campaigns.progress import of_jobs
 from mailhub.front.vendor_cache import vendor_cache

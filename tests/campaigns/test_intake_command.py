@@ -14,9 +14,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.lifecycle import S, move
+from campaigns.lifecycle import move
 from campaigns.management import following
 from campaigns.models import Campaign, Job, Message, Sponsor
+from campaigns.models.states import S
 from tests import factories as make
 from vendors.models import Vendor
 

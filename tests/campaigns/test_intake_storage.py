@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from campaigns import intake
 from campaigns.content import templates
-from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.jobs import read_reference
+from campaigns.models.states import S
 from tests import factories as make
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from campaigns.casting.mailcaster import ClaimedJob, claim, idle_casters
 from campaigns.finishing import sweep
-from campaigns.lifecycle import RUNNING, S, Status, move
+from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job
+from campaigns.models.states import RUNNING, S, Status
 from tests import factories as make
 from vendors.models import Credential, Mailcaster, Vendor
 

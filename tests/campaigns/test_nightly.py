@@ -9,8 +9,8 @@ from django.db import connection
 
 from campaigns.dispatch import nightly
 from campaigns.dispatch.dispatcher import in_batches
-from campaigns.lifecycle import S
 from campaigns.models import DispatchRun, Job
+from campaigns.models.states import S
 from tests import factories as make
 from vendors.models import Credential, Vendor
 

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns import merging, tasks
-from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job, Message, MessageEvent
+from campaigns.models.states import S
 from campaigns.operators import pausing
 from campaigns.pausing import rates
 from campaigns.pausing.rates import Figures, Judged, why

@@ -13,8 +13,8 @@ from campaigns.casting import mailcaster as casting_queries
 from campaigns.claiming import claims
 from campaigns.claiming.letters import Lease
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import Status
 from campaigns.models import AnswerBatch, Claim, Job
+from campaigns.models.states import Status
 from campaigns.sending import recording, sender
 from tests import calling, factories
 from tests.emptying import Emptying

@@ -8,8 +8,8 @@ from django.db import DatabaseError, ProgrammingError, connection, transaction
 from campaigns import entitlements, prepared
 from campaigns.entitlements import why_held
 from campaigns.forecast import streams
-from campaigns.lifecycle import Status
 from campaigns.models import Entitlement, Job
+from campaigns.models.states import Status
 from tests import factories
 
 PLANNED = """

@@ -9,9 +9,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
-from campaigns.lifecycle import GROUPS, MOVES, Status
+from campaigns.lifecycle import GROUPS, MOVES
 from campaigns.management.commands.states import COLUMNS, SHAPES, label_of, row_of
 from campaigns.models import Message
+from campaigns.models.states import Status
 from tests import factories
 
 LABELS = ["Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired", "Suppressed"]

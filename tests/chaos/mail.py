@@ -8,8 +8,8 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis import RedisError
 
 from campaigns.dispatch import dispatcher
-from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
+from campaigns.models.states import DONE
 from campaigns.operators import actions
 from campaigns.tasks import notify_vendors
 from tests import factories

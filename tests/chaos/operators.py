@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from campaigns.decisions import Verdict
-from campaigns.lifecycle import DONE, PARENTS, Status
 from campaigns.models import Job, Message
 from campaigns.models.jobs import read_reference
+from campaigns.models.states import DONE, PARENTS, Status
 from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import StormVendor

@@ -12,8 +12,8 @@ from typing import Any
 from django.db import connection
 
 from campaigns import audit
-from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job, Resolution
+from campaigns.models.states import DONE, PARENTS
 from sandbox.vendor.books import ACCEPTING, BookEntry, Books
 
 # A message without an end that is in a claim of its job's sender is in flight: its call was allowed at the claim.

@@ -14,8 +14,8 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
+from campaigns.models.states import DONE
 from tests import factories, forks
 from tests.programs import environment
 from vendors.models import Vendor

@@ -30,8 +30,8 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as recovery
-from campaigns.lifecycle import DONE
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
+from campaigns.models.states import DONE
 from campaigns.operators import actions
 from tests import factories
 from tests.faults import rounds

@@ -15,8 +15,8 @@ from campaigns import sending
 from campaigns.claiming import rebuild
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import Status
 from campaigns.models import Job, Message
+from campaigns.models.states import Status
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from campaigns.claiming import rebuild
 from campaigns.doubts import calls, reconciler
-from campaigns.lifecycle import Status
 from campaigns.models import Job, Message
+from campaigns.models.states import Status
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import login

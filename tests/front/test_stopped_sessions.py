@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer, sweep
-from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, Session, WebhookCall
+from campaigns.models.states import Status
 from campaigns.operators import actions
 from campaigns.results import writer
 from campaigns.webhooks import events

@@ -5,9 +5,10 @@ from typing import Any
 
 from django.db.models import Q
 
-from campaigns.lifecycle import CUT_SHORT, DONE, PARENTS, Status
+from campaigns.lifecycle import CUT_SHORT
 from campaigns.merging import ACCEPTED
 from campaigns.models import AnswerBatch, Job, Message, Resolution, Session
+from campaigns.models.states import DONE, PARENTS, Status
 from sandbox.vendor.books import Books
 from tests.faults.checker import judge
 from tests.interleaving.starts import State

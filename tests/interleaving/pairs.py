@@ -13,8 +13,8 @@ from campaigns.casting import mailcaster
 from campaigns.claiming import claims
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
-from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
+from campaigns.models.states import DONE, Status
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
 from campaigns.sending import sender

@@ -10,9 +10,9 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.claiming.claims import Lease, OpenClaim
-from campaigns.lifecycle import Status as S
 from campaigns.merging import ACCEPTED
 from campaigns.models import AnswerBatch, Claim, Job, Message, Session
+from campaigns.models.states import Status as S
 from sandbox.vendor.books import BookEntry
 from tests import factories
 from tests.campaigns.rows import recount

@@ -19,8 +19,8 @@ from django.test import Client
 from campaigns.content import templates
 from campaigns.content.addresses import address_rules, with_addresses
 from campaigns.intake.checking import faults
-from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Message
+from campaigns.models.states import Status
 from tests import factories
 from tests.faults.sending import taken
 from tests.front.program import Program, fresh, letter

@@ -16,8 +16,8 @@ from kombu import Connection
 from campaigns import sending
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import RUNNING
 from campaigns.models import AnswerBatch, Job, Message, Session
+from campaigns.models.states import RUNNING
 from campaigns.results import writer
 from campaigns.results import writer as result_store
 from campaigns.tasks import cast

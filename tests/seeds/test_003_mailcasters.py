@@ -14,8 +14,9 @@ from django.db import connection
 from campaigns.casting.mailcaster import ClaimedJob, claim
 from campaigns.dispatch import dispatcher
 from campaigns.finishing.finalizer import finish_parent
-from campaigns.lifecycle import S, move
+from campaigns.lifecycle import move
 from campaigns.models import Job
+from campaigns.models.states import S
 from tests import factories as make
 from vendors.models import Credential, Mailcaster
 

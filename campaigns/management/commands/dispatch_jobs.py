@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand
 
 from campaigns.dispatch import dispatcher
 from campaigns.dispatch.dispatcher import Dispatched
-from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
 from campaigns.models import Job
+from campaigns.models.states import Status
 from vendors.models import Vendor
 
 

@@ -7,9 +7,9 @@ from django.db.models import QuerySet
 
 from campaigns import progress
 from campaigns.decisions import JobDecision
-from campaigns.lifecycle import DONE, Status
 from campaigns.management import following, job_commands
 from campaigns.models import Job
+from campaigns.models.states import DONE, Status
 from campaigns.operators import pausing
 from vendors.history import Actor
 

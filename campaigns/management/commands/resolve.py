@@ -13,10 +13,10 @@ from campaigns.doubts import causes
 from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.causes import Cause, DoubtLook
 from campaigns.doubts.resolve import CannotResolve, Resolved, versions
-from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
 from campaigns.management.job_commands import NOT_YET, report_decisions
 from campaigns.models import Job, Resolution
+from campaigns.models.states import Status
 from campaigns.operators import actions
 from vendors.history import Actor
 from vendors.management.arguments import person

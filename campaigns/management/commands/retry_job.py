@@ -8,9 +8,9 @@ from django.db.models import F, Q, QuerySet
 
 from campaigns import progress
 from campaigns.decisions import JobDecision
-from campaigns.lifecycle import DONE, Status
 from campaigns.management import job_commands
 from campaigns.models import Job
+from campaigns.models.states import DONE, Status
 from campaigns.operators import actions
 from vendors.history import Actor
 

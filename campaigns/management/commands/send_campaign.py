@@ -24,11 +24,11 @@ from campaigns.intake.contents import CampaignContent
 from campaigns.intake.hours import parse_hours
 from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_moment
 from campaigns.intake.text_encoding import WESTERN
-from campaigns.lifecycle import Status
 from campaigns.management import following, previewing
 from campaigns.management.content_options import add_content_options, campaign_sponsor, read_content
 from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
+from campaigns.models.states import Status
 from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.history import Actor

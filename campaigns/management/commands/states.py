@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from campaigns import labels
-from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
-from campaigns.merging import OWN_ENDS
+from campaigns.lifecycle import GROUPS, MOVES, Move
 from campaigns.models import Message, ReportKind
+from campaigns.models.states import OWN_ENDS, PARENTS
 
 # A message's state is the set of its non-null columns; the model's CHECK constraints allow these sets only.
 COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "report")
