@@ -86,8 +86,8 @@ def cache_files(rows: Any) -> AttachmentCache:
     return AttachmentCache(rows)
 
 
-def files_of(campaign: Campaign, cache: AttachmentCache | None) -> LetterFiles | None:
-    return LetterFiles(campaign, cache) if cache and campaign.has_files else None
+def files_of(campaign: Campaign, cache: AttachmentCache) -> LetterFiles | None:
+    return LetterFiles(campaign, cache) if campaign.has_files else None
 
 
 def letter_of(

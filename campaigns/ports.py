@@ -62,7 +62,7 @@ class JobLetters(Protocol):
         """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
 
 
-class LetterFiles(Protocol):
+class EnclosesFiles(Protocol):
     """Gives the letters of one campaign their files."""
 
     async def enclose(self, letters: Sequence[Letter | Outcome]) -> list[Letter | Outcome]:
@@ -91,8 +91,8 @@ class LetterMaker(Protocol):
     def cache_files(self, rows: Any) -> Any:
         """Return a cache of the files of letters. rows: has `one`, a connection for a block (SharedRows)."""
 
-    def files_of(self, campaign: "Campaign", cache: Any) -> LetterFiles | None:
-        """Return None if the letters of this campaign have no files, or there is no cache."""
+    def files_of(self, campaign: "Campaign", cache: Any) -> EnclosesFiles | None:
+        """Return None if the letters of this campaign have no files."""
 
     def carried_by(self, adapter: str, settings: Any) -> frozenset[str]:
         """Return the parts of a letter that a vendor with this adapter and these settings carries."""

@@ -36,7 +36,7 @@ class ByCost:
 
     def __init__(self, job: LeasedJob, cache: Any = None) -> None:
         self._job = job
-        self._files = ports.letters.files_of(job.campaign, cache)
+        self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
 

@@ -78,7 +78,7 @@ class CallPool:
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
-        self._files = ports.letters.files_of(job.campaign, cache)
+        self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, one for each connection in use

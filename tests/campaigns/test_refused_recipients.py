@@ -17,7 +17,7 @@ from campaigns.finishing import finalizer, sweep
 from campaigns.models import Job, Message, Suppression
 from campaigns.operators import actions
 from campaigns.results.reader import facts
-from campaigns.suppression import lists, refused
+from campaigns.suppression import for_engine, lists, refused
 from tests import factories
 from tests.campaigns.rows import family, logged, messages
 from tests.campaigns.rows import refused as bounce
@@ -116,7 +116,7 @@ class TestFinalising:
             raise SystemExit
 
         with monkeypatch.context() as dying:
-            dying.setattr(finalizer, "suppress_refused", die)
+            dying.setattr(for_engine, "suppress_refused", die)
             with pytest.raises(SystemExit):
                 finalizer.finalise(job.pk)
         job.refresh_from_db()
