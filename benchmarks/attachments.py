@@ -38,8 +38,8 @@ def campaign(of: "Credential", mails: int, content: bytes) -> int:
     from django.utils import timezone
 
     from campaigns import intake
+    from campaigns.engine.lifecycle import move
     from campaigns.intake.files import CampaignFiles, NewFile
-    from campaigns.lifecycle import move
     from campaigns.models import Job
     from tests import factories
 
@@ -55,7 +55,7 @@ def campaign(of: "Credential", mails: int, content: bytes) -> int:
 def send(of: "Credential", mails: int, content: bytes, relay: smtp_sink.SmtpSink) -> None:
     from django.db import connection
 
-    from campaigns import sending
+    from campaigns.engine import sending
     from campaigns.models import Message
 
     job = campaign(of, mails, content)

@@ -20,7 +20,7 @@ from benchmarks.sending import CONNECTIONS, login
 from benchmarks.stage import numbers, show, stage
 
 if TYPE_CHECKING:
-    from campaigns.claiming.claims import Lease
+    from campaigns.engine.claiming.claims import Lease
     from campaigns.models import Job
 
 PLAIN = """
@@ -75,11 +75,11 @@ class Round:
         return took
 
     async def _seconds(self) -> list[float]:
-        from campaigns.claiming import claims, contexts
-        from campaigns.claiming.claims import Lease
-        from campaigns.connections import connect
-        from campaigns.lifecycle import merge
-        from campaigns.sending import recording
+        from campaigns.engine.claiming import claims, contexts
+        from campaigns.engine.claiming.claims import Lease
+        from campaigns.engine.connections import connect
+        from campaigns.engine.lifecycle import merge
+        from campaigns.engine.sending import recording
 
         job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
         [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
@@ -115,8 +115,8 @@ class Round:
 
 def answered(lease: "Lease", claimed: Any) -> Any:
     """Return results that accept all messages of the claim."""
-    from campaigns.claiming.claims import PermittedCall
-    from campaigns.sending.recording import CallResult, JobResults
+    from campaigns.engine.claiming.claims import PermittedCall
+    from campaigns.engine.sending.recording import CallResult, JobResults
     from vendors.outcomes import Accepted
 
     calls = [PermittedCall(one, claimed.claim, ("permit",), 0.0) for one in claimed.messages]

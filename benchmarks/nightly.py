@@ -33,7 +33,7 @@ def dispatch(rows: int) -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from campaigns.dispatch import nightly
+    from campaigns.engine.dispatch import nightly
     from campaigns.models import Job
     from tests import factories
 

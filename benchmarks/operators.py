@@ -44,7 +44,7 @@ def pages() -> Iterator[tuple[str, str, list[Query]]]:
     """Yield (name, address, query of each variant)."""
     from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.admin.messages import SHAPES
-    from campaigns.lifecycle import GROUPS
+    from campaigns.engine.lifecycle import GROUPS
     from campaigns.models import Campaign, Job, Sponsor
     from campaigns.models.states import Status
     from vendors.models import Vendor

@@ -64,7 +64,7 @@ def spent(vendor: sandbox.Sandbox, at: Installation) -> dict[str, float]:
 
 
 def deliver(size: int, of: "Credential") -> None:
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
 

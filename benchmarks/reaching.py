@@ -25,7 +25,7 @@ def ideal(jobs: int) -> float:
 
 
 def seconds(jobs: int, casters: int) -> float:
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
     from tests import factories

@@ -48,7 +48,7 @@ def sent(campaigns: int, each: int) -> tuple[int, int]:
 
 
 def reported(first: int, end: int) -> float:
-    from campaigns import delivery_reports
+    from campaigns.engine import delivery_reports
     from campaigns.models import Message
     from vendors.adapters.reports import Reported
 

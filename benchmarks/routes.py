@@ -121,7 +121,7 @@ def once(at: Installation, lists: Lists, where: sink.Sink, number: int, messages
 
 def judge() -> None:
     """Run the audit on the rows, but for one question: this receiver gives all its letters one id."""
-    from campaigns import audit
+    from campaigns.engine import audit
 
     broken = [
         one for one in audit.run() if not one.ok and one.question != "no two messages have one letter of the vendor"

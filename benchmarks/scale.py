@@ -37,7 +37,7 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 
 def begin(job: "Job", url: str) -> float:
     """Point the job's vendor at this address, open it and notify its queue. Returns the Unix time of that."""
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
 
@@ -113,7 +113,7 @@ def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
 
 def send(jobs: "list[Job]") -> None:
     """Send until all jobs are logged."""
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
 

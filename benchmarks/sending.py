@@ -47,7 +47,7 @@ def login(url: str, casters: int | None = 1, cut_from: int = WHOLE, **settings: 
 
 def deliver_all(of: "Credential", messages: int) -> None:
     """Send one campaign, from the notification until the last message is in the ground truth."""
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors
 

@@ -28,7 +28,7 @@ FROM generate_series(1, %s) n
 
 def fill(many: int) -> None:
     """Store this many suppressions with random digests."""
-    from campaigns.suppressed.digests import made_key
+    from campaigns.engine.suppressed.digests import made_key
 
     made_key()
     began = time.perf_counter()
@@ -41,7 +41,7 @@ def fill(many: int) -> None:
 
 def rate(messages: int, compared: bool) -> float:
     """Return messages a second, from the first arrival to the last, plus the import's time for comparing."""
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.suppression import comparing, lists
     from campaigns.suppression.lists import NewSuppression

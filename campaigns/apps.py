@@ -10,10 +10,10 @@ class CampaignsConfig(AppConfig):
     verbose_name = gettext_lazy("Campaigns")
 
     def ready(self) -> None:
-        from campaigns import ports
+        from campaigns.engine import ports
+        from campaigns.engine.routes.whose import count_called_here
         from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor
-        from campaigns.routes.whose import count_called_here
         from campaigns.suppression.lists import vendor_made
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
@@ -31,7 +31,8 @@ class CampaignsConfig(AppConfig):
 
 
 if TYPE_CHECKING:  # each feature is held to its protocol
-    from campaigns import gates, letter_making, ports, reactions
+    from campaigns import gates, letter_making, reactions
+    from campaigns.engine import ports
     from campaigns.suppression import for_engine
 
     letters: ports.LetterMaker = letter_making

@@ -13,10 +13,10 @@ from django.db.models import Case, CharField, Exists, OuterRef, Q, QuerySet, Sub
 from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import Exact
 
-from campaigns import prepared
+from campaigns.engine import prepared
+from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topic
 from campaigns.models.identities import named_address
-from campaigns.ports import NotEntitled
 from vendors import adapters
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors

@@ -18,8 +18,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from campaigns import stored_texts
-from campaigns.claiming.letters import ClaimedMessage
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.engine.claiming.letters import ClaimedMessage
+from campaigns.engine.routes import entries
 from campaigns.entitlements import NotEntitled
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
@@ -27,7 +28,6 @@ from campaigns.intake import Recipients
 from campaigns.labels import number
 from campaigns.letter_making import letter_of
 from campaigns.models import Campaign, Message
-from campaigns.routes import entries
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
 from vendors import adapters, prices
 from vendors.adapters.base import Adapter, InvalidSettings, Letter, one_unit

@@ -18,13 +18,14 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
-from campaigns import labels, progress, public_ids
+from campaigns import labels, public_ids
+from campaigns.engine import progress
+from campaigns.engine.progress import STILL
+from campaigns.engine.routes import whose
+from campaigns.engine.suppressed.digests import digest, key
 from campaigns.intake import AddressReader
 from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
 from campaigns.models.jobs import read_reference
-from campaigns.progress import STILL
-from campaigns.routes import whose
-from campaigns.suppressed.digests import digest, key
 from vendors.models import Vendor
 
 MOST = 50  # messages shown, newest first

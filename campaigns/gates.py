@@ -3,8 +3,8 @@
 from django.db.models import Q
 
 from campaigns import approvals, entitlements
+from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Sponsor
-from campaigns.ports import NotEntitled
 from vendors.models import Credential, Vendor
 
 

@@ -17,8 +17,9 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import day_counts, intake
-from campaigns.dispatch import dispatcher
+from campaigns import intake
+from campaigns.engine import day_counts
+from campaigns.engine.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled, require
 from campaigns.intake import BadInput
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Suppression

@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy as said_later
 from django.utils.translation import gettext_noop as _
 from django.utils.translation import ngettext
 
+from campaigns.engine.progress import Progress
 from campaigns.models import Message, ReportKind
 from campaigns.models.states import OWN_ENDS
-from campaigns.progress import Progress
 
 # In English, because programs read them and code compares them; pages translate them.
 WAITING, SENDING, SENT, PARTLY_SENT = _("Waiting"), _("Sending"), _("Sent"), _("Partly sent")

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from campaigns import return_paths
 from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.claiming.letters import ClaimedMessage
 from campaigns.content import parts, templates
 from campaigns.content.headers import Headers
 from campaigns.content.parts import carried_by
+from campaigns.engine.claiming.letters import ClaimedMessage
+from campaigns.engine.ports import NoLinks
 from campaigns.models import Campaign
 from campaigns.models.identities import NumberPool
-from campaigns.ports import NoLinks
 from campaigns.return_paths import Purpose, ReturnPaths
 from campaigns.suppression.links import LetterLinks, LinkKeys, content_of, link_keys, links_missing, links_of
 from vendors.adapters.base import Adapter, Letter, Origin

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from campaigns.claiming.letters import ClaimedMessage
 from campaigns.content.templates import Budget, Content
+from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.intake import BadInput
 from campaigns.letter_making import letter_of
 from campaigns.models import Campaign, Message

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Sequence
 
-from campaigns import day_counts
 from campaigns.costs import accounts
+from campaigns.engine import day_counts
+from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.forecast import streams
 from campaigns.models import Campaign, Session
-from campaigns.ports import Complaint, ReportChange
 from campaigns.webhooks import events
 
 log = logging.getLogger(__name__)

@@ -27,21 +27,21 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from psycopg.errors import LockNotAvailable
 
-from campaigns import audit as promises
-from campaigns import delivery_reports, failpoints, sending
-from campaigns.casting import mailcaster
-from campaigns.dispatch import dispatcher, nightly
-from campaigns.dispatch.dispatcher import notify_vendors, shown
-from campaigns.doubts import reconciler
 from campaigns.drafts import keeping
-from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as sweeper
+from campaigns.engine import audit as promises
+from campaigns.engine import delivery_reports, failpoints, sending
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.dispatch import dispatcher, nightly
+from campaigns.engine.dispatch.dispatcher import notify_vendors, shown
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import sweep as sweeper
+from campaigns.engine.lifecycle import passes_locked, tells_locked, unless_locked
+from campaigns.engine.pausing import pauses, rates
+from campaigns.engine.routes import moving
+from campaigns.engine.threads import drop_lost_connection
 from campaigns.intake import files, uploads
-from campaigns.lifecycle import passes_locked, tells_locked, unless_locked
-from campaigns.pausing import pauses, rates
 from campaigns.results import writer
-from campaigns.routes import moving
-from campaigns.threads import drop_lost_connection
 from campaigns.webhooks import delivery
 from vendors.models import Vendor, queue_of
 

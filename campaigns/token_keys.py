@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.kept_values import Known
+from campaigns.engine.kept_values import Known
 from campaigns.models import TokenKey
 
 SIZE = 32  # bytes of a key

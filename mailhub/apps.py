@@ -37,9 +37,9 @@ def _prepare(connection: Any, **_: Any) -> None:
     """Set up a database session.
 
     PostgreSQL ends a transaction that stays idle, since others wait for the rows it has locked. JIT is off, because
-    compiling costs more than it saves on short statements. The session also notes its server (campaigns/failover).
+    compiling costs more than it saves on short statements. The session also notes its server (engine/failover).
     """
-    from campaigns.failover import guard
+    from campaigns.engine.failover import guard
 
     params = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.tables()}
     with connection.cursor() as cursor:
@@ -66,7 +66,7 @@ def _clocks_were_right(**_: Any) -> list[CheckMessage]:
 def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
-    from campaigns.failover import guard
+    from campaigns.engine.failover import guard
     from mailhub import installation
 
     # migrate may run for only one app

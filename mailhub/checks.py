@@ -117,7 +117,7 @@ def _process(session: Any) -> int:
 @register("servers", deploy=True)
 def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Refuse tables of another version. Tables that `migrate` still has to change are fine; senders wait for it."""
-    from campaigns.failover import guard  # Django is set up by now
+    from campaigns.engine.failover import guard  # Django is set up by now
 
     try:
         why = guard.another_version()
@@ -129,7 +129,7 @@ def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckM
 @register("servers", deploy=True)
 def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Refuse servers that lose commits in a crash. Each lost claim is a letter that may be sent twice."""
-    from campaigns.failover import durability  # Django is set up by now
+    from campaigns.engine.failover import durability  # Django is set up by now
 
     try:
         found = durability.weaknesses()
@@ -146,7 +146,7 @@ def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 @register("servers", deploy=True)
 def messages_can_be_stored(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """A constraint that refuses messages from some id on is told before their ids reach it."""
-    from campaigns.audit import leftover_bounds  # Django is set up by now
+    from campaigns.engine.audit import leftover_bounds  # Django is set up by now
 
     try:
         found = leftover_bounds.find_leftover_bounds()

@@ -15,9 +15,9 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, ProgrammingError, connection
 from django.utils import timezone
 
-from campaigns.dispatch import nightly
-from campaigns.failover import guard, holding
-from campaigns.failover.holding import Mark
+from campaigns.engine.dispatch import nightly
+from campaigns.engine.failover import guard, holding
+from campaigns.engine.failover.holding import Mark
 from mailhub import embedded
 from mailhub.embedded.postgres import Postgres
 from vendors.models import Vendor

@@ -6,8 +6,9 @@ from celery import shared_task
 from django.core.management import call_command
 from django.utils import timezone
 
-from campaigns import fetched_reports, inbound, message_events
+from campaigns import inbound
 from campaigns.drafts import checking, sending
+from campaigns.engine import fetched_reports, message_events
 from campaigns.models import Draft
 from campaigns.tasks import notify_webhooks
 from mailhub.models import KeptAnswer

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from campaigns.claiming import claims, contexts
-from campaigns.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
-from campaigns.connections import connect
-from campaigns.lifecycle import merge
+from campaigns.engine.claiming import claims, contexts
+from campaigns.engine.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
+from campaigns.engine.connections import connect
+from campaigns.engine.lifecycle import merge
+from campaigns.engine.sending import recording
 from campaigns.models import Job
-from campaigns.sending import recording
 from vendors.outcomes import Outcome
 
 T = TypeVar("T")

@@ -83,7 +83,7 @@ class Emptying:
 def forget_keys() -> None:
     """A process trusts for a second the keys that it has read; rows that are put back may have other ones."""
     from campaigns import token_keys  # when Django knows its models
-    from campaigns.suppressed import digests
+    from campaigns.engine.suppressed import digests
 
     token_keys.known.forget()
     digests.known.forget()

@@ -34,7 +34,7 @@ class Migrated:
         """The test database is there: others may have copies of it."""
         if self._lock is None:
             return
-        from campaigns.failover import guard  # when Django knows its models
+        from campaigns.engine.failover import guard  # when Django knows its models
 
         source = connection.settings_dict["NAME"]
         with connection.cursor() as cursor:

@@ -36,25 +36,25 @@ MUTANTS = (
     ),
     Mutant(
         "CLAIM does not look at the fence",
-        "campaigns/claiming/claims.py",
+        "campaigns/engine/claiming/claims.py",
         (("WHERE j.fence = a.fence AND j.status = 'SENDING'", "WHERE j.status = 'SENDING'"),),
         "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
     ),
     Mutant(
         "CLAIM does not look at the pause",
-        "campaigns/claiming/claims.py",
+        "campaigns/engine/claiming/claims.py",
         (("j.status = 'SENDING' AND j.paused_at IS NULL ORDER BY", "j.status = 'SENDING' ORDER BY"),),
         "tests/campaigns/test_pausing.py::test_a_claim_of_a_paused_campaign_gets_nothing",
     ),
     Mutant(
         "CLAIM does not lock the credential",
-        "campaigns/claiming/claims.py",
+        "campaigns/engine/claiming/claims.py",
         (("FOR SHARE OF v, c\n", "FOR SHARE OF v\n"),),
         "tests/campaigns/test_claims_that_wait.py::test_a_claim_that_waits_for_a_row_claims_nothing_that_was_forbidden_meanwhile",
     ),
     Mutant(
         "CLAIM does not take its turn",
-        "campaigns/claiming/claims.py",
+        "campaigns/engine/claiming/claims.py",
         (
             (
                 "{locks.SHARED} FROM (SELECT count(*) AS jobs FROM holder)",
@@ -65,13 +65,13 @@ MUTANTS = (
     ),
     Mutant(
         "a child is cut from what is behind the first N",
-        "campaigns/casting/mailcaster.py",
+        "campaigns/engine/casting/mailcaster.py",
         (("min(size, job.left_to_cut)", "min(size, job.remaining)"),),
         "tests/campaigns/test_first_recipients.py::test_what_is_stopped_before_the_go_still_waits_after_its_first_n",
     ),
     Mutant(
         "MERGE does not look at the fence",
-        "campaigns/merging.py",
+        "campaigns/engine/merging.py",
         (("coalesce(c.fence = j.fence, false) AS present", "c.id IS NOT NULL AS present"),),
         "tests/faults/test_04_zombies.py::test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one",
     ),
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "finalising does not look whose rows they are",
-        "campaigns/finishing/finalizer.py",
+        "campaigns/engine/finishing/finalizer.py",
         (('which="j.id = %(job)s AND c.job_id = j.id"', 'which="j.id = %(job)s"'),),
         "tests/faults/test_07_finalisers.py::test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign",
     ),
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job is locked and its messages are read in one statement",
-        "campaigns/lifecycle.py",
+        "campaigns/engine/lifecycle.py",
         (
             (
                 "lock = HOLD if jobs else HOLD_AROUND",
@@ -123,25 +123,25 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/sending/stream.py",
+        "campaigns/engine/sending/stream.py",
         (("claims.ByCount() if counts else ByCost(job, connections.attachments)", "claims.ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),
     Mutant(
         "a refusal is charged",
-        "campaigns/merging.py",
+        "campaigns/engine/merging.py",
         (("    WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4\n", "    WHERE a.kind IN ('a', 'r') GROUP BY 1, 2, 3, 4\n"),),
         "tests/campaigns/test_costs.py",
     ),
     Mutant(
         "a report that comes before the answer is charged one unit",
-        "campaigns/ground_truth.py",
+        "campaigns/engine/ground_truth.py",
         (("        units = {CLAIMED_UNITS}\n", "        units = m.units\n"),),
         "tests/properties/test_lives_of_a_job.py",
     ),
     Mutant(
         "a doubt is settled wherever its vendor is called now",
-        "campaigns/doubts/queries.py",
+        "campaigns/engine/doubts/queries.py",
         (
             ("coalesce(m.destination, 0) = (", "0 <= ("),
             ("AND coalesce(m.destination, 0) = %(destination)s AND EXISTS", "AND EXISTS"),
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sender keeps the adapter of before a change",
-        "campaigns/sending/stream.py",
+        "campaigns/engine/sending/stream.py",
         (("if seen.scope.destination != self._job.destination:", "if seen.scope.destination < 0:"),),
         "tests/faults/test_destinations.py::test_a_sender_that_has_the_adapter_of_before_makes_no_call_after_the_change",
     ),
@@ -163,13 +163,13 @@ MUTANTS = (
     ),
     Mutant(
         "sessions commit as the server says",
-        "campaigns/failover/guard.py",
+        "campaigns/engine/failover/guard.py",
         (("IN ('off', 'local')", "IN ('none')"),),
         "tests/faults/test_durability.py",
     ),
     Mutant(
         "calls go on after a crash before anything is compared",
-        "campaigns/failover/crash.py",
+        "campaigns/engine/failover/crash.py",
         (("if lost := [one for one in unknown if one.is_used]:", "if lost := []:"),),
         "tests/faults/test_crash.py::test_a_call_that_has_ended_without_a_claim_proves_that_a_commit_was_lost",
     ),

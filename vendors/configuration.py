@@ -92,7 +92,7 @@ def end_wait(login: Credential) -> bool:
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:
-    """Before a vendor is saved, note how its reports name letters; queries use it (campaigns/vendor_ids.py)."""
+    """Before a vendor is saved, note how its reports name letters; queries use it (campaigns/engine/vendor_ids.py)."""
     if not raw:
         try:
             instance.reports_by_id = adapters.load(instance.adapter).reports_by_id(instance.settings)

@@ -178,7 +178,7 @@ def parse_retry_after(value: str | None, *, now: float) -> float:
     """Return the seconds that a vendor asks to wait, 0 to RETRY_MAX; RETRY_DEFAULT if it does not say.
 
     `value`: seconds or an HTTP date. Proxies join equal headers with commas; then the longest counts. 0 is passed on,
-    because callers have a growing floor of their own (campaigns/claiming/limits.py).
+    because callers have a growing floor of their own (campaigns/engine/claiming/limits.py).
     """
     text = (value or "").strip()
     waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]

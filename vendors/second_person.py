@@ -3,7 +3,7 @@
 Such a change concerns a vendor (`configuration.moves`) or a credential (its secret, or the name by which programs find
 it). It is stored as a `VendorChange` and does nothing until another user with the same right confirms it. It is then
 applied by the same functions as an unconfirmed change, and treated as a move to another account. If it is still the
-same account, a person can settle the messages in doubt (campaigns/doubts/resolve.py).
+same account, a person can settle the messages in doubt (campaigns/engine/doubts/resolve.py).
 
 The secret of a new credential waits in the same way, and a new vendor stays paused until it is confirmed. So no
 entitlement or route made by one person can lead mail to a place that nobody else has seen. Commands in a shell need no

@@ -15,12 +15,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels, progress
-from campaigns.decisions import JobDecision, Verdict
-from campaigns.doubts.resolve import CannotResolve
+from campaigns import labels
+from campaigns.engine import progress
+from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.engine.doubts.resolve import CannotResolve
+from campaigns.engine.progress import Progress
 from campaigns.models import Job
 from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
-from campaigns.progress import Progress
 from vendors.history import Actor
 
 # columns that the confirmation does not show

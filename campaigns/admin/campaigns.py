@@ -13,8 +13,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from campaigns import estimates, labels, progress
+from campaigns import estimates, labels
 from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
+from campaigns.engine import progress
 from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing

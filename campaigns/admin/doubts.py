@@ -16,14 +16,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from campaigns import entitlements, labels
-from campaigns.doubts import causes
-from campaigns.doubts import resolve as doubts_resolve
-from campaigns.doubts.causes import Cause, DoubtLook
-from campaigns.doubts.resolve import CannotResolve
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts import resolve as doubts_resolve
+from campaigns.engine.doubts.causes import Cause, DoubtLook
+from campaigns.engine.doubts.resolve import CannotResolve
+from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
-from campaigns.routes import whose
 from vendors.admin import vendor_state, with_logins
 from vendors.history import Actor
 from vendors.models import Vendor

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from campaigns import labels
-from campaigns.lifecycle import CUT_SHORT, GROUPS
+from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Job, Sponsor
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.states import DONE, Status

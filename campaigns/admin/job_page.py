@@ -10,10 +10,10 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from campaigns import labels
+from campaigns.engine.routes import whose
 from campaigns.models import Job
 from campaigns.reports import reasons
 from campaigns.reports.reasons import FailureReason
-from campaigns.routes import whose
 
 
 @dataclass(frozen=True, slots=True)

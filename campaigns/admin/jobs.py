@@ -14,12 +14,13 @@ from django.urls import path
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from campaigns import entitlements, labels, progress
+from campaigns import entitlements, labels
 from campaigns.admin import job_page
 from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
+from campaigns.engine import progress
 from campaigns.forecast import eta
 from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of

@@ -16,9 +16,9 @@ from campaigns import labels, stored_texts
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
 from campaigns.admin.message_list import CampaignFilter, MessageList, OfJobFilter, ReasonFilter, ShapeFilter
+from campaigns.engine.routes import whose
 from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reports import message_rows, reasons
-from campaigns.routes import whose
 from vendors.listing import CappedPaginator, badge, choice, clamped
 
 FIELDS = (

@@ -9,10 +9,10 @@ from django.http import HttpRequest
 
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.identities import OfTheirSponsors
+from campaigns.engine.routes.entries import why_not
 from campaigns.entitlements import credentials_seen
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
-from campaigns.routes.entries import why_not
 from vendors.listing import NamedFields, Rows, choice
 
 

@@ -1,6 +1,6 @@
 """Finds the message a mail is about, stores the event, and counts every incoming mail.
 
-Events are stored like delivery reports (campaigns/delivery_reports.py): once, even if a mail is repeated. Only a
+Events are stored like delivery reports (campaigns/engine/delivery_reports.py): once, even if a mail is repeated. Only a
 recipient knows the token or reference, so a forged mail harms the forger's own address only.
 """
 
@@ -13,12 +13,13 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns import delivery_reports, return_paths
+from campaigns import return_paths
 from campaigns.bounces.parser import MOST, ParsedMail, parse
-from campaigns.message_events import Kind
+from campaigns.engine import delivery_reports
+from campaigns.engine.message_events import Kind
+from campaigns.engine.routes import whose
 from campaigns.models import Identity, Message
 from campaigns.models.jobs import Reference, read_reference
-from campaigns.routes import whose
 from campaigns.suppression import unsubscribing
 from vendors.adapters.reports import Bounce, Reported
 

@@ -6,7 +6,7 @@ if no words contradict it, and words only if there is no clear code. docs/how-to
 
 import re
 
-from campaigns.message_events import Kind
+from campaigns.engine.message_events import Kind
 from campaigns.models import MessageEvent
 from vendors.outcomes import NOT_NOW, is_about_us
 

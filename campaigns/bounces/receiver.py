@@ -19,7 +19,7 @@ from django.db import Error
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
 from campaigns.bounces.parser import MOST
-from campaigns.threads import DatabaseThreads, happens
+from campaigns.engine.threads import DatabaseThreads, happens
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from django.db import connection, transaction
 from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
-from campaigns import ground_truth
+from campaigns.engine import ground_truth
 from campaigns.formulas import harmless
 from vendors import prices
 

@@ -17,11 +17,12 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from campaigns import estimates, failpoints, intake
+from campaigns import estimates, intake
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents
 from campaigns.drafts.columns import Arrangement
 from campaigns.drafts.keeping import look, still_open
+from campaigns.engine import failpoints
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.checking import SHOWN, STEP

@@ -10,12 +10,12 @@ from campaigns import entitlements, estimates, previews
 from campaigns.content.parts import carried_by
 from campaigns.drafts import keeping
 from campaigns.drafts.blocks import CheckedRows
+from campaigns.engine.routes import entries
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput, Hours
 from campaigns.intake.contents import CampaignContent, compiled
 from campaigns.intake.files import CampaignFiles
 from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, TemplateVersion
-from campaigns.routes import entries
 from campaigns.suppression.links import links_of
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent

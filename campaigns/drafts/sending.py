@@ -13,12 +13,13 @@ from django.contrib.admin.models import ADDITION
 from django.db.models import F
 from django.utils import timezone
 
-from campaigns import failpoints, intake
+from campaigns import intake
 from campaigns.content.templates import TemplateError
-from campaigns.dispatch import dispatcher
 from campaigns.drafts import checking, contents, keeping
 from campaigns.drafts.checking import FenceLost, Sign, claim, unexpected
 from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
+from campaigns.engine import failpoints
+from campaigns.engine.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, BadInput, Hours, to_oneself
 from campaigns.intake.storage import PauseRules, check_times

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import labels, progress
+from campaigns import labels
+from campaigns.engine import progress
+from campaigns.engine.progress import Progress
 from campaigns.forecast import eta
 from campaigns.models import Job
-from campaigns.progress import Progress
 
 CLOCK = re.compile(r"\b\d\d:\d\d\b")
 MOST_SAID = 3  # sentences from the jobs of one campaign

@@ -14,14 +14,15 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import entitlements, prepared
+from campaigns import entitlements
+from campaigns.engine import prepared
+from campaigns.engine.progress import Progress
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
-from campaigns.progress import Progress
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope

@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import quiet_hours, sending_hours, stored_texts
-from campaigns.casting.mailcaster import ORDER
-from campaigns.dispatch import nightly
+from campaigns import stored_texts
+from campaigns.engine import quiet_hours, sending_hours
+from campaigns.engine.casting.mailcaster import ORDER
+from campaigns.engine.dispatch import nightly
 from campaigns.forecast.queues import VendorQueue
 from campaigns.labels import number
 from campaigns.models.states import PARENTS, RUNNING, S

@@ -1,7 +1,7 @@
 """The statement about vendors' queues, in parts: VENDORS, then TOTALS of the queues or POSITIONS of jobs in them."""
 
-from campaigns.failover import guard
-from campaigns.merging import IN_FLIGHT
+from campaigns.engine.failover import guard
+from campaigns.engine.merging import IN_FLIGHT
 from vendors import shut
 
 # Adds to jobs j the number of open messages and whether they are queued. Joins only campaigns with a time of their own,

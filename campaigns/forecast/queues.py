@@ -20,8 +20,8 @@ from django.db.models import Case, F, Sum, When
 from django.db.models.functions import Greatest
 
 from campaigns import stored_texts
-from campaigns.dispatch.nightly import LOOK_BACK, Run
-from campaigns.failover import guard
+from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
+from campaigns.engine.failover import guard
 from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job

@@ -14,9 +14,9 @@ from django.conf import settings
 from django.utils import formats, timezone
 from django.utils.translation import ngettext
 
-from campaigns import prepared
-from campaigns.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
-from campaigns.failover import guard
+from campaigns.engine import prepared
+from campaigns.engine.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
+from campaigns.engine.failover import guard
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.queues import VendorQueue
 from vendors import shut

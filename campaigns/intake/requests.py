@@ -18,6 +18,8 @@ from django.db import connection
 
 from campaigns import approvals
 from campaigns.approvals import Kind, Party
+from campaigns.engine.suppressed import HOLDS
+from campaigns.engine.suppressed.digests import digest, key
 from campaigns.intake.files import CampaignFiles, keep
 from campaigns.intake.hours import Hours
 from campaigns.intake.shared_connections import connection_pool
@@ -25,8 +27,6 @@ from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.intake.to_oneself import count
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
-from campaigns.suppressed import HOLDS
-from campaigns.suppressed.digests import digest, key
 from vendors.not_now import is_not_now
 
 

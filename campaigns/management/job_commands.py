@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db.models import Q, QuerySet
 
-from campaigns.decisions import JobDecision, Verdict
+from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.management import following
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Job

@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='campaign',
             name='judged',
-            field=models.JSONField(editable=False, help_text='What campaigns/pausing/rates.py remembers of it', null=True),
+            field=models.JSONField(editable=False, help_text='What campaigns/engine/pausing/rates.py remembers of it', null=True),
         ),
         migrations.AddField(
             model_name='campaign',

@@ -1,7 +1,7 @@
 from django.db import migrations
 
 # A crash of PostgreSQL empties tables that are not logged, an orderly restart does not: while the row is there, nothing
-# that was committed can have been lost (campaigns/failover/guard.py). Such tables cannot be read on a standby.
+# that was committed can have been lost (campaigns/engine/failover/guard.py). Such tables cannot be read on a standby.
 FORWARD = """
 CREATE UNLOGGED TABLE campaigns_intact (id smallint PRIMARY KEY CHECK (id = 1));
 INSERT INTO campaigns_intact VALUES (1);

@@ -236,7 +236,9 @@ class Campaign(models.Model):
     )
     bounce_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
     complaint_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
-    judged = models.JSONField(null=True, editable=False, help_text="What campaigns/pausing/rates.py remembers of it")
+    judged = models.JSONField(
+        null=True, editable=False, help_text="What campaigns/engine/pausing/rates.py remembers of it"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     columns = models.JSONField(null=True, editable=False, help_text="The fields of its list, in the list's order")
     made_by = models.CharField(

@@ -65,7 +65,7 @@ class Resolution(models.Model):
 
 
 class Audited(models.Model):
-    """One row: the result of beat's last audit (promises P1 to P7). checks: see campaigns.audit.Check."""
+    """One row: the result of beat's last audit (promises P1 to P7). checks: see campaigns.engine.audit.Check."""
 
     at = models.DateTimeField()
     checks = models.JSONField()
@@ -78,7 +78,7 @@ class Audited(models.Model):
 
 
 class Store(models.Model):
-    """One row: the PostgreSQL that wrote the rows. Calls start only on this one (campaigns/failover/guard.py).
+    """One row: the PostgreSQL that wrote the rows. Calls start only on this one (campaigns/engine/failover/guard.py).
 
     system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. At least one of
     them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
@@ -107,9 +107,9 @@ class Store(models.Model):
 class CostEntry(models.Model):
     """Messages accepted by vendors, with their units, by the day of the call (UTC).
 
-    Code that stores acceptances appends a row for them in the same transaction (campaigns/merging.py,
-    campaigns/ground_truth.py). The sweep sums up the rows of a day (`summed`). So accounts are sums of rows at any
-    moment. Nothing else changes them.
+    Code that stores acceptances appends a row for them in the same transaction (engine/merging.py,
+    engine/ground_truth.py). The sweep sums up the rows of a day (`summed`). So accounts are sums of rows at any moment.
+    Nothing else changes them.
     """
 
     SPONSOR = "sponsor"

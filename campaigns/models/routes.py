@@ -1,6 +1,6 @@
 """Routes: ordered lists of vendors for campaigns, and the moves from one of them to another.
 
-campaigns/routes/ decides by these rows.
+campaigns/engine/routes/ decides by these rows.
 """
 
 from datetime import timedelta

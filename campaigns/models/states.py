@@ -1,4 +1,4 @@
-"""The statuses of jobs; campaigns/lifecycle.py has the moves between them."""
+"""The statuses of jobs; campaigns/engine/lifecycle.py has the moves between them."""
 
 from django.db import models
 

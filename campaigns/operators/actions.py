@@ -14,13 +14,14 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import approvals, decisions, entitlements, lifecycle
-from campaigns.decisions import JobDecision, Verdict
-from campaigns.dispatch import dispatcher
-from campaigns.doubts import causes, resolve
-from campaigns.doubts.causes import Cause
-from campaigns.doubts.resolve import CannotResolve
-from campaigns.lifecycle import MOVES, move
+from campaigns import approvals, entitlements
+from campaigns.engine import decisions, lifecycle
+from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts import causes, resolve
+from campaigns.engine.doubts.causes import Cause
+from campaigns.engine.doubts.resolve import CannotResolve
+from campaigns.engine.lifecycle import MOVES, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import Status
 from campaigns.suppression.comparing import free_lifted

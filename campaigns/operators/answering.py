@@ -1,6 +1,6 @@
 """A person's decision about an installation whose calls are held (failover/holding.py), recorded in the history."""
 
-from campaigns.failover import holding
+from campaigns.engine.failover import holding
 from campaigns.models import Job, Message
 from campaigns.operators.actions import stop, stoppable
 from vendors.history import Actor

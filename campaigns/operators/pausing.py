@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from django.db import transaction
 from django.db.models import QuerySet
 
-from campaigns import approvals, decisions, entitlements, lifecycle
-from campaigns.decisions import JobDecision, Verdict
-from campaigns.dispatch import dispatcher
+from campaigns import approvals, entitlements
+from campaigns.engine import decisions, lifecycle
+from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.pausing import pauses, rates
 from campaigns.intake.storage import PauseRules
 from campaigns.models import Campaign, Job
-from campaigns.pausing import pauses, rates
 from campaigns.tasks import notify_webhooks
 from vendors import history
 from vendors.history import Actor

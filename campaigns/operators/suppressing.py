@@ -13,9 +13,9 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from campaigns.engine.suppressed.digests import digests, key
 from campaigns.models import Suppression
 from campaigns.phone_numbers import e164
-from campaigns.suppressed.digests import digests, key
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors import history

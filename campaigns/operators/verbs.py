@@ -6,13 +6,13 @@ A page shows numbers with a version of the job, and the decision applies only to
 from collections.abc import Mapping, Sequence
 
 from campaigns import approvals
-from campaigns.decisions import JobDecision
-from campaigns.doubts.resolve import versions
-from campaigns.lifecycle import MOVES
+from campaigns.engine.decisions import JobDecision
+from campaigns.engine.doubts.resolve import versions
+from campaigns.engine.lifecycle import MOVES
+from campaigns.engine.progress import Progress
 from campaigns.models import Job, Resolution
 from campaigns.models.states import DONE, S, Status
 from campaigns.operators import actions, pausing
-from campaigns.progress import Progress
 from vendors.history import Actor
 
 STOPPABLE = MOVES["stop"].sources + MOVES["stop_parent"].sources

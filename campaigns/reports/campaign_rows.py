@@ -12,8 +12,8 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
 from django.db.models import OuterRef
 
-from campaigns import progress
-from campaigns.lifecycle import CUT_SHORT, GROUPS
+from campaigns.engine import progress
+from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.states import S
 from campaigns.reports import campaign_names

@@ -16,7 +16,8 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns import labels, progress
+from campaigns import labels
+from campaigns.engine import progress
 from campaigns.formulas import harmless
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS

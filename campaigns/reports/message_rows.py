@@ -11,7 +11,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from campaigns import labels, progress
+from campaigns import labels
+from campaigns.engine import progress
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS, Status
 from campaigns.reports import reasons

@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from campaigns import labels
+from campaigns.engine.progress import Progress
 from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
-from campaigns.progress import Progress
 from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
 from vendors.models import Vendor
 

@@ -13,14 +13,15 @@ from uuid import UUID
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from campaigns import entitlements, labels, progress, public_ids
-from campaigns.lifecycle import MOVES
+from campaigns import entitlements, labels, public_ids
+from campaigns.engine import progress
+from campaigns.engine.lifecycle import MOVES
+from campaigns.engine.progress import STILL, Progress
+from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import S
-from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
-from campaigns.routes import whose
 from campaigns.suppression.refused import reason_of
 from vendors import ownership, shut
 from vendors.models import Credential

@@ -23,7 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from redis import Redis, RedisError
 
-from campaigns.lifecycle import hold, wait_at_most
+from campaigns.engine.lifecycle import hold, wait_at_most
 from campaigns.models import Job, Session
 from campaigns.results import reader
 from campaigns.webhooks import events

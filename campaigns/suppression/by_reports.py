@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from campaigns.message_events import Kind, NewEvent
+from campaigns.engine.message_events import Kind, NewEvent
 from campaigns.models import Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.db import connection
 
+from campaigns.engine.suppressed import HOLDS_ASKED, asking
+from campaigns.engine.suppressed.digests import digests, key
 from campaigns.models import Campaign, Job
-from campaigns.suppressed import HOLDS_ASKED, asking
-from campaigns.suppressed.digests import digests, key
 from campaigns.suppression.refused import REFUSED_SO
 
 AT_ONCE = 20_000  # messages

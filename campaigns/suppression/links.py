@@ -20,8 +20,8 @@ from django.utils import timezone
 from campaigns import token_keys
 from campaigns.content import templates
 from campaigns.content.templates import UNSUBSCRIBE_URL, Content
+from campaigns.engine.suppressed.digests import digest, key, made_key
 from campaigns.models import Campaign, Message
-from campaigns.suppressed.digests import digest, key, made_key
 from vendors.models import Vendor
 
 PURPOSE = "unsubscribe link"  # a purpose of its own; campaigns/return_paths.py makes addresses to unsubscribe
@@ -40,7 +40,7 @@ ONE_CLICK = "List-Unsubscribe=One-Click"
 class Subscription:
     """The subscription that a link names: one recipient's to a sponsor's campaigns on a topic, or to those without one.
 
-    digest: of the recipient's address (campaigns/suppressed/digests.py).
+    digest: of the recipient's address (campaigns/engine/suppressed/digests.py).
     """
 
     message_id: int

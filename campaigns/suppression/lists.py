@@ -12,8 +12,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from campaigns.engine.suppressed.digests import digests, key, made_key
 from campaigns.models import Suppression
-from campaigns.suppressed.digests import digests, key, made_key
 from vendors import locks
 
 AT_ONCE = 5_000  # suppressions in a transaction

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import day_counts
+from campaigns.engine import day_counts
+from campaigns.engine.suppressed.digests import digest, made_key
 from campaigns.models import Message, Sponsor, Suppression, Topic
 from campaigns.models.jobs import read_reference
-from campaigns.suppressed.digests import digest, made_key
 from campaigns.suppression import lists
 from campaigns.suppression.links import Subscription
 from campaigns.suppression.lists import NewSuppression

@@ -18,8 +18,8 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from campaigns.engine.threads import LoopThread
 from campaigns.models import Webhook, WebhookCall
-from campaigns.threads import LoopThread
 from campaigns.webhooks import events
 from vendors import webhook_http
 from vendors.webhook_http import PostResult

@@ -19,9 +19,9 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
 from campaigns import public_ids
+from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from campaigns.ports import Complaint, ReportChange
 from vendors import history, webhook_http
 from vendors.history import Actor
 

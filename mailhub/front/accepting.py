@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import psycopg
 from django.conf import settings
 
-from campaigns.dispatch.dispatcher import dispatch_later
+from campaigns.engine.dispatch.dispatcher import dispatch_later
 from campaigns.intake import requests as accepting
 from campaigns.intake.requests import Request, Stored
 from campaigns.intake.to_oneself import TooManyToOneself

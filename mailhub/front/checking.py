@@ -14,13 +14,13 @@ from campaigns.content import mjml, templates
 from campaigns.content.addresses import with_addresses
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.engine.routes import entries
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput, to_oneself
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
 from campaigns.models.campaigns import needs_approval
-from campaigns.routes import entries
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
 from mailhub.front import contents

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from campaigns import day_counts
+from campaigns.engine import day_counts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.schemas import ProblemOut
 

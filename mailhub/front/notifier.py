@@ -13,7 +13,7 @@ from django.conf import settings
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from campaigns.dispatch.dispatcher import notify_queue
+from campaigns.engine.dispatch.dispatcher import notify_queue
 from mailhub.environment import celery_url, is_rabbitmq
 from mailhub.front.problems import unavailable
 

@@ -22,8 +22,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Status
 
-from campaigns import delivery_reports, tasks
-from campaigns.delivery_reports import ReportsStored
+from campaigns import tasks
+from campaigns.engine import delivery_reports
+from campaigns.engine.delivery_reports import ReportsStored
 from mailhub.front import problems
 from mailhub.front.batcher import Batcher
 from mailhub.front.problems import API, Problem, invalid, located, unavailable

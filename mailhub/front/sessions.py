@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
 from campaigns import public_ids
-from campaigns.decisions import JobDecision, Verdict
+from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.operators import actions, pausing
 from campaigns.reports import export
 from campaigns.results import reader

@@ -16,8 +16,8 @@ from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from campaigns import audit, ground_truth
-from campaigns.failover import guard
+from campaigns.engine import audit, ground_truth
+from campaigns.engine.failover import guard
 from campaigns.forecast import obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models.states import PARENTS

@@ -16,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, InternalErr
 from django.utils import timezone
 from kombu import Connection
 
-from campaigns.failover import durability, guard, recovery
+from campaigns.engine.failover import durability, guard, recovery
 from mailhub import stored_moments
 from mailhub.environment import is_rabbitmq
 from vendors import outages, redis_clients

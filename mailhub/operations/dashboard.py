@@ -18,15 +18,16 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
-from campaigns import labels, progress
+from campaigns import labels
+from campaigns.engine import progress
+from campaigns.engine.ground_truth import AWAITED
+from campaigns.engine.progress import Progress
 from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
-from campaigns.ground_truth import AWAITED
 from campaigns.models import Job, Message
 from campaigns.models.states import RUNNING
-from campaigns.progress import Progress
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from campaigns.audit import leftover_bounds
-from campaigns.failover import durability
+from campaigns.engine.audit import leftover_bounds
+from campaigns.engine.failover import durability
 from mailhub import stored_moments
 
 

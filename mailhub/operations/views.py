@@ -16,8 +16,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from campaigns import audit, entitlements
-from campaigns.failover import holding, recovery
+from campaigns import entitlements
+from campaigns.engine import audit
+from campaigns.engine.failover import holding, recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store

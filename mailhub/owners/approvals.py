@@ -10,8 +10,9 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from campaigns import estimates, frozen_parts, labels, previews, progress
+from campaigns import estimates, frozen_parts, labels, previews
 from campaigns.content.templates import TemplateError
+from campaigns.engine import progress
 from campaigns.intake import BadInput
 from campaigns.models import Approval, Message
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of

@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import approvals, labels, progress
+from campaigns import approvals, labels
 from campaigns.costs import accounts
+from campaigns.engine import progress
 from campaigns.forecast import campaign_states
 from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign, Job

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from campaigns import day_counts
-from campaigns.day_counts import DaySums
+from campaigns.engine import day_counts
+from campaigns.engine.day_counts import DaySums
 
 WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page
 SLOT_SHARE = 0.72  # share of a day's width that its bar takes

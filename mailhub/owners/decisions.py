@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns.decisions import Verdict
+from campaigns.engine.decisions import Verdict
 from campaigns.forecast import campaign_states
 from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign

@@ -9,8 +9,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from campaigns import approvals, day_counts
+from campaigns import approvals
 from campaigns.drafts import keeping
+from campaigns.engine import day_counts
 from campaigns.forecast import campaign_states
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of

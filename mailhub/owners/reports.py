@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 
 from campaigns import labels
 from campaigns.costs import accounts
+from campaigns.engine.progress import Progress
 from campaigns.forecast import campaign_states
-from campaigns.progress import Progress
 from campaigns.reports import export
 from campaigns.reports.export import Export
 from mailhub.front import reports as files

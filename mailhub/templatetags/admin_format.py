@@ -12,8 +12,8 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from campaigns import labels, stored_texts
-from campaigns.failover import recovery as takeover
-from campaigns.progress import Progress
+from campaigns.engine.failover import recovery as takeover
+from campaigns.engine.progress import Progress
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation

@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from campaigns import labels
-from campaigns.lifecycle import GROUPS
-from campaigns.progress import Progress
+from campaigns.engine.lifecycle import GROUPS
+from campaigns.engine.progress import Progress
 from mailhub.operations.charts import WindowUsage
 from mailhub.operations.dashboard import RunningJob, VendorRow
 

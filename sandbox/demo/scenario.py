@@ -6,8 +6,8 @@ from django.db import transaction
 from django.utils import timezone
 from rich.console import RenderableType
 
-from campaigns import decisions
-from campaigns.casting import mailcaster
+from campaigns.engine import decisions
+from campaigns.engine.casting import mailcaster
 from campaigns.models import DispatchRun
 from campaigns.operators import actions
 from campaigns.tasks import notify_vendors, send_job

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.lifecycle import GROUPS
+from campaigns.engine.lifecycle import GROUPS
 from sandbox.demo.snapshot import Facts, JobView
 
 EVERY = 5.0  # seconds

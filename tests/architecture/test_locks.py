@@ -1,4 +1,4 @@
-"""Job rows are locked in one module, campaigns/lifecycle.py; every other lock in the code is named here."""
+"""Job rows are locked in one module, campaigns/engine/lifecycle.py; every other lock in the code is named here."""
 
 import ast
 import re
@@ -16,38 +16,38 @@ CODE = [
     if "migrations" not in path.parts
 ]
 LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
-HOLD = "campaigns/lifecycle.py"
+HOLD = "campaigns/engine/lifecycle.py"
 ALLOWED = {
     # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
-    "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of all that it asks; what was learned meanwhile forbids the claim",
-    "campaigns/claiming/claims.py:UNLOCKED": "SKIP LOCKED, or one job at a time; nothing else is read",
-    "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
-    "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
-    "campaigns/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence and status are of the row itself",
+    "campaigns/engine/claiming/claims.py:CLAIM": "FOR SHARE of all that it asks; what was learned since forbids it",
+    "campaigns/engine/claiming/claims.py:UNLOCKED": "SKIP LOCKED, or one job at a time; nothing else is read",
+    "campaigns/engine/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
+    "campaigns/engine/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
+    "campaigns/engine/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence, status are the row's own",
     "mailhub/stored_moments.py:CLAMP": "SKIP LOCKED; the moment that is corrected is of the row itself",
     # of other rows
     "mailhub/stored_moments.py:CALLS": "messages, SKIP LOCKED",
     "mailhub/watchdog.py:TAKE": "a task's note of its last run, SKIP LOCKED",
-    "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
-    "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
+    "campaigns/engine/casting/mailcaster.py:LOCK": "a mailcaster",
+    "campaigns/engine/casting/mailcaster.py:admits": "an exclusive credential",
     "campaigns/costs/accounts.py:SUM_UP": "entries of the accounts, SKIP LOCKED",
-    "campaigns/day_counts.py:SUM_UP": "counts by day, SKIP LOCKED",
-    "campaigns/doubts/queries.py:CALL": "a vendor, then its credential",
-    "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
-    "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
+    "campaigns/engine/day_counts.py:SUM_UP": "counts by day, SKIP LOCKED",
+    "campaigns/engine/doubts/queries.py:CALL": "a vendor, then its credential",
+    "campaigns/engine/doubts/queries.py:DUE": "messages, SKIP LOCKED",
+    "campaigns/engine/doubts/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/drafts/checking.py:_keep": "a draft alone, before its blocks",
     "campaigns/drafts/checking.py:claim": "a draft alone, SKIP LOCKED",
     "campaigns/drafts/keeping.py:_delete": "a draft; its campaign's jobs are not looked at",
-    "campaigns/failover/crash.py:compare": "the store alone, SKIP LOCKED",
-    "campaigns/failover/queries.py:hold": "the store, after all jobs",
+    "campaigns/engine/failover/crash.py:compare": "the store alone, SKIP LOCKED",
+    "campaigns/engine/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/operators/senders.py:rename_topic": "a topic alone",
-    "campaigns/claiming/rebuild.py:rebuild": "a vendor",
+    "campaigns/engine/claiming/rebuild.py:rebuild": "a vendor",
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/template_versions/versions.py:_held": "a template, before its next version",
     "mailhub/management/commands/rotate_keys.py:Command": "one row at a time, of any table that has secrets",
     "campaigns/webhook": "webhooks, their calls and sponsors",
     "waiter/parking.py": "parked tasks",
-    "campaigns/vendor_ids.py:DUE": "waiting reports, SKIP LOCKED",
+    "campaigns/engine/vendor_ids.py:DUE": "waiting reports, SKIP LOCKED",
     "vendors/": "vendors and credentials: this package knows no jobs",
 }
 

@@ -8,9 +8,10 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import audit, return_paths, token_keys
+from campaigns import return_paths, token_keys
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail
+from campaigns.engine import audit
 from campaigns.models import InboundCount, Job, Message, MessageEvent, Suppression
 from campaigns.return_paths import ReturnPaths
 from campaigns.suppression import lists

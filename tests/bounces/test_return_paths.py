@@ -8,8 +8,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from campaigns import return_paths
-from campaigns.claiming import claims, letters
-from campaigns.doubts import queries
+from campaigns.engine.claiming import claims, letters
+from campaigns.engine.doubts import queries
 from campaigns.models import Identity, Job, MessageEvent, Suppression
 from mailhub import checks
 from mailhub.management.commands.up import formation
@@ -106,7 +106,7 @@ def test_the_repeat_of_a_doubt_is_made_with_it() -> None:
 
 
 async def queries_connection() -> Any:
-    from campaigns.connections import connect
+    from campaigns.engine.connections import connect
 
     return await connect()
 

@@ -22,8 +22,8 @@ from django.views.defaults import permission_denied, server_error
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
 from campaigns import intake
-from campaigns.doubts import causes
-from campaigns.doubts.causes import DoubtLook
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.models import (
     Campaign,
     CostEntry,

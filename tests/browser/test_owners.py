@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from campaigns.finishing import finalizer
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job, Message
 from tests import factories
 from tests.browser.conftest import PASSWORD, Browsing, LoggedIn

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from campaigns.finishing import finalizer
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Approval, Job
 from tests import factories
 from tests.browser.conftest import Browsing, LoggedIn

@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit
+from campaigns.engine import audit
 from campaigns.models import CostEntry, Job, Message
 from campaigns.models.states import Status
 from tests import factories

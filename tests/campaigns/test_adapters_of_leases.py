@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from campaigns.claiming import letters
-from campaigns.claiming.letters import Lease
+from campaigns.engine.claiming import letters
+from campaigns.engine.claiming.letters import Lease
 from tests import factories
 from tests.faults.sending import taken
 from vendors import configuration, history

@@ -20,7 +20,7 @@ TOO_FAST: dict[str, Any] = {"throttle": "1/3000", "latency_ms": LATENCY}
 
 
 def send(job: Job) -> Any:
-    from campaigns import sending as sender
+    from campaigns.engine import sending as sender
 
     return sender.send(job.pk, job.fence)
 
@@ -54,7 +54,7 @@ def test_at_five_a_minute_the_first_answers_are_enough_and_nobody_tries_again(
 def test_it_is_heeded_when_the_process_is_asked_to_end_meanwhile(said: dict[str, Any], sandbox: Sandbox) -> None:
     import threading
 
-    from campaigns import sending as sender
+    from campaigns.engine import sending as sender
 
     sandbox.settings(**said)
     account = login(sandbox.url)
@@ -116,7 +116,7 @@ def test_it_is_heeded_when_every_message_is_in_a_call(said: dict[str, Any], sand
 
 
 def test_a_refused_login_outranks_a_failed_connection_that_was_heard_after_it(sandbox: Sandbox) -> None:
-    from campaigns.sending.call_pool import heavier
+    from campaigns.engine.sending.call_pool import heavier
     from vendors.outcomes import NotSent
 
     login_refused = NotSent("http 401", scope="credential", pause=True)

@@ -14,17 +14,18 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import audit, frozen_parts, intake
-from campaigns.casting import mailcaster
-from campaigns.decisions import Verdict
-from campaigns.dispatch import dispatcher, nightly
-from campaigns.finishing import finalizer
+from campaigns import frozen_parts, intake
+from campaigns.engine import audit
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.dispatch import dispatcher, nightly
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.pausing import pauses
+from campaigns.engine.sending import send
 from campaigns.intake import BadInput
 from campaigns.models import Approval, Campaign, Identity, Job, Message, Route, RouteEntry, Sponsor
 from campaigns.operators import actions, approving, pausing
 from campaigns.operators.approving import CannotDecide
-from campaigns.pausing import pauses
-from campaigns.sending import send
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses
 from tests.faults.sending import login

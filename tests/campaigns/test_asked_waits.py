@@ -10,10 +10,10 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import sending as sender
-from campaigns.claiming import limits
-from campaigns.claiming.limits import ASKED_MOST
-from campaigns.doubts import reconciler
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming import limits
+from campaigns.engine.claiming.limits import ASKED_MOST
+from campaigns.engine.doubts import reconciler
 from campaigns.models import Message
 from tests import calling, factories
 from tests.campaigns.test_rounds_of_mails import relay as serving

@@ -14,12 +14,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import approvals, audit, ground_truth, tasks
-from campaigns import sending as sender
-from campaigns.audit.calls import FRESH
-from campaigns.audit.questions import QUESTIONS
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
+from campaigns import approvals, tasks
+from campaigns.engine import audit, ground_truth
+from campaigns.engine import sending as sender
+from campaigns.engine.audit.calls import FRESH
+from campaigns.engine.audit.questions import QUESTIONS
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
 from campaigns.models import (
     AnswerBatch,
     Campaign,

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import sending as sender
-from campaigns.claiming.limits import BACKOFF_MOST, PATIENCE
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming.limits import BACKOFF_MOST, PATIENCE
 from campaigns.models import Job
 from tests.faults.sending import being_sent, calls, login, take_again, taken
 from tests.sandbox import Sandbox

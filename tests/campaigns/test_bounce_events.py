@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Job, MessageEvent, Suppression
 from campaigns.operators import suppressing
 from tests.campaigns.rows import accepted, in_doubt, logged, messages

@@ -10,17 +10,17 @@ import pytest
 import uvloop
 from django.utils import timezone
 
-from campaigns import ground_truth
 from campaigns.attachments import AttachmentCache
-from campaigns.claiming import letters
-from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
-from campaigns.claiming.letters import CALL_SIZE
-from campaigns.claiming.pricing import ByCost
-from campaigns.claiming.waiting import GroupCommit
-from campaigns.connections import SharedRows
+from campaigns.engine import ground_truth
+from campaigns.engine.claiming import letters
+from campaigns.engine.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
+from campaigns.engine.claiming.letters import CALL_SIZE
+from campaigns.engine.claiming.pricing import ByCost
+from campaigns.engine.claiming.waiting import GroupCommit
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.sending import call_pool
+from campaigns.engine.sending.call_pool import CallPool
 from campaigns.models import CampaignFile, Message, StoredFile
-from campaigns.sending import call_pool
-from campaigns.sending.call_pool import CallPool
 from tests import calling
 from tests.faults.sending import login, taken
 from tests.waiting import DEADLINE

@@ -11,10 +11,10 @@ from django.core.management.base import CommandError
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import lifecycle
-from campaigns.doubts import causes
-from campaigns.doubts.causes import DoubtLook
-from campaigns.doubts.resolve import CannotResolve
+from campaigns.engine import lifecycle
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts.causes import DoubtLook
+from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import Status
 from campaigns.operators import actions

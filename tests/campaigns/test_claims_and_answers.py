@@ -13,17 +13,17 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from campaigns import ground_truth, lifecycle
-from campaigns.claiming import claims, contexts
-from campaigns.claiming.claims import Lease, PermittedCall
-from campaigns.connections import SharedRows
-from campaigns.doubts import queries, resolve
-from campaigns.failover import queries as failover_queries
-from campaigns.finishing import finalizer
+from campaigns.engine import ground_truth, lifecycle
+from campaigns.engine.claiming import claims, contexts
+from campaigns.engine.claiming.claims import Lease, PermittedCall
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.doubts import queries, resolve
+from campaigns.engine.failover import queries as failover_queries
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording, sender
+from campaigns.engine.sending.recording import CallResult, Recorder
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import recording, sender
-from campaigns.sending.recording import CallResult, Recorder
 from tests import calling, factories
 from tests.campaigns.rows import messages, recount
 from tests.campaigns.test_locks import breaches, somebody_waits

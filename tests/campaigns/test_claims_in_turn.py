@@ -18,11 +18,11 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.claiming import claims, limits
-from campaigns.claiming.letters import Lease
-from campaigns.claiming.rebuild import rebuild
-from campaigns.doubts import queries
-from campaigns.failover import guard
+from campaigns.engine.claiming import claims, limits
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.claiming.rebuild import rebuild
+from campaigns.engine.doubts import queries
+from campaigns.engine.failover import guard
 from campaigns.models import Claim, Job, Message, Store, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

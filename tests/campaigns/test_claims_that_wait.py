@@ -10,10 +10,10 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.claiming import contexts
-from campaigns.doubts import queries
-from campaigns.failover import guard
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import contexts
+from campaigns.engine.doubts import queries
+from campaigns.engine.failover import guard
 from campaigns.models import Claim, Job, Store
 from campaigns.operators import actions, pausing
 from tests import calling, factories

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.finishing import finalizer
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job
 from tests import factories
 from tests.campaigns.rows import accepted, logged, refused

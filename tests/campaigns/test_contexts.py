@@ -11,10 +11,10 @@ from django.db import connection
 from django.utils import timezone
 from psycopg import OperationalError
 
-from campaigns.claiming import contexts
-from campaigns.claiming.contexts import Contexts, Followed
-from campaigns.claiming.letters import Lease, LeasedJob, load
-from campaigns.connections import SharedRows
+from campaigns.engine.claiming import contexts
+from campaigns.engine.claiming.contexts import Contexts, Followed
+from campaigns.engine.claiming.letters import Lease, LeasedJob, load
+from campaigns.engine.connections import SharedRows
 from campaigns.models import Job
 from tests import factories
 from tests.calling import started

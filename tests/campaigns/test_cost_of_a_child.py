@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns import tasks
-from campaigns.claiming import letters
-from campaigns.claiming.letters import ClaimedMessage, Lease
-from campaigns.finishing import finalizer
-from campaigns.finishing.sweep import sweep
+from campaigns.engine.claiming import letters
+from campaigns.engine.claiming.letters import ClaimedMessage, Lease
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing.sweep import sweep
 from campaigns.models import Campaign, Job
 from tests import factories
 from tests.sandbox import Sandbox

@@ -12,14 +12,14 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import delivery_reports, ground_truth
 from campaigns.costs import accounts
-from campaigns.doubts import resolve
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import hold, hold_around
+from campaigns.engine import delivery_reports, ground_truth
+from campaigns.engine.doubts import resolve
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import hold, hold_around
+from campaigns.engine.routes import moving
 from campaigns.models import AnswerBatch, Campaign, CostEntry, Job, Message, ReportKind, Route, RouteEntry
 from campaigns.models.states import Status
-from campaigns.routes import moving
 from tests import factories
 from tests.campaigns.rows import in_doubt, logged, manage, sound
 from vendors import prices

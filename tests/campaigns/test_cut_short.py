@@ -15,11 +15,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import audit, labels
-from campaigns.decisions import Verdict
-from campaigns.failover import queries
-from campaigns.finishing import finalizer, sweep
-from campaigns.lifecycle import CUT_SHORT, in_group
+from campaigns import labels
+from campaigns.engine import audit
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.failover import queries
+from campaigns.engine.finishing import finalizer, sweep
+from campaigns.engine.lifecycle import CUT_SHORT, in_group
 from campaigns.models import Campaign, Job, Message
 from campaigns.operators import actions
 from campaigns.reports import campaign_rows, message_rows

@@ -10,9 +10,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import day_counts, delivery_reports
+from campaigns.engine import day_counts, delivery_reports
+from campaigns.engine.suppressed.digests import digest, made_key
 from campaigns.models import CostEntry, DayCount, Message
-from campaigns.suppressed.digests import digest, made_key
 from campaigns.suppression import unsubscribing
 from campaigns.suppression.links import Subscription
 from tests import factories

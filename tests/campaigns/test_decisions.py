@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.doubts import causes
-from campaigns.doubts.causes import DoubtLook
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.models import Message, Resolution
 from mailhub import installation
 from tests import factories

@@ -12,9 +12,9 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import audit, delivery_reports, lifecycle
-from campaigns.claiming.claims import Lease, OpenClaim
-from campaigns.finishing import finalizer
+from campaigns.engine import audit, delivery_reports, lifecycle
+from campaigns.engine.claiming.claims import Lease, OpenClaim
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Claim, Job, Message, MessageEvent
 from campaigns.models.jobs import new_uuids, read_reference
 from tests import calling, factories

@@ -10,8 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.dispatch import dispatcher
-from campaigns.dispatch.dispatcher import in_batches
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import in_batches
 from campaigns.models import Campaign, Job
 from campaigns.models.states import S
 from tests import factories as make

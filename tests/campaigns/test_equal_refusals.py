@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from campaigns import sending
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job
 from campaigns.operators import actions
 from tests.ageing import make_older

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns import threads
-from campaigns.threads import LoopThread, cut_off
+from campaigns.engine import threads
+from campaigns.engine.threads import LoopThread, cut_off
 
 HOST = "nobody.invalid"
 

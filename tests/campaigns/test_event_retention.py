@@ -7,7 +7,7 @@ import pytest
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import message_events
+from campaigns.engine import message_events
 from campaigns.models import InboundCount, MessageEvent
 from mailhub import tasks
 from tests import factories

@@ -10,16 +10,16 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import progress
-from campaigns.casting import mailcaster
-from campaigns.decisions import Verdict
-from campaigns.dispatch import dispatcher
-from campaigns.finishing import finalizer
+from campaigns.engine import progress
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.pausing import pauses
+from campaigns.engine.sending import send
 from campaigns.forecast import eta
 from campaigns.models import Campaign, Job
 from campaigns.operators import actions, pausing
-from campaigns.pausing import pauses
-from campaigns.sending import send
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses
 from tests.faults.sending import login

@@ -9,14 +9,14 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.decisions import Verdict
-from campaigns.dispatch import dispatcher
+from campaigns.engine import sending
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.progress import of_jobs
 from campaigns.forecast import eta
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
 from campaigns.operators import actions, pausing
-from campaigns.progress import of_jobs
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.faults.sending import login, send_the_rest, sent, take_again

@@ -10,11 +10,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from campaigns import audit, intake, quiet_hours
-from campaigns import sending as sender
+from campaigns import intake
+from campaigns.engine import audit, quiet_hours
+from campaigns.engine import sending as sender
+from campaigns.engine.quiet_hours import WHY, QuietHours
 from campaigns.forecast import campaign_states
 from campaigns.models import Campaign, Job, Message, Sponsor
-from campaigns.quiet_hours import WHY, QuietHours
 from tests import factories
 from tests.campaigns.test_quiet_hours import BERLIN, LONDON, NEW_YORK, NOWHERE, twilio
 from tests.described.servers import Twilio

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from campaigns.claiming import claims, letters
+from campaigns.engine.claiming import claims, letters
 from campaigns.models import Identity
 from campaigns.operators import senders
 from tests import factories as make

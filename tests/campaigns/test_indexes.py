@@ -4,7 +4,7 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
-from campaigns.failover.guard import OURS
+from campaigns.engine.failover.guard import OURS
 
 pytestmark = pytest.mark.django_db
 

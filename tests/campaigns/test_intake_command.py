@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.lifecycle import move
+from campaigns.engine.lifecycle import move
 from campaigns.management import following
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
@@ -290,5 +290,5 @@ def test_one_letter_waits_for_no_module_that_only_workers_pages_or_terminals_nee
     done = manage("-", *now, stdin=GOOD.encode(), PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0, done.stderr
     loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
-    assert "campaigns.dispatch.dispatcher" in loaded
-    assert not loaded & {"campaigns.tasks", "campaigns.sending", "mailhub.urls", "campaigns.admin", "rich"}
+    assert "campaigns.engine.dispatch.dispatcher" in loaded
+    assert not loaded & {"campaigns.tasks", "campaigns.engine.sending", "mailhub.urls", "campaigns.admin", "rich"}

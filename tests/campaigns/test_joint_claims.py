@@ -15,23 +15,23 @@ from django.db import connection, transaction
 from django.utils import timezone
 from psycopg import DataError, OperationalError
 
-from campaigns import audit, lifecycle
-from campaigns.claiming import claims, contexts, joint
-from campaigns.claiming.claims import ByCount
-from campaigns.claiming.contexts import SendContext
-from campaigns.claiming.joint import MOST, JointClaims
-from campaigns.claiming.letters import Lease
-from campaigns.claiming.limits import Need
-from campaigns.claiming.permits import Permits
-from campaigns.claiming.rebuild import rebuild
-from campaigns.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
-from campaigns.connections import CLAIMING, Connections, SharedRows
-from campaigns.failover import recovery
+from campaigns.engine import audit, lifecycle
+from campaigns.engine.claiming import claims, contexts, joint
+from campaigns.engine.claiming.claims import ByCount
+from campaigns.engine.claiming.contexts import SendContext
+from campaigns.engine.claiming.joint import MOST, JointClaims
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.claiming.limits import Need
+from campaigns.engine.claiming.permits import Permits
+from campaigns.engine.claiming.rebuild import rebuild
+from campaigns.engine.claiming.waiting import Answer, NotGranted, Permitted, WantedClaim
+from campaigns.engine.connections import CLAIMING, Connections, SharedRows
+from campaigns.engine.failover import recovery
+from campaigns.engine.quiet_hours import QuietWatch
+from campaigns.engine.sending import sender
+from campaigns.engine.threads import cut_off
 from campaigns.models import Claim, Job, Message, Sponsor
 from campaigns.operators import actions, pausing
-from campaigns.quiet_hours import QuietWatch
-from campaigns.sending import sender
-from campaigns.threads import cut_off
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
 from tests.campaigns.test_locks import somebody_waits
@@ -759,8 +759,8 @@ def test_who_is_cut_off_while_all_wait_keeps_nobody_from_the_opening() -> None:
 @pytest.fixture
 def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """So long streams wait for a window, and nobody asks before: who is done earlier has not waited for it."""
-    monkeypatch.setattr("campaigns.claiming.joint.PATIENCE", 60.0)
-    monkeypatch.setattr("campaigns.claiming.waiting.BLIND", 60.0)
+    monkeypatch.setattr("campaigns.engine.claiming.joint.PATIENCE", 60.0)
+    monkeypatch.setattr("campaigns.engine.claiming.waiting.BLIND", 60.0)
 
 
 @pytest.mark.usefixtures("half_a_minute")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Message
 from tests.campaigns.rows import accepted, in_doubt, logged, messages, refused
 from tests.campaigns.test_delivery_reports import NOON, broken, counters

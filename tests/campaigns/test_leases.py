@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claiming.leases import LOCKED_SECONDS, Leases, renew
-from campaigns.claiming.letters import Lease
-from campaigns.connections import SharedRows
-from campaigns.finishing import finalizer
+from campaigns.engine.claiming.leases import LOCKED_SECONDS, Leases, renew
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job
 from tests import factories
 from tests.calling import by_sender

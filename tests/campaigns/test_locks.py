@@ -15,11 +15,11 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
-from campaigns import audit, ground_truth, lifecycle
-from campaigns.connections import connect
-from campaigns.decisions import Verdict
-from campaigns.doubts import resolve
-from campaigns.finishing import finalizer
+from campaigns.engine import audit, ground_truth, lifecycle
+from campaigns.engine.connections import connect
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.doubts import resolve
+from campaigns.engine.finishing import finalizer
 from campaigns.models import AnswerBatch, Job, Message
 from campaigns.operators import actions
 from tests import calling, factories

@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.casting.mailcaster import ClaimedJob, claim, idle_casters
-from campaigns.finishing import sweep
-from campaigns.lifecycle import move
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim, idle_casters
+from campaigns.engine.finishing import sweep
+from campaigns.engine.lifecycle import move
 from campaigns.models import Campaign, Job
 from campaigns.models.states import RUNNING, S, Status
 from tests import factories as make

@@ -21,12 +21,12 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import sending
 from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.connections import SharedRows
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
+from campaigns.engine import sending
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
 from campaigns.models import Campaign, CampaignFile, Identity, Job, Message, StoredFile
 from tests import factories
 from tests.campaigns.test_rounds_of_mails import relay as serving

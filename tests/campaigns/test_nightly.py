@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 from django.db import connection
 
-from campaigns.dispatch import nightly
-from campaigns.dispatch.dispatcher import in_batches
+from campaigns.engine.dispatch import nightly
+from campaigns.engine.dispatch.dispatcher import in_batches
 from campaigns.models import DispatchRun, Job
 from campaigns.models.states import S
 from tests import factories as make

@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.dispatch import nightly
-from campaigns.dispatch.nightly import Run
-from campaigns.failover import guard
+from campaigns.engine.dispatch import nightly
+from campaigns.engine.dispatch.nightly import Run
+from campaigns.engine.failover import guard
 from campaigns.models import Campaign, DispatchRun, Job, Store
 from tests import factories
 from tests.campaigns.rows import family

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns import tasks
+from campaigns.engine.pausing import rates
 from campaigns.models import Campaign, Job, Message
-from campaigns.pausing import rates
 from tests import factories
 from tests.campaigns.rows import accepted, recount, refused
 from tests.faults.sending import meanwhile

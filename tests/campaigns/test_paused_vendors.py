@@ -8,12 +8,13 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone, translation
 
-from campaigns import labels, progress, stored_texts
+from campaigns import labels, stored_texts
+from campaigns.engine import progress
+from campaigns.engine.routes import entries
 from campaigns.models import Job, Message
 from campaigns.operators import filters, pausing
 from campaigns.reports import campaign_rows
 from campaigns.reports.campaign_rows import CampaignQuery
-from campaigns.routes import entries
 from mailhub.front.vendor_cache import vendor_cache
 from mailhub.operations import dashboard
 from tests import factories

@@ -12,15 +12,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import audit, merging, progress
-from campaigns.casting import mailcaster
-from campaigns.claiming.claims import Lease
-from campaigns.decisions import Verdict
-from campaigns.finishing import finalizer
+from campaigns.engine import audit, merging, progress
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming.claims import Lease
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import send
 from campaigns.forecast import streams
 from campaigns.models import Campaign, Job, Message
 from campaigns.operators import actions, pausing
-from campaigns.sending import send
 from mailhub.monitoring import metrics
 from tests import calling, factories
 from tests.campaigns.rows import family, manage, sound, statuses

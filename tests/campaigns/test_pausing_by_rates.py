@@ -8,12 +8,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import merging, tasks
+from campaigns import tasks
+from campaigns.engine import merging
+from campaigns.engine.pausing import rates
+from campaigns.engine.pausing.rates import Figures, Judged, why
 from campaigns.models import Campaign, Job, Message, MessageEvent
 from campaigns.models.states import S
 from campaigns.operators import pausing
-from campaigns.pausing import rates
-from campaigns.pausing.rates import Figures, Judged, why
 from tests import factories
 from tests.campaigns.rows import accepted, recount, refused, sound, statuses
 from tests.faults.sending import being_sent, login, sent, take_again, taken

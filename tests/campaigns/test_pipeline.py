@@ -18,7 +18,7 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
         factories.caster(vendor, f"MC{number}", "large-priority", min_size=100, max_size=400, percentage=10)
     parent = factories.campaign_with_job(1000, of=factories.credential(vendor), status="RENDERED")
     small = factories.campaign_with_job(["ann@sandbox.example", "bounce@sandbox.example"], of=parent.credential)
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
 
     with worker(queues=f"hub,{vendor.queue}"), sweeping():
         dispatcher.dispatch()

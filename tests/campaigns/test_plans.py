@@ -8,14 +8,14 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import connections, merging, progress
-from campaigns.casting import mailcaster as casting_queries
-from campaigns.claiming import claims
-from campaigns.claiming.letters import Lease
-from campaigns.finishing import finalizer
+from campaigns.engine import connections, merging, progress
+from campaigns.engine.casting import mailcaster as casting_queries
+from campaigns.engine.claiming import claims
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording, sender
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.models.states import Status
-from campaigns.sending import recording, sender
 from tests import calling, factories
 from tests.emptying import Emptying
 

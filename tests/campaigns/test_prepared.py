@@ -1,11 +1,12 @@
-"""Statements that are planned once a connection (campaigns/prepared.py)."""
+"""Statements that are planned once a connection (campaigns/engine/prepared.py)."""
 
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, ProgrammingError, connection, transaction
 
-from campaigns import entitlements, prepared
+from campaigns import entitlements
+from campaigns.engine import prepared
 from campaigns.entitlements import why_held
 from campaigns.forecast import streams
 from campaigns.models import Entitlement, Job

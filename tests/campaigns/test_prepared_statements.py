@@ -7,13 +7,13 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.claiming import claims
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import LOCKED_BRIEFLY
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import claims
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY
+from campaigns.engine.sending import sender
+from campaigns.engine.threads import PREPARED, DatabaseThreads
 from campaigns.models import Job
-from campaigns.sending import sender
-from campaigns.threads import PREPARED, DatabaseThreads
 from tests import factories
 from vendors.models import Mailcaster
 
@@ -23,7 +23,7 @@ OFTEN = int(PREPARED["prepare_threshold"]) + 7  # PostgreSQL plans the first fiv
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseThreads]:
-    monkeypatch.setattr("campaigns.threads.BLOCKING", 1)
+    monkeypatch.setattr("campaigns.engine.threads.BLOCKING", 1)
     with closing(DatabaseThreads(LOCKED_BRIEFLY)) as threads:
         yield threads
 

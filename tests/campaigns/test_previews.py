@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns.claiming import claims, letters
-from campaigns.claiming.letters import ClaimedMessage
+from campaigns.engine.claiming import claims, letters
+from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.models import Campaign, Job, Message
 from tests import factories as make
 from tests.campaigns.test_intake_command import files, nothing_is_stored, send, vendor

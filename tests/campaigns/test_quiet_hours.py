@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from phonenumbers import timezone as of_numbers
 from phonenumbers.tzdata import TIMEZONE_DATA
 
-from campaigns import audit
-from campaigns import sending as sender
+from campaigns.engine import audit
+from campaigns.engine import sending as sender
+from campaigns.engine.quiet_hours import PUT_OFF, WHY, QuietHours, QuietWatch, zones_of
 from campaigns.models import Campaign, Job, Message, Sponsor
-from campaigns.quiet_hours import PUT_OFF, WHY, QuietHours, QuietWatch, zones_of
 from tests import factories
 from tests.described.servers import ACCOUNT, TOKEN, Twilio
 from tests.faults.sending import login, send_the_rest, sent, take_again, taken

@@ -4,9 +4,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import labels, progress
-from campaigns.casting import mailcaster
-from campaigns.failover import queries as failover
+from campaigns import labels
+from campaigns.engine import progress
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.failover import queries as failover
 from campaigns.models import Job, Message, MessageEvent
 from campaigns.reports import message_rows, reasons
 from tests import factories

@@ -9,13 +9,13 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from campaigns import ground_truth, lifecycle
-from campaigns.claiming import claims, rebuild
-from campaigns.claiming.claims import Lease
-from campaigns.doubts import calls, queries
-from campaigns.finishing import finalizer
+from campaigns.engine import ground_truth, lifecycle
+from campaigns.engine.claiming import claims, rebuild
+from campaigns.engine.claiming.claims import Lease
+from campaigns.engine.doubts import calls, queries
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import sender
 from campaigns.models import Claim, Job, Message
-from campaigns.sending import sender
 from tests import calling, factories
 from tests.campaigns.rows import in_doubt, logged
 from tests.campaigns.test_claims_and_answers import answered, claim, recovered, sending

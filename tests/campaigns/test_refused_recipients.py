@@ -9,11 +9,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.casting import mailcaster
-from campaigns.dispatch import dispatcher
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer, sweep
+from campaigns.engine import sending
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer, sweep
 from campaigns.models import Job, Message, Suppression
 from campaigns.operators import actions
 from campaigns.results.reader import facts

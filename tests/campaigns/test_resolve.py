@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import progress
+from campaigns.engine import progress
 from campaigns.models import Job, Message, Resolution
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses

@@ -14,10 +14,10 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaigns.dispatch import dispatcher
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.routes import entries, moving
 from campaigns.entitlements import NotEntitled
 from campaigns.models import Entitlement, Job, Route, RouteMove
-from campaigns.routes import entries, moving
 from tests import factories as make
 from tests.front.program import Program, api_vendor, forget, fresh, letter
 from vendors.models import Credential, Vendor

@@ -7,9 +7,9 @@ from datetime import UTC, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
+from campaigns.engine import sending
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from tests import factories
 from vendors.models import Credential, Usage

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import sending as sender
-from campaigns.casting.mailcaster import ClaimedJob, claim
-from campaigns.claiming import claims as sending
-from campaigns.claiming.letters import Lease
-from campaigns.finishing import finalizer
+from campaigns.engine import sending as sender
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim
+from campaigns.engine.claiming import claims as sending
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending_hours import closes_at, opens_at
 from campaigns.models import Campaign, Message
-from campaigns.sending_hours import closes_at, opens_at
 from tests import factories
 from tests.faults.sending import login, taken
 from tests.sandbox import Sandbox
@@ -91,7 +91,7 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
 def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     import asyncio
 
-    from campaigns.connections import connect
+    from campaigns.engine.connections import connect
 
     job = factories.campaign_with_job(2, status="SENDING")
     params = {

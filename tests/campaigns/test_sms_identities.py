@@ -15,8 +15,8 @@ from django.db import connection
 from django.test import Client
 
 from campaigns import entitlements
-from campaigns.connections import connect
-from campaigns.doubts import queries
+from campaigns.engine.connections import connect
+from campaigns.engine.doubts import queries
 from campaigns.entitlements import NotEntitled
 from campaigns.models import Campaign, Identity
 from campaigns.models.identities import NumberPool

@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaigns.casting.mailcaster import child_size
+from campaigns.engine.casting.mailcaster import child_size
 
 
 @pytest.mark.parametrize(

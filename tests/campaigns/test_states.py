@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
-from campaigns.lifecycle import GROUPS, MOVES
+from campaigns.engine.lifecycle import GROUPS, MOVES
 from campaigns.management.commands.states import COLUMNS, SHAPES, label_of, row_of
 from campaigns.models import Message
 from campaigns.models.states import Status

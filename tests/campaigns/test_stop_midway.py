@@ -7,10 +7,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, decisions
-from campaigns import sending as sender
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
+from campaigns.engine import audit, decisions
+from campaigns.engine import sending as sender
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operators import actions
 from tests import factories

@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.decisions import Verdict
-from campaigns.dispatch import dispatcher
-from campaigns.finishing import finalizer, sweep
-from campaigns.lifecycle import move
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing import finalizer, sweep
+from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operators import actions
 from tests import factories

@@ -9,9 +9,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import progress
-from campaigns.decisions import JobDecision, Verdict
-from campaigns.lifecycle import move
+from campaigns.engine import progress
+from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
 from campaigns.operators import actions
 from tests import factories

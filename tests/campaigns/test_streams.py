@@ -10,8 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.finishing import sweep as sweeper
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.finishing import sweep as sweeper
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Store

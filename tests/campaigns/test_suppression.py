@@ -10,18 +10,19 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from campaigns import audit, labels, progress
-from campaigns.casting import mailcaster
-from campaigns.claiming.claims import Lease
-from campaigns.connections import Connections
-from campaigns.dispatch import dispatcher
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
+from campaigns import labels
+from campaigns.engine import audit, progress
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming.claims import Lease
+from campaigns.engine.connections import Connections
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording
+from campaigns.engine.suppressed import digests, recent
 from campaigns.intake import accept
 from campaigns.models import AnswerBatch, Claim, Job, Message, Suppression, SuppressionKey
 from campaigns.operators import actions
-from campaigns.sending import recording
-from campaigns.suppressed import digests, recent
 from campaigns.suppression import comparing, lists
 from campaigns.suppression.lists import NewSuppression
 from tests import calling, factories

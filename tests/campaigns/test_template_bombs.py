@@ -7,12 +7,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import sending
 from campaigns.content import mjml, plain_text, templates
 from campaigns.content.templates import MAX_SIZE, TemplateError
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
 from campaigns.intake.checking import faults
-from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.campaigns.bombs import LEVELS, LONGEST_FAULT, USED, nested

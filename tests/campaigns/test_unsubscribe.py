@@ -13,11 +13,11 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns import entitlements, intake, return_paths, tasks, token_keys
-from campaigns.claiming import letters
-from campaigns.claiming.letters import ClaimedMessage, Lease
+from campaigns.engine.claiming import letters
+from campaigns.engine.claiming.letters import ClaimedMessage, Lease
+from campaigns.engine.suppressed import digests
+from campaigns.engine.suppressed.recent import Asker, KeptSuppression
 from campaigns.models import Campaign, Identity, Job, Message, Sponsor, Suppression, Topic
-from campaigns.suppressed import digests
-from campaigns.suppressed.recent import Asker, KeptSuppression
 from campaigns.suppression import links, lists, unsubscribing
 from campaigns.suppression.comparing import end_suppressed
 from campaigns.suppression.lists import NewSuppression

@@ -9,9 +9,10 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 from redis import Redis
 
-from campaigns import audit, delivery_reports, ground_truth, lifecycle, tasks, vendor_ids
-from campaigns.claiming.claims import Lease, OpenClaim
-from campaigns.doubts import resolve
+from campaigns import tasks
+from campaigns.engine import audit, delivery_reports, ground_truth, lifecycle, vendor_ids
+from campaigns.engine.claiming.claims import Lease, OpenClaim
+from campaigns.engine.doubts import resolve
 from campaigns.models import Claim, Job, Message, MessageEvent, VendorMessageId, WaitingReport
 from campaigns.operators import actions
 from tests import calling, factories

@@ -7,7 +7,7 @@ from django.db.models import Exists, F, OuterRef
 from kombu.exceptions import OperationalError as BrokerError
 from redis import RedisError
 
-from campaigns.dispatch import dispatcher
+from campaigns.engine.dispatch import dispatcher
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE
 from campaigns.operators import actions

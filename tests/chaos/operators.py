@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from campaigns.decisions import Verdict
+from campaigns.engine.decisions import Verdict
 from campaigns.models import Job, Message
 from campaigns.models.jobs import read_reference
 from campaigns.models.states import DONE, PARENTS, Status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Identity, Job, Message
 from tests import factories
 from tests.described.servers import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns import audit
+from campaigns.engine import audit
 from campaigns.models import Job, Resolution
 from campaigns.models.states import DONE, PARENTS
 from sandbox.vendor.books import ACCEPTING, BookEntry, Books

@@ -20,7 +20,7 @@ import django
 def run(stopping: bool) -> None:
     """One round: sweep, dispatch, casters, every claimed job, doubts, and the sweep again for jobs that ended."""
     from campaigns import tasks
-    from campaigns.dispatch import dispatcher
+    from campaigns.engine.dispatch import dispatcher
     from campaigns.models import Job
     from vendors.models import Vendor
 
@@ -39,7 +39,7 @@ def run(stopping: bool) -> None:
 
 
 def fork(request: dict[str, Any]) -> int:
-    from campaigns import failpoints
+    from campaigns.engine import failpoints
 
     child = os.fork()
     if child:

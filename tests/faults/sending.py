@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import sending as sender
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
+from campaigns.engine import sending as sender
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import move
+from campaigns.engine.sending.sender import Sent
 from campaigns.models import Job
-from campaigns.sending.sender import Sent
 from tests import factories
 from tests.programs import wait_until
 from tests.sandbox import Sandbox

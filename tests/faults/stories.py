@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from campaigns import failpoints
+from campaigns.engine import failpoints
 
 VENDORS: dict[str, dict[str, Any]] = {
     "tells nothing": {},

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from campaigns import failpoints
+from campaigns.engine import failpoints
 from tests.faults import rounds, stories
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail

@@ -15,9 +15,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.finishing import finalizer
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import Sender
 from campaigns.models import Job
-from campaigns.sending import Sender
 from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.test_claims_and_answers import locked

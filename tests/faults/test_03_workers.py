@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.db.models.functions import Now
 
-from campaigns import sending as sender
+from campaigns.engine import sending as sender
 from campaigns.models import Job
 from campaigns.tasks import notify_vendors, sweep
 from tests import factories

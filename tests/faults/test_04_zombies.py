@@ -11,13 +11,13 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import sending as sender
-from campaigns.claiming.claims import Lease
-from campaigns.dispatch import dispatcher
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import merge
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming.claims import Lease
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import merge
+from campaigns.engine.sending.stream import SLACK
 from campaigns.models import Claim, Job, Message
-from campaigns.sending.stream import SLACK
 from tests.calling import answer, append, by_sender, claim, started
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from campaigns import sending
-from campaigns.decisions import Verdict
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
 from tests import factories

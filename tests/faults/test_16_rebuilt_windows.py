@@ -14,8 +14,8 @@ import pytest
 from aiosmtpd.controller import Controller
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.claiming.claims import Lease
+from campaigns.engine import sending
+from campaigns.engine.claiming.claims import Lease
 from campaigns.forecast import queues
 from campaigns.models import Job, Message
 from mailhub.operations import dashboard

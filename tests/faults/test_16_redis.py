@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from campaigns import sending as sender
+from campaigns.engine import sending as sender
 from campaigns.models import Job
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, taken

@@ -12,10 +12,10 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from campaigns import sending as sender
-from campaigns.claiming import claims as sending
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming import claims as sending
+from campaigns.engine.sending import recording
 from campaigns.models import Job
-from campaigns.sending import recording
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken
 from tests.sandbox import Sandbox

@@ -22,14 +22,14 @@ from django.db import Error as DjangoError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns import sending as sender
-from campaigns.casting import mailcaster
-from campaigns.casting.mailcaster import ClaimedJob
-from campaigns.dispatch import dispatcher
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as recovery
+from campaigns.engine import audit
+from campaigns.engine import sending as sender
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.casting.mailcaster import ClaimedJob
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import sweep as recovery
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from campaigns.models.states import DONE
 from campaigns.operators import actions

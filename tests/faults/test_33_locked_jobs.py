@@ -20,17 +20,17 @@ from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
 from campaigns import tasks
-from campaigns.claiming.rebuild import rebuild_lost
-from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as sweeper
-from campaigns.lifecycle import LOCKED_BRIEFLY, hold
+from campaigns.engine.claiming.rebuild import rebuild_lost
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import sweep as sweeper
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold
+from campaigns.engine.pausing import pauses
+from campaigns.engine.sending import Sender
+from campaigns.engine.sending.sender import Sent
+from campaigns.engine.threads import BLOCKING, DatabaseThreads
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Session
-from campaigns.pausing import pauses
 from campaigns.results import writer
-from campaigns.sending import Sender
-from campaigns.sending.sender import Sent
 from campaigns.tasks import notify_vendors
-from campaigns.threads import BLOCKING, DatabaseThreads
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged, statuses
 from tests.campaigns.test_claims_and_answers import locked
@@ -232,7 +232,7 @@ def test_who_is_told_to_end_does_not_wait_for_a_job_that_is_to_expire(
 
 
 def test_a_connection_that_has_waited_too_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaigns.threads.BLOCKING", 1)
+    monkeypatch.setattr("campaigns.engine.threads.BLOCKING", 1)
     job = factories.campaign_with_job(1)
 
     def process() -> int:

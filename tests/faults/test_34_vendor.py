@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.casting import mailcaster
-from campaigns.doubts import reconciler
+from campaigns.engine import sending
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.doubts import reconciler
 from campaigns.models import Job
 from tests import factories
 from tests.faults.checker import judge, sums

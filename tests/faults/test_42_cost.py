@@ -11,10 +11,10 @@ from django.conf import settings
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.claiming import rebuild
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.claiming import rebuild
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job, Message
 from campaigns.models.states import Status
 from tests import factories

@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from campaigns.claiming import rebuild
-from campaigns.doubts import calls, reconciler
+from campaigns.engine.claiming import rebuild
+from campaigns.engine.doubts import calls, reconciler
 from campaigns.models import Job, Message
 from campaigns.models.states import Status
 from tests import factories

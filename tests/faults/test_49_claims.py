@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import decisions
-from campaigns import sending as sender
-from campaigns.finishing import finalizer
+from campaigns.engine import decisions
+from campaigns.engine import sending as sender
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording
 from campaigns.models import AnswerBatch, Campaign, Claim, Job
 from campaigns.operators import actions
-from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.test_joint_claims import in_use
 from tests.faults import rounds

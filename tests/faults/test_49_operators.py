@@ -13,13 +13,13 @@ from threading import Barrier
 import pytest
 from django.db import connection, transaction
 
-from campaigns import connections
-from campaigns.claiming import claims as sending
-from campaigns.decisions import Verdict
-from campaigns.finishing import finalizer
+from campaigns.engine import connections
+from campaigns.engine.claiming import claims as sending
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording
 from campaigns.models import Job, Message
 from campaigns.operators import actions
-from campaigns.sending import recording
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import (

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import decisions, tasks
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as sweeper
+from campaigns import tasks
+from campaigns.engine import decisions
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import sweep as sweeper
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.operators import actions
 from tests import factories

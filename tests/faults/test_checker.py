@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from campaigns import merging
-from campaigns import sending as sender
-from campaigns.claiming import claims, contexts
-from campaigns.decisions import Verdict
-from campaigns.finishing import finalizer
+from campaigns.engine import merging
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming import claims, contexts
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending.sender import Drained
 from campaigns.models import Job, Message
 from campaigns.operators import actions
-from campaigns.sending.sender import Drained
 from tests.calling import answer, by_sender, claim, started
 from tests.faults.checker import judge
 from tests.faults.sending import being_sent, calls, login, sent, take_again, taken
@@ -130,7 +130,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "start", lambda *_: started)
     drained = iter([Drained(False), Drained(True)])
-    monkeypatch.setattr("campaigns.sending.sender.drain", lambda *_: next(drained))
+    monkeypatch.setattr("campaigns.engine.sending.sender.drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 

@@ -22,12 +22,12 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from campaigns import sending as sender
-from campaigns.claiming import claims
-from campaigns.failover import crash, guard
-from campaigns.failover.queries import mark_intact
-from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as sweeper
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming import claims
+from campaigns.engine.failover import crash, guard
+from campaigns.engine.failover.queries import mark_intact
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import sweep as sweeper
 from campaigns.models import Job
 from tests.connected import connected_to
 from tests.faults.checker import judge, sums

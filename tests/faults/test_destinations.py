@@ -17,11 +17,11 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns.claiming import claims, contexts
-from campaigns.doubts import reconciler
-from campaigns.doubts import resolve as doubts_resolve
-from campaigns.finishing import finalizer
+from campaigns.engine import audit
+from campaigns.engine.claiming import claims, contexts
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.doubts import resolve as doubts_resolve
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Claim, Identity, Job, Message, Route, RouteEntry
 from campaigns.operators import actions
 from tests import calling, factories

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from campaigns.connections import connect
+from campaigns.engine.connections import connect
+from campaigns.engine.threads import DatabaseThreads
 from campaigns.intake.shared_connections import ConnectionPool
-from campaigns.threads import DatabaseThreads
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 SHOW = "SHOW synchronous_commit"

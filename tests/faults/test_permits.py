@@ -3,7 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from campaigns import sending
+from campaigns.engine import sending
 from campaigns.models import Job
 from campaigns.operators import actions
 from tests import factories

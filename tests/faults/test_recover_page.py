@@ -13,8 +13,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from campaigns.failover import guard, recovery
-from campaigns.failover.queries import notice
+from campaigns.engine.failover import guard, recovery
+from campaigns.engine.failover.queries import notice
 from campaigns.models import Job, Store
 from campaigns.operators import actions
 from tests import factories

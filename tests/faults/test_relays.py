@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from campaigns import sending
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Campaign, Job, Message
 from tests import factories, private_postfix
 from tests.faults.checker import sums

@@ -17,11 +17,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns import sending as sender
-from campaigns.dispatch import dispatcher
-from campaigns.doubts.reconciler import reconcile
-from campaigns.failover import guard
+from campaigns.engine import audit
+from campaigns.engine import sending as sender
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts.reconciler import reconcile
+from campaigns.engine.failover import guard
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from tests import factories
 from tests.copies import backup, find_client, read_dump, restore, run_client

@@ -12,16 +12,16 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import audit, delivery_reports, failpoints
-from campaigns.casting import mailcaster
-from campaigns.claiming import limits
-from campaigns.connections import connect
-from campaigns.doubts import reconciler, resolve
-from campaigns.finishing import finalizer
+from campaigns.engine import audit, delivery_reports, failpoints
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import limits
+from campaigns.engine.connections import connect
+from campaigns.engine.doubts import reconciler, resolve
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.routes import entries, moving, whose
+from campaigns.engine.sending.call_pool import CallPool
 from campaigns.models import Claim, Entitlement, Job, Message, Route, RouteEntry, RouteMove
 from campaigns.operators import actions, pausing
-from campaigns.routes import entries, moving, whose
-from campaigns.sending.call_pool import CallPool
 from sandbox.vendor.books import Books
 from tests import factories, sandbox
 from tests.faults import rounds

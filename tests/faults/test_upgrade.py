@@ -13,12 +13,12 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from campaigns.casting import mailcaster as casting_queries
-from campaigns.doubts.reconciler import reconcile
-from campaigns.failover import guard
-from campaigns.finishing import finalizer
+from campaigns.engine.casting import mailcaster as casting_queries
+from campaigns.engine.doubts.reconciler import reconcile
+from campaigns.engine.failover import guard
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending.sender import Sender
 from campaigns.models import Claim, Job, Message, Store
-from campaigns.sending.sender import Sender
 from campaigns.tasks import notify_vendors
 from mailhub import checks
 from tests import factories, forks

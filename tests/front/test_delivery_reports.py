@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns import audit, lifecycle
+from campaigns.engine import audit, lifecycle
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.results import writer
 from campaigns.webhooks import delivery, events

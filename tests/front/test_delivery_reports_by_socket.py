@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns.dispatch import dispatcher
+from campaigns.engine import audit
+from campaigns.engine.dispatch import dispatcher
 from campaigns.models import Job, Message
 from campaigns.tasks import notify_vendors
 from tests import factories

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Campaign, Job, Message, Session
 from mailhub.front.receipts import known_vendors
 from tests.front import server

@@ -8,10 +8,10 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.pausing import pauses
 from campaigns.models import Job
 from campaigns.operators import pausing
-from campaigns.pausing import pauses
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 

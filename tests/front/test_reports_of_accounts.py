@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Job, MessageEvent, Suppression, VendorMessageId, WaitingReport
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from tests.front.program import fresh, problem

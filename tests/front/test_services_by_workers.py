@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns.dispatch import dispatcher
+from campaigns.engine import audit
+from campaigns.engine.dispatch import dispatcher
 from campaigns.models import Identity, Job
 from campaigns.tasks import notify_vendors
 from tests import factories

@@ -8,8 +8,8 @@ from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.finishing import finalizer
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job, Message, Session
 from campaigns.results import writer
 from campaigns.results import writer as result_store

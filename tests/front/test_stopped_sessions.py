@@ -10,8 +10,8 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.finishing import finalizer, sweep
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.finishing import finalizer, sweep
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.models.states import Status
 from campaigns.operators import actions

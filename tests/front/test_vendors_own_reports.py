@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Job, Message, MessageEvent, Suppression
 from mailhub.front import receipts
 from mailhub.monitoring import metrics

@@ -10,7 +10,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from campaigns import delivery_reports
+from campaigns.engine import delivery_reports
 from campaigns.models import Job, Message, Webhook, WebhookCall
 from campaigns.webhooks import events
 from mailhub import tasks

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.db.models import Q
 
-from campaigns.lifecycle import CUT_SHORT
-from campaigns.merging import ACCEPTED
+from campaigns.engine.lifecycle import CUT_SHORT
+from campaigns.engine.merging import ACCEPTED
 from campaigns.models import AnswerBatch, Job, Message, Resolution, Session
 from campaigns.models.states import DONE, PARENTS, Status
 from sandbox.vendor.books import Books

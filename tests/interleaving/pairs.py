@@ -8,16 +8,16 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import ground_truth
-from campaigns.casting import mailcaster
-from campaigns.claiming import claims
-from campaigns.doubts.resolve import CannotResolve
-from campaigns.finishing import finalizer, sweep
+from campaigns.engine import ground_truth
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import claims
+from campaigns.engine.doubts.resolve import CannotResolve
+from campaigns.engine.finishing import finalizer, sweep
+from campaigns.engine.sending import sender
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE, Status
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
-from campaigns.sending import sender
 from tests import calling
 from tests.emptying import forget_keys
 from tests.interleaving import judging

@@ -9,8 +9,8 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claiming.claims import Lease, OpenClaim
-from campaigns.merging import ACCEPTED
+from campaigns.engine.claiming.claims import Lease, OpenClaim
+from campaigns.engine.merging import ACCEPTED
 from campaigns.models import AnswerBatch, Claim, Job, Message, Session
 from campaigns.models.states import Status as S
 from sandbox.vendor.books import BookEntry

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 
-from campaigns.connections import connect
+from campaigns.engine.connections import connect
 
 DEADLINE = 120.0  # seconds; what takes longer hangs
 # They neither read nor lock anything: a halt before one of them is a halt before the next statement.

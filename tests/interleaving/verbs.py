@@ -7,17 +7,17 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import delivery_reports, ground_truth
-from campaigns.casting import mailcaster
-from campaigns.claiming import claims, contexts, leases
-from campaigns.dispatch import dispatcher
-from campaigns.doubts import queries
-from campaigns.finishing import finalizer
+from campaigns.engine import delivery_reports, ground_truth
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import claims, contexts, leases
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts import queries
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.routes import moving
+from campaigns.engine.sending import recording, sender
 from campaigns.models import Campaign, Claim, Job, Route, RouteEntry, Session
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
-from campaigns.routes import moving
-from campaigns.sending import recording, sender
 from tests import calling
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
-from campaigns.dispatch import dispatcher
+from campaigns.engine.dispatch import dispatcher
 from campaigns.models import Campaign, Job
 from campaigns.tasks import notify_vendors
 from mailhub import installation

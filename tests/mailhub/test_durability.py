@@ -15,8 +15,8 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns.failover import durability
+from campaigns.engine import audit
+from campaigns.engine.failover import durability
 from mailhub import checks
 from mailhub.models import MomentFound
 from mailhub.monitoring import probes

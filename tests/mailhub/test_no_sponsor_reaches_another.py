@@ -29,9 +29,9 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.doubts import causes
-from campaigns.doubts.causes import DoubtLook
-from campaigns.failover import holding
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts.causes import DoubtLook
+from campaigns.engine.failover import holding
 from campaigns.models import (
     Campaign,
     Draft,

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection
 from django.test import Client, RequestFactory
 
-from campaigns import audit
+from campaigns.engine import audit
 from campaigns.intake.storage import allocate
 from campaigns.models import Message
 from mailhub import checks

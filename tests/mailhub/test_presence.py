@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 
-from campaigns.failover import guard, holding
+from campaigns.engine.failover import guard, holding
 from campaigns.models import Job, Store
 from campaigns.operators import answering
 from mailhub import presence

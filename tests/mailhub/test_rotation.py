@@ -13,9 +13,9 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns import return_paths, token_keys
+from campaigns.engine.suppressed import digests
 from campaigns.models import Identity, Message, Suppression, Webhook
 from campaigns.return_paths import ReturnPaths
-from campaigns.suppressed import digests
 from campaigns.suppression import links, lists
 from campaigns.suppression.lists import NewSuppression
 from campaigns.webhooks import events

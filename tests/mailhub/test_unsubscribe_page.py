@@ -9,8 +9,8 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns import token_keys
+from campaigns.engine.suppressed import digests
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
-from campaigns.suppressed import digests
 from campaigns.suppression import links
 from mailhub.front import rate_limits
 from mailhub.public import unsubscribe

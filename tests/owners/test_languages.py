@@ -18,9 +18,9 @@ from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
 from campaigns import labels, stored_texts
-from campaigns.audit.questions import QUESTIONS
+from campaigns.engine.audit.questions import QUESTIONS
+from campaigns.engine.pausing import pauses
 from campaigns.models import Message, Webhook
-from campaigns.pausing import pauses
 from mailhub import languages
 from tests import factories
 from vendors import history

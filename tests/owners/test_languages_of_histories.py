@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 from django.utils import timezone, translation
 
 from campaigns import stored_texts
-from campaigns.audit.questions import QUESTIONS
+from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.models import Campaign, Job, Store, Topic
 from campaigns.operators import actions, pausing
 from tests import factories

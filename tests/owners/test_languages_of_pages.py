@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import translation
 
-from campaigns import audit, stored_texts
+from campaigns import stored_texts
+from campaigns.engine import audit
 from campaigns.models import Job
 from tests.browser import every_page
 from tests.front.program import fresh

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import resolve
 
 from campaigns import intake
-from campaigns.finishing import finalizer
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
 from mailhub.front.keys import keyring
 from mailhub.models import ApiKey

@@ -17,9 +17,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, estimates, fetched_reports
+from campaigns import estimates
 from campaigns.costs import accounts
-from campaigns.doubts import reconciler
+from campaigns.engine import audit, fetched_reports
+from campaigns.engine.doubts import reconciler
 from campaigns.models import Job, Message, MessageEvent
 from mailhub.operations import dashboard
 from tests import factories, forks, programs

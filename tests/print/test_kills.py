@@ -12,8 +12,8 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from campaigns.doubts import reconciler
-from campaigns.finishing import finalizer
+from campaigns.engine.doubts import reconciler
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job, Message
 from tests.faults.checker import sums
 from tests.faults.sending import open_again, send_the_rest, take_again

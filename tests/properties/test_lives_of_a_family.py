@@ -26,18 +26,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from campaigns import delivery_reports, ground_truth
-from campaigns.casting import mailcaster
-from campaigns.claiming import claims
-from campaigns.connections import connect
-from campaigns.dispatch import dispatcher
-from campaigns.doubts.resolve import CannotResolve
-from campaigns.finishing import finalizer, sweep
-from campaigns.lifecycle import merge
+from campaigns.engine import delivery_reports, ground_truth
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming import claims
+from campaigns.engine.connections import connect
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.doubts.resolve import CannotResolve
+from campaigns.engine.finishing import finalizer, sweep
+from campaigns.engine.lifecycle import merge
+from campaigns.engine.sending import recording
+from campaigns.engine.sending.sender import drain, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent, Resolution
 from campaigns.operators import actions
-from campaigns.sending import recording
-from campaigns.sending.sender import drain, put_back
 from tests import calling, factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end

@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from campaigns import audit, delivery_reports, ground_truth
-from campaigns.claiming import claims
-from campaigns.connections import connect
-from campaigns.dispatch import dispatcher
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import merge, move
+from campaigns.engine import audit, delivery_reports, ground_truth
+from campaigns.engine.claiming import claims
+from campaigns.engine.connections import connect
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import merge, move
+from campaigns.engine.sending.sender import drain, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent
 from campaigns.operators import actions
-from campaigns.sending.sender import drain, put_back
 from sandbox.vendor.books import BookEntry, Books
 from tests import calling, factories
 from tests.faults.checker import judge, sums

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaigns.casting.mailcaster import child_size
+from campaigns.engine.casting.mailcaster import child_size
 
 # a loaded machine is slow, not wrong
 calm = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns.casting import mailcaster
-from campaigns.claiming.limits import LEAD
-from campaigns.dispatch import dispatcher, nightly
-from campaigns.finishing import finalizer
-from campaigns.lifecycle import GROUPS
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.claiming.limits import LEAD
+from campaigns.engine.dispatch import dispatcher, nightly
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.lifecycle import GROUPS
+from campaigns.engine.sending import Sender
 from campaigns.models import Job
-from campaigns.sending import Sender
 from sandbox.vendor.books import worst_window
 from tests import factories as make
 from tests.ageing import make_older

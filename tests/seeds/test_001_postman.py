@@ -12,13 +12,13 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import decisions, sending
-from campaigns.casting import mailcaster
-from campaigns.dispatch import dispatcher
-from campaigns.finishing import finalizer
+from campaigns.engine import decisions, sending
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import sender
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import sender
 from tests import calling
 from tests import factories as make
 from tests.programs import wait_until

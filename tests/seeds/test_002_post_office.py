@@ -13,9 +13,9 @@ from django.db import connection
 from django.utils import timezone
 from kombu import Connection
 
-from campaigns import sending
-from campaigns.casting import mailcaster
-from campaigns.finishing import finalizer
+from campaigns.engine import sending
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.finishing import finalizer
 from campaigns.models import AnswerBatch, Job, Message, Session
 from campaigns.models.states import RUNNING
 from campaigns.results import writer

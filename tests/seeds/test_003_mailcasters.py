@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
-from campaigns.casting.mailcaster import ClaimedJob, claim
-from campaigns.dispatch import dispatcher
-from campaigns.finishing.finalizer import finish_parent
-from campaigns.lifecycle import move
+from campaigns.engine.casting.mailcaster import ClaimedJob, claim
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.finishing.finalizer import finish_parent
+from campaigns.engine.lifecycle import move
 from campaigns.models import Job
 from campaigns.models.states import S
 from tests import factories as make

@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from campaigns import sending
+from campaigns.engine import sending
 from campaigns.models import Job
 from tests import factories
 from tests.faults.sending import taken

@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from campaigns import sending
+from campaigns.engine import sending
 from tests import factories
 from tests.faults.sending import taken
 from tests.installed import installed

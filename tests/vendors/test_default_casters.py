@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaigns.casting.mailcaster import ORDER, idle_casters
+from campaigns.engine.casting.mailcaster import ORDER, idle_casters
 from tests import factories as make
 from vendors.configuration import create_default_casters
 from vendors.models import Mailcaster

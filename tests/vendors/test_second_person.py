@@ -9,8 +9,8 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.test import Client
 
+from campaigns.engine.routes.entries import why_not
 from campaigns.models import Sponsor
-from campaigns.routes.entries import why_not
 from tests import factories
 from tests.described.test_descriptions import GOOD
 from tests.vendors.test_admin import form, login_form

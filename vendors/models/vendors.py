@@ -271,7 +271,7 @@ class Usage(models.Model):
 
     A row is written in the transaction that claims the messages, so no call starts without one. Until `until` its calls
     may be open, except those known to have ended: by `ended_at`, and by the answers of existing claims
-    (campaigns/claiming/rebuild.py).
+    (campaigns/engine/claiming/rebuild.py).
 
     `ended_at`: NULL: nothing is known; infinity: a claim whose calls may be open was deleted, so nothing will ever be
     known.

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import audit
+from campaigns.engine import audit
 from vendors.management.output import write_json
 
 

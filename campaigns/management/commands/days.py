@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import day_counts
+from campaigns.engine import day_counts
 from campaigns.management.sponsors import named_sponsor
 from vendors.management.output import write_file, write_rows
 

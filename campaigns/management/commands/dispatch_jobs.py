@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from campaigns.dispatch import dispatcher
-from campaigns.dispatch.dispatcher import Dispatched
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import Dispatched
 from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.models.states import Status

@@ -6,11 +6,11 @@ from typing import Any
 from django.core.checks import run_checks
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.audit import leftover_bounds
 from campaigns.deliverability import findings, identity_checks
 from campaigns.deliverability.findings import Finding
-from campaigns.failover import durability
-from campaigns.failover.durability import Weakness
+from campaigns.engine.audit import leftover_bounds
+from campaigns.engine.failover import durability
+from campaigns.engine.failover.durability import Weakness
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from vendors.management.output import write_json

@@ -5,8 +5,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import fetched_reports, tasks
-from campaigns.fetched_reports import FetchedFromVendor
+from campaigns import tasks
+from campaigns.engine import fetched_reports
+from campaigns.engine.fetched_reports import FetchedFromVendor
 from vendors.management import arguments
 from vendors.management.output import tell
 

@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import labels, progress
+from campaigns import labels
+from campaigns.engine import progress
 from campaigns.forecast import eta
 from campaigns.management import job_commands
 from campaigns.models import Job

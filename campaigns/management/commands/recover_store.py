@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
-from campaigns.failover import holding, recovery
+from campaigns.engine.failover import holding, recovery
 from campaigns.management.job_commands import confirm
 from campaigns.operators import answering
 from vendors.history import Actor

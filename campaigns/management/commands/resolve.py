@@ -7,12 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Q, QuerySet
 
-from campaigns import decisions
-from campaigns.decisions import Verdict
-from campaigns.doubts import causes
-from campaigns.doubts import resolve as doubts_resolve
-from campaigns.doubts.causes import Cause, DoubtLook
-from campaigns.doubts.resolve import CannotResolve, Resolved, versions
+from campaigns.engine import decisions
+from campaigns.engine.decisions import Verdict
+from campaigns.engine.doubts import causes
+from campaigns.engine.doubts import resolve as doubts_resolve
+from campaigns.engine.doubts.causes import Cause, DoubtLook
+from campaigns.engine.doubts.resolve import CannotResolve, Resolved, versions
 from campaigns.management import following, job_commands
 from campaigns.management.job_commands import NOT_YET, report_decisions
 from campaigns.models import Job, Resolution

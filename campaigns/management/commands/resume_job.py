@@ -5,8 +5,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from campaigns import progress
-from campaigns.decisions import JobDecision
+from campaigns.engine import progress
+from campaigns.engine.decisions import JobDecision
 from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import pausing

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
-from campaigns import progress
-from campaigns.decisions import JobDecision
+from campaigns.engine import progress
+from campaigns.engine.decisions import JobDecision
 from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.models.states import DONE, Status

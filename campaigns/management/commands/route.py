@@ -6,10 +6,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 
+from campaigns.engine.routes.entries import why_not
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Campaign, Route, RouteEntry
 from campaigns.models.routes import MOST_WEIGHT
-from campaigns.routes.entries import why_not
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Credential

@@ -17,7 +17,9 @@ from django.utils import timezone
 
 from campaigns import approvals, entitlements, estimates, intake
 from campaigns.content import templates
-from campaigns.dispatch import dispatcher
+from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.routes import entries
+from campaigns.engine.sending_hours import describe_opening, opens_at
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours, to_oneself
 from campaigns.intake.contents import CampaignContent
@@ -29,8 +31,6 @@ from campaigns.management.content_options import add_content_options, campaign_s
 from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.models.states import Status
-from campaigns.routes import entries
-from campaigns.sending_hours import describe_opening, opens_at
 from vendors.history import Actor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor

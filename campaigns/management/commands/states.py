@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from campaigns import labels
-from campaigns.lifecycle import GROUPS, MOVES, Move
+from campaigns.engine.lifecycle import GROUPS, MOVES, Move
 from campaigns.models import Message, ReportKind
 from campaigns.models.states import OWN_ENDS, PARENTS
 
@@ -26,9 +26,9 @@ SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 HEAD = """# States
 
-Made by `manage.py states` from campaigns/lifecycle.py and the models; a test keeps it fresh. A job is created with its
-first status; one function, `lifecycle.move`, makes every change, as a conditional UPDATE by this table. *Who* is for
-readers: nothing checks it, but a change by a *person* increments the job's revision."""
+Made by `manage.py states` from campaigns/engine/lifecycle.py and the models; a test keeps it fresh. A job is created
+with its first status; one function, `lifecycle.move`, makes every change, as a conditional UPDATE by this table. *Who*
+is for readers: nothing checks it, but a change by a *person* increments the job's revision."""
 LEAVES_BEGIN = [
     "[*] --> RENDERED: create for the night",
     "[*] --> READY: create for a time, or to send now",

@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from campaigns.failover import guard
+from campaigns.engine.failover import guard
 
 LOOK_SECONDS = 0.5
 # Polled: a statement that waits for the lock would block its holder's CREATE INDEX CONCURRENTLY.

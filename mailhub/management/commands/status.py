@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.failover import recovery
+from campaigns.engine.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from mailhub.monitoring import probes

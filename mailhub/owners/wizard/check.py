@@ -16,9 +16,9 @@ from django.views.decorators.http import require_POST
 
 from campaigns import estimates
 from campaigns.content.templates import TemplateError
-from campaigns.dispatch import nightly
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
+from campaigns.engine.dispatch import nightly
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft

@@ -1,0 +1,84 @@
+"""Checks the promises P1 to P7 on the rows: `manage.py audit`, and beat every ten minutes.
+
+Each question is one statement, so it sees one snapshot and may run while mail goes out. It covers jobs without a final
+status, and those that finished within the last day.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.engine.audit.calls import Question
+from campaigns.engine.audit.questions import QUESTIONS
+from campaigns.engine.ground_truth import GIVE_UP
+from campaigns.models import Audited
+from vendors import adapters
+from vendors.models import Vendor
+
+EXAMPLES = 5
+LEASES = 5  # a job without a final status is stuck after this many leases without progress
+KEY_SAFETY = 300.0  # seconds before a key expires from which it is not relied on
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The answer to one question. breaches: rows that break the promise. examples: the first of them, as text."""
+
+    promise: str
+    question: str
+    breaches: int
+    examples: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.breaches
+
+
+def run() -> list[Check]:
+    """Ask all questions, in the order of the promises. Changes nothing."""
+    vendors = {vendor.pk: _asked_for(vendor) for vendor in Vendor.objects.all()}
+    params = {
+        "patience": LEASES * settings.LEASE_SECONDS,
+        "give_up": GIVE_UP,
+        "vendors": list(vendors),
+        "asked_for": list(vendors.values()),
+        "may_lose": settings.STORES_MAY_LOSE,
+    }
+    return [_ask(question, params) for question in QUESTIONS]
+
+
+def run_and_keep() -> list[Check]:
+    """Run the audit and store the result for the operations page."""
+    checks = run()
+    found = {"at": timezone.now(), "checks": [asdict(check) for check in checks]}
+    Audited.objects.update_or_create(pk=1, defaults=found)
+    return checks
+
+
+def last() -> tuple[datetime, list[Check]] | None:
+    """Return the time and result of the last stored audit, or None."""
+    row = Audited.objects.filter(pk=1).first()
+    return (row.at, [Check(**check) for check in row.checks]) if row else None
+
+
+def _asked_for(vendor: Vendor) -> float:
+    """Return for how many seconds after a call the vendor can settle a doubt about it without an operator."""
+    try:
+        can = adapters.load(vendor.adapter)(vendor.settings, {}).capabilities
+    except Exception:  # invalid settings; each sender logs the error
+        return 0.0
+    if can.lookup != "none" or (can.dedupe and can.dedupe_ttl is None):
+        return GIVE_UP
+    return min(can.dedupe_ttl - KEY_SAFETY, GIVE_UP) if can.dedupe and can.dedupe_ttl else 0.0
+
+
+def _ask(question: Question, params: dict[str, Any]) -> Check:
+    statement = f"SELECT count(*), (array_agg(q.example))[1:{EXAMPLES}] FROM ({question.breaches}) AS q(example)"
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        count, examples = cursor.fetchone()
+    return Check(question.promise, question.text, count, tuple(examples or ()))

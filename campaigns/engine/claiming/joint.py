@@ -1,0 +1,306 @@
+"""Group commit for claims: streams that become ready while two claims are under way share the next one.
+
+Streams of one process share a claim if they have the same credential, limits, generation and adoption of the store.
+They share one request for permits and one statement. No stream waits for company: one that comes alone is served
+immediately. If the throttle grants nothing before a certain time, all wait in their queue until then, and one request
+covers them.
+
+Permits are shared out equally. The stream that has gone longest without any comes first, so neither many free
+connections nor frequent requests keep permits from another stream.
+
+Each round runs in its own task: cutting off one stream harms no other, and its claim is released. A stream whose job is
+locked asks for nothing until the lock is gone, so no other stream waits for that lock.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from psycopg import DataError, IntegrityError, NotSupportedError, ProgrammingError
+from psycopg import Error as RowsError
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled
+
+from campaigns.engine import failpoints
+from campaigns.engine.claiming import claims
+from campaigns.engine.claiming.claims import ByCount, Claimed, ToClaim
+from campaigns.engine.claiming.contexts import FIND_OUT, SendContext
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.claiming.limits import PATIENCE, Need
+from campaigns.engine.claiming.permits import Permits
+from campaigns.engine.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
+from campaigns.engine.connections import Connections
+from campaigns.engine.threads import LOCKED_SECONDS
+from vendors.limits.values import Grant, Scope, Wait, share_out
+
+ROUNDS = 2  # per group at the same time: one is prepared while the other waits for the disk
+MOST = 64  # streams in a round; bounds the note that Redis keeps of a grant
+# After these errors nothing is claimed: the statement is a transaction of its own, and it was aborted.
+REFUSED = (
+    DataError, IntegrityError, NotSupportedError, ProgrammingError, DeadlockDetected, QueryCanceled, LockNotAvailable,
+)  # fmt: skip
+
+
+def _may_have_committed(error: Exception) -> bool:
+    """Tell if the claim may have committed: PostgreSQL was asked and did not report an abort."""
+    if not isinstance(error, RowsError):
+        return True
+    asked = error.pgconn is None  # False: there was not even a connection
+    return asked and error.diag.severity_nonlocalized != "ERROR"
+
+
+class JointClaims:
+    """Makes the claims of all streams of an event loop."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections, self._rows = connections, connections.claims
+        self._groups: dict[tuple[Any, ...], Group] = {}  # with a round under way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._locked: dict[int, asyncio.Event] = {}  # jobs that cannot claim until their event is set
+        self._looking = False  # True while a task watches those locks
+        self._closing = False
+
+    async def claim(self, seen: SendContext, adoptions: int, hold: float, ask: WantedClaim) -> Answer:
+        """Ask for permits and claim messages for a stream, together with others.
+
+        seen: the stream's context; adoptions: the store's count of them as the stream began; hold: seconds within which
+        a call under the grant is certain to have ended. If the stream is cut off, its claim is released. Raises
+        ThrottleUnreachable, and the database's errors.
+        """
+        if unlocked := self._locked.get(ask.lease.job_id):
+            try:
+                async with asyncio.timeout(LOCKED_SECONDS):
+                    await unlocked.wait()
+            except TimeoutError:
+                return NotGranted(Wait(0.0))
+        # Where letters differ in cost, only the job's own stream knows which of them fit.
+        alone = "" if isinstance(ask.claimer, ByCount) else str(ask.lease.job_id)
+        scope = seen.scope
+        key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone
+        group = self._groups.get(key)
+        if group is None:
+            terms = {
+                "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
+                "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold,
+            }  # fmt: skip
+            group = self._groups[key] = Group(scope, hold, terms, alone)
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(ask, loop.create_future(), time.monotonic() + FIND_OUT)
+        group.waiting.append(waiting)
+        letting_go = loop.call_later(FIND_OUT, group.let_go, waiting)
+        if group.rounds < ROUNDS and not group.gathering:
+            group.rounds, group.gathering = group.rounds + 1, True
+            self._start(self._serve(key, group))
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            if not waiting.answer.cancelled():  # already answered, or failed
+                if waiting.answer.exception() is None:
+                    self._let_go(scope, waiting.answer.result())
+            elif waiting in group.waiting:
+                group.waiting.remove(waiting)
+            raise
+        finally:
+            letting_go.cancel()
+
+    def leave(self, lease: Lease) -> None:
+        """Take the stream out of its queue with NotGranted, unless a round is under way for it."""
+        for group in self._groups.values():
+            for one in [one for one in group.waiting if one.ask.lease == lease]:
+                group.let_go(one)
+
+    async def close(self) -> None:
+        """Wait for the rounds under way, but for no lock. Every stream must have left."""
+        self._closing = True
+        self._unlocked(list(self._locked))
+        for group in self._groups.values():
+            group.open()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, key: tuple[Any, ...], group: Group) -> None:
+        """Serve the waiting streams of a group, round after round, until none waits."""
+        gathers = True
+        try:
+            permits = Permits(self._connections.to_redis()[0], self._rows)
+            while True:
+                await asyncio.sleep(0)  # streams ready in this turn of the event loop join
+                await group.opening()
+                group.gathering = gathers = False
+                group.waiting.sort(key=lambda one: one.ask.served)
+                together = group.waiting[:MOST]
+                del group.waiting[:MOST]
+                if not together:
+                    break
+                await self._round(permits, group, together)
+                if group.gathering:  # another round takes the waiting streams
+                    break
+                group.gathering = gathers = True
+        except Exception as error:  # no stream may wait for a round that never comes
+            for one in group.waiting:
+                one.tell(error)
+            group.waiting.clear()
+            raise
+        finally:
+            group.rounds, group.gathering = group.rounds - 1, group.gathering and not gathers
+            if not group.rounds:
+                del self._groups[key]
+                for one in group.waiting:
+                    one.answer.cancel()
+
+    async def _round(self, permits: Permits, group: Group, together: Sequence[Waiting]) -> None:  # noqa: C901
+        """Answer each of these streams, or requeue it.
+
+        If the database refuses their statement, each gets one of its own, so one bad request harms no other. If a job
+        is locked, the other streams join the next round.
+        """
+        served, needs = list[Waiting](), list[Need]()
+        for one in together:
+            if not one.answer.cancelled():
+                try:
+                    needs.append(one.ask.claimer.need(one.ask.most()))
+                    served.append(one)
+                except Exception as error:
+                    one.tell(error)
+        if not served:
+            return
+        try:
+            found, unused = await self._answers(permits, group, [one.ask for one in served], needs)
+        except LockNotAvailable:
+            await self._set_aside(group, served)
+            return
+        except Exception as error:
+            if isinstance(error, REFUSED) and len(served) > 1:
+                await asyncio.gather(*(self._round(permits, group, [one]) for one in served))
+                return
+            for one in served:
+                one.tell(error)
+            return
+        for one, came in zip(served, found, strict=True):
+            if came is None:
+                group.queue_again(one)
+            elif one.answer.cancelled() and not isinstance(came, Exception):
+                self._let_go(group.scope, came)
+            else:
+                one.tell(came)
+        if unused:
+            with suppress(RowsError):  # mailcasters learn later of the free permits
+                await permits.cancel(group.scope, unused)
+            for other in self._groups.values():
+                if other.scope.vendor_id == group.scope.vendor_id:
+                    other.open()
+
+    async def _set_aside(self, group: Group, served: Sequence[Waiting]) -> None:
+        """Send away the streams whose jobs are locked, and requeue the others."""
+        try:
+            locked = await claims.locked(self._rows, [one.ask.lease.job_id for one in served])
+        except RowsError as error:
+            for one in served:
+                one.tell(error)
+            return
+        for one in served:
+            if one.ask.lease.job_id not in locked:
+                group.queue_again(one)
+            elif not one.answer.cancelled():
+                self._locked.setdefault(one.ask.lease.job_id, asyncio.Event())
+                one.tell(NotGranted(Wait(0.0)))
+        if self._locked and not self._looking:
+            self._looking = True
+            self._start(self._look())
+
+    async def _look(self) -> None:
+        """Watch the locked jobs and release each one whose lock is gone.
+
+        It polls, but also queues for the lock of one job at a time. Polling alone could miss every gap between two
+        locks.
+        """
+        try:
+            while self._locked:
+                await asyncio.sleep(LOCKED_SECONDS)
+                with suppress(RowsError):
+                    for first in islice(list(self._locked), 1):
+                        self._locked[first] = self._locked.pop(first)  # rotate: another job next time
+                        with suppress(LockNotAvailable):
+                            async with self._rows.one() as connection:
+                                await claims.unlocked(connection, first)
+                            self._unlocked([first])  # others may queue for it too
+                    asked = set(self._locked)
+                    self._unlocked(asked - await claims.locked(self._rows, asked))
+        finally:
+            self._looking = False
+
+    def _unlocked(self, jobs: Iterable[int]) -> None:
+        for job_id in jobs:
+            if (event := self._locked.pop(job_id, None)) is not None:
+                event.set()
+
+    async def _answers(
+        self, permits: Permits, group: Group, asks: Sequence[WantedClaim], needs: Sequence[Need]
+    ) -> tuple[list[Answer | Exception | None], list[str]]:
+        """Return (each stream's answer, its error, or None if it was granted nothing now; the unused permits)."""
+        failpoints.here("before_grant")
+        wants = [need.want for need in needs]
+        # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
+        jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
+        note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
+        of_all = Need(sum(wants), min(need.least for need in needs))
+        grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
+        if isinstance(grant, Wait) and grant.seconds <= PATIENCE:
+            group.closed_for(grant.seconds)
+            return [None] * len(asks), []
+        if not isinstance(grant, Grant):
+            return [NotGranted(grant, until)] * len(asks), []
+        group.closed_for(grant.more_after if grant.more_after <= PATIENCE else 0.0)
+        failpoints.here("after_grant")
+        shares = share_out(grant.units, wants)
+        enough = [share >= need.least for share, need in zip(shares, needs, strict=True)]
+        asked, failed = dict[int, ToClaim](), dict[int, Exception]()
+        for n, ask in enumerate(asks):
+            try:
+                if enough[n] and ask.allowed():
+                    asked[n] = ask.asked(shares[n])
+            except Exception as error:
+                failed[n] = error
+        try:
+            claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
+        except Exception as error:  # no call is made under it, even if only the answer was lost
+            with suppress(RowsError):
+                await permits.cancel(group.scope, grant.places(), counted=_may_have_committed(error))
+            group.open()
+            raise
+        found: list[Answer | Exception | None] = []
+        places, unused = iter(grant.places()), []
+        for n, ask in enumerate(asks):
+            names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
+            used = asked[n].cost(came.messages) if came.messages else 0
+            unused += names[used:]
+            # A stream that got too little comes first in the next round.
+            got = Permitted(ask.lease, came, names[:used], grant.deadline)
+            found.append(failed.get(n) or (got if enough[n] else None))
+        return found, unused
+
+    async def _claim(self, group: Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
+        if not asked:
+            return []
+        async with self._rows.one() as connection:
+            return await claims.claim(connection, group.terms | {"grant": grant.id}, asked)
+
+    def _let_go(self, scope: Scope, came: Answer) -> None:
+        """Release a claim after its stream was cut off: nobody will make its calls."""
+        if isinstance(came, Permitted):
+            self._start(self._release(scope, came))
+
+    async def _release(self, scope: Scope, got: Permitted) -> None:
+        with suppress(RowsError):  # otherwise its messages are in doubt, like the stream's open calls
+            if (claim := got.claimed.claim) is not None:
+                await self._rows.run(
+                    lambda connection: claims.release(connection, got.lease, claim), over=lambda: self._closing
+                )
+        await Permits(self._connections.to_redis()[0], self._rows).done(scope, got.permits)

@@ -1,0 +1,183 @@
+"""The queue of streams that wait for permits and a claim, and streams that wait for each other's commit."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from campaigns.engine.claiming.claims import Claimed, Claimer, ToClaim
+from campaigns.engine.claiming.contexts import FIND_OUT
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.threads import happens
+from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
+
+# Other processes wait for the same opening. A random delay keeps any one of them from always being first. It also keeps
+# them from asking just before a call in flight has ended, the earliest moment at which the window can open.
+SPREAD = 0.01  # share of the remaining time
+BLIND = 2 * FIND_OUT  # seconds after which a group asks anyway, as another process may have returned permits
+
+
+@dataclass(frozen=True, slots=True)
+class WantedClaim:
+    """The request of a stream. served: the time of its last permits (seconds of time.monotonic).
+
+    most: returns how many messages it can call; called at the start of its round. allowed: called just before the
+    claim; if it returns False, nothing is claimed for the stream. The other fields are those of claims.ToClaim.
+    """
+
+    lease: Lease
+    cursor: int
+    end: int
+    closes: datetime | None
+    claimer: Claimer
+    served: float
+    most: Callable[[], int]
+    allowed: Callable[[], bool]
+    destination: int | None = None
+
+    def asked(self, permits: int) -> ToClaim:
+        most, units = self.claimer.fitting(permits)
+        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units, self.destination)
+
+
+class Permitted(NamedTuple):
+    """The claimed messages, with a permit for each of their units. deadline: of the grant."""
+
+    lease: Lease
+    claimed: Claimed
+    permits: Sequence[str]
+    deadline: float
+
+
+class NotGranted(NamedTuple):
+    """The reason for not granting permits. until: when to take up again a stream that does not want to wait."""
+
+    why: Wait | Paused | Never | Lost | Skewed
+    until: datetime | None = None
+
+
+Answer = Permitted | NotGranted
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A stream in the queue. until: the moment to leave and check its own state (seconds of time.monotonic)."""
+
+    ask: WantedClaim
+    answer: "asyncio.Future[Answer]"
+    until: float
+
+    def tell(self, came: Answer | Exception) -> None:
+        if self.answer.cancelled():
+            return
+        if isinstance(came, Exception):
+            self.answer.set_exception(came)
+        else:
+            self.answer.set_result(came)
+
+
+@dataclass(slots=True)
+class Group:
+    """Streams that need the same `terms` to hold when their claim commits. The keys are parameters of claims.CLAIM.
+
+    turns: the name under which the throttle knows who waits for several permits together; empty if nobody here does.
+    rounds: the number under way; gathering: one of them is about to take the waiting streams. opens: nothing is granted
+    before then (seconds of time.monotonic); sooner: set when that changes.
+    """
+
+    scope: Scope
+    hold: float
+    terms: dict[str, Any]
+    turns: str
+    waiting: list[Waiting] = field(default_factory=list)
+    rounds: int = 0
+    gathering: bool = False
+    opens: float = 0.0
+    sooner: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def closed_for(self, seconds: float) -> None:
+        """Record that the throttle grants nothing for this long."""
+        self.opens = time.monotonic() + min(seconds, BLIND) * random.uniform(1, 1 + SPREAD)
+
+    def open(self) -> None:
+        """Record that permits may be granted now."""
+        self.opens = 0.0
+        self.sooner.set()
+
+    async def opening(self) -> None:
+        while (left := self.opens - time.monotonic()) > 0:
+            self.sooner.clear()
+            await happens(self.sooner, max(left, 0.001))
+
+    def queue_again(self, waiting: Waiting) -> None:
+        """Requeue a stream that received nothing, unless its time is over or it no longer may claim."""
+        try:
+            stays = time.monotonic() < waiting.until and waiting.ask.allowed()
+        except Exception as error:
+            waiting.tell(error)
+        else:
+            if not stays:
+                waiting.tell(NotGranted(Wait(0.0)))
+            elif not waiting.answer.cancelled():
+                self.waiting.append(waiting)
+
+    def let_go(self, waiting: Waiting) -> None:
+        """End the stream's wait, unless a round is under way for it."""
+        if waiting in self.waiting:
+            self.waiting.remove(waiting)
+            waiting.tell(NotGranted(Wait(0.0)))
+
+
+class GroupCommit:
+    """Lets streams of a process wait briefly for each other in order to share commits.
+
+    One commit stores the answers of all, and the next one claims for all. A stream takes part if it makes quick calls
+    over more than half of its connections. If the others wait for it in vain, it is left out until nothing of it is in
+    flight. A hanging call thus delays them only once.
+    """
+
+    def __init__(self) -> None:
+        self._calling, self._storing = set[object](), set[object]()
+        self._answered, self._stored = asyncio.Event(), asyncio.Event()
+        self._tell()
+
+    def begin(self, stream: object) -> None:
+        """Note that the stream starts calls, with nothing in flight before."""
+        self._calling.add(stream)
+        self._answered.clear()
+        self._stored.clear()
+
+    def answered(self, stream: object) -> None:
+        """Note that all calls of the stream are answered."""
+        if stream in self._calling:
+            self._calling.remove(stream)
+            self._storing.add(stream)
+            self._tell()
+
+    def end(self, stream: object) -> None:
+        """Note that the stream has nothing in flight any more, or has ended."""
+        self._calling.discard(stream)
+        self._storing.discard(stream)
+        self._tell()
+
+    async def all_answered(self, seconds: float) -> None:
+        """Wait until no call is under way, for this many seconds at most."""
+        if not self._answered.is_set() and not await happens(self._answered, seconds):
+            self._calling.clear()
+            self._tell()
+
+    async def all_stored(self, seconds: float) -> None:
+        """Wait until nothing is in flight, for this many seconds at most."""
+        if not self._stored.is_set() and not await happens(self._stored, seconds):
+            self._calling.clear()
+            self._storing.clear()
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._calling:
+            self._answered.set()
+            if not self._storing:
+                self._stored.set()

@@ -1,0 +1,180 @@
+"""Step 2, dispatch: opens waiting jobs to the mailcasters, in batches with a commit each (document 000).
+
+A job becomes DISPATCHED, or P_QUEUED if it will be cut. This module dispatches nightly jobs on demand, and jobs whose
+time has come; nightly.py has the nightly run. Jobs of a paused vendor are dispatched too, and wait on its queue. A job
+stays as it is if its sponsor may no longer use its vendor, credential or identity (entitlements.may_go). So does a
+rendered job whose campaign waits for approval.
+
+Callers that dispatch then notify the vendors. Celery's tasks (campaigns/tasks.py) are named as texts here, so commands
+and pages do not load the workers' code.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from textwrap import shorten
+from typing import Any, Self
+
+from celery import current_app
+from django.db import transaction
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from campaigns.engine import failpoints, ports
+from campaigns.engine.lifecycle import free, hold, move, wait_at_most
+from campaigns.models import Approval, Campaign, DispatchRun, Job
+from campaigns.models.states import Status
+from vendors.models import Vendor
+
+log = logging.getLogger(__name__)
+BATCH = 1000
+MOST_SHOWN = 200  # characters of a task's arguments in its headers, whose size RabbitMQ limits
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """leaves: jobs sent whole; parents: jobs to be cut; vendors: ids of the vendors to notify."""
+
+    leaves: int = 0
+    parents: int = 0
+    vendors: frozenset[int] = frozenset()
+
+    @property
+    def jobs(self) -> int:
+        return self.leaves + self.parents
+
+    def __add__(self, other: Self) -> "Dispatched":
+        return Dispatched(self.leaves + other.leaves, self.parents + other.parents, self.vendors | other.vendors)
+
+
+def leaf(threshold: "int | F") -> Q:
+    """Match jobs to be sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
+
+    A job that pauses after its first messages is cut regardless of size. So is one with a route, because its children
+    may go by several vendors.
+    """
+    return Q(size__lt=threshold, wait_after=None, campaign__route=None) | Q(parent__isnull=False) | Q(fence__gt=0)
+
+
+def in_batches(
+    waiting: "QuerySet[Job]", vendor: Vendor, now: datetime, batch: int = BATCH, run: DispatchRun | None = None
+) -> Iterator[Dispatched]:
+    """Dispatch the vendor's jobs among the waiting ones, oldest first; yield the result of each committed batch.
+
+    After an interruption, the same call continues with the rest. run: its counter is updated in each batch's commit.
+    """
+    mine = waiting.filter(_may_go(), vendor=vendor)
+    after = 0
+    while (last := _last_of_batch(mine.filter(id__gt=after), batch)) is not None:
+        done = _dispatch(mine.filter(id__gt=after, id__lte=last), vendor, now, run)
+        after = last
+        if done.jobs:
+            yield done
+
+
+def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
+    return jobs.order_by("id")[:batch].aggregate(last=Max("id"))["last"]
+
+
+def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
+    with transaction.atomic():
+        if run:
+            wait_at_most()  # the sweep continues the run
+        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them gone
+        sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
+        leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
+        failpoints.here("mid_dispatch")
+        parents = move(mine, "queue", remaining=F("size"), remaining_suppressed=F("suppressed"), **sets)
+        if run:
+            DispatchRun.objects.filter(pk=run.pk).update(dispatched=F("dispatched") + leaves + parents)
+    failpoints.here("after_dispatch")
+    return Dispatched(leaves, parents, frozenset([vendor.pk]) if leaves + parents else frozenset())
+
+
+def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
+    """Dispatch RENDERED jobs now instead of at night: all, or those among `jobs`. batch: jobs in each commit."""
+    return _all(_rendered(jobs), now or timezone.now(), batch)
+
+
+def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
+    """Dispatch READY jobs, all or those named, if their not_before and their campaign's send_at have passed."""
+    now = now or timezone.now()
+    ready = _ready(now)
+    return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
+
+
+def free_and_ready() -> list[int]:
+    """Return the unlocked jobs that `dispatch_ready` would dispatch now."""
+    return free(_ready(timezone.now()).filter(_may_go()).values_list("id", flat=True))
+
+
+def _ready(now: datetime) -> "QuerySet[Job]":
+    ready = Job.objects.filter(status=Status.READY)
+    return ready.exclude(not_before__gt=now).exclude(campaign__send_at__gt=now)
+
+
+def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
+    """Dispatch the RENDERED jobs among these, and the READY ones with their time reached."""
+    now, ids = timezone.now(), list(job_ids)
+    rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
+    return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
+
+
+def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
+    """Return what `dispatch` would do now, without changing anything."""
+    small = leaf(F("vendor__small_audience_threshold"))
+    rows = _rendered(jobs).filter(_may_go()).order_by().values("vendor")
+    counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
+    found = (Dispatched(row["leaves"], row["parents"], frozenset([row["vendor"]])) for row in counts)
+    return sum(found, start=Dispatched())
+
+
+def _may_go() -> Q:
+    """Match jobs that may be dispatched; not rendered ones whose campaign still waits for approval.
+
+    Once approved by day, those wait for the night intended for them. Past its deadline such a job is dispatched, so
+    that its messages expire.
+    """
+    undecided = Exists(Approval.objects.filter(campaign=OuterRef("campaign"), verdict=None))
+    late = Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
+    return ports.gates.may_go() & (~Q(undecided, status=Status.RENDERED) | Q(late))
+
+
+def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":
+    return (Job.objects.all() if jobs is None else jobs).filter(status=Status.RENDERED)
+
+
+def _all(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:
+    vendors = Vendor.objects.filter(pk__in=waiting.order_by().values("vendor"))
+    return sum((done for one in vendors for done in in_batches(waiting, one, now, batch)), start=Dispatched())
+
+
+def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
+    """Wake the mailcasters of these vendors. Raises nothing if the broker is away: the sweep notifies again."""
+    for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
+        notify_queue(vendor.pk, vendor.queue, **options)
+
+
+def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
+    """Wake the mailcasters of one vendor without reading its row."""
+    _notify("cast", vendor_id, queue, queue=queue, **options)
+
+
+def dispatch_later(job_id: int, at: datetime) -> None:
+    """Notify of a READY job at that time; the waiter keeps notifications for the far future (document 004)."""
+    _notify("dispatch_one", job_id, f"job_id={job_id}", eta=at)
+
+
+def shown(text: str) -> dict[str, Any]:
+    """Return the option that makes Flower show this text instead of bare ids."""
+    return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
+
+
+def _notify(task: str, id: int, text: str, **options: Any) -> None:
+    try:
+        current_app.send_task(f"campaigns.tasks.{task}", (id,), ignore_result=True, **shown(text), **options)
+    except OperationalError as error:
+        log.warning("%s (%s): the broker cannot be reached, the sweep will notify again: %s", task, text, error)

@@ -1,0 +1,91 @@
+"""The sweep: finds in the rows the work that a lost notification or a killed worker left (document 003, RECOVERING)."""
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db.models import Q
+from django.utils import timezone
+
+from campaigns.engine import ports
+from campaigns.engine.claiming import rebuild
+from campaigns.engine.dispatch import dispatcher, nightly
+from campaigns.engine.failover import crash, guard
+from campaigns.engine.failover import queries as failover_queries
+from campaigns.engine.finishing import finalizer
+from campaigns.engine.routes import moving
+from campaigns.models import Job
+from campaigns.models.states import Status
+from vendors import shut
+from vendors.limits.throttle import ThrottleUnreachable
+from vendors.models import Credential, Mailcaster, Vendor
+
+log = logging.getLogger(__name__)
+
+WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIGNING)
+LEFT_BEHIND = timedelta(seconds=5)  # senders merge their answers within a second
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The result of a sweep, and the notifications to send."""
+
+    recovered: list[int]
+    finalised: list[int]
+    unanswered: list[Job]
+    vendors_waiting: set[int]
+    nights_due: list[int]
+
+
+def sweep(lease: timedelta) -> Swept:
+    """Do all overdue work. Concurrent sweeps do no harm: each step is a conditional statement.
+
+    Locked rows are left to the next sweep; waiting for one lock would delay all the other work.
+    """
+    if (why := _notice()) is not None:
+        log.warning("nothing is called: %s", why)
+    recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
+    if recovered:
+        log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
+    finalizer.merge_answers(LEFT_BEHIND)
+    finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
+    finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
+    dispatcher.dispatch_ready(dispatcher.free_and_ready())
+    rerouted = moving.reroute_due()
+    ports.events.swept()
+    if why is None:
+        rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
+    waiting = _vendors_waiting() | rerouted.vendors
+    return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
+
+
+def _notice() -> str | None:
+    """Return why no call may start, or None. After a crash of PostgreSQL, compare first."""
+    why = failover_queries.notice()
+    if why == guard.CRASHED:
+        with suppress(ThrottleUnreachable):
+            why = crash.compare()
+    return why
+
+
+def _vendors_waiting() -> set[int]:
+    """Return vendors with waiting jobs and an idle mailcaster.
+
+    If all credentials of a vendor are shut, only overdue jobs count, because they expire.
+    """
+    waits = Job.objects.filter(status__in=WAITING)
+    logins = list(Credential.objects.annotate(shut=shut.OF_LOGINS).values_list("vendor", "shut"))
+    closed = {vendor for vendor, _ in logins} - {vendor for vendor, why in logins if not why}
+    waiting = waits.exclude(vendor__in=closed).values("vendor_id")
+    overdue = waits.filter(vendor__in=closed, campaign__deadline__lte=timezone.now()).values("vendor_id")
+    idle = Mailcaster.objects.filter(Q(vendor__in=waiting) | Q(vendor__in=overdue), enabled=True).exclude(
+        jobs__in=Job.objects.filter(status__in=(Status.ENQUEUED, Status.SENDING))
+    )
+    return set(idle.values_list("vendor_id", flat=True))
+
+
+def _nights_due() -> list[int]:
+    """Return vendors whose nightly run may have been missed by beat; the run's row makes it happen only once."""
+    now = timezone.now()
+    return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_due(vendor, now)]

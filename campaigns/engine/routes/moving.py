@@ -1,0 +1,323 @@
+"""Moves uncalled messages from a vendor that takes no work to the next vendor of the route.
+
+A message is uncalled if it was never called, or if the vendor turned it away each time, for example with a 429.
+
+A campaign with a route always has a parent job. Each uncalled message is therefore either in the parent's rest, which
+nobody has cut yet, or in a child. The rest moves by changing the parent's vendor. In a child, the runs between called
+messages move. Called messages stay with the vendor that knows them, as do doubts and messages that a person has resent.
+
+Nothing moves from a child that a mailcaster or sender owns. Once a DISPATCHED or RECOVERING child is locked, no sender
+can claim from it: a claim requires SENDING and the claimer's own fence, and each taking raises the fence. Everything
+its last sender claimed is answered or in doubt by now; messages still in a claim do not move. Moving raises
+the fence too, so that an old notification cannot take the rest.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Q
+
+from campaigns.engine import failpoints
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
+from campaigns.engine.merging import FORGET_CLAIMS
+from campaigns.engine.routes.entries import WHY, RouteState, states, why_not
+from campaigns.models import Job, RouteMove
+from campaigns.models.states import S
+from vendors import history, ownership, shut
+from vendors.history import Actor
+from vendors.models import Credential
+
+log = logging.getLogger(__name__)
+
+ITSELF = "mailhub"
+MOST_PIECES = 200  # runs of one child a round, the longest first
+MOST_PARENTS = 100  # parents read by one statement
+MOST_SECONDS = 5.0  # seconds of one sweep
+UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
+OPEN = (*UNCUT, S.P_ASSIGNED)
+FREE = (S.DISPATCHED, S.RECOVERING)  # children without a mailcaster or sender
+
+DUE = f"""
+SELECT p.id FROM campaigns_job p JOIN campaigns_campaign c ON c.id = p.campaign_id AND c.routed
+    JOIN campaigns_route q ON q.id = c.route_id
+WHERE p.id > %(after)s AND p.status IN ('P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED') AND p.paused_at IS NULL AND EXISTS (
+    SELECT FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id
+        JOIN vendors_vendor v ON v.id = l.vendor_id
+    WHERE (j.id = p.id AND p.status <> 'P_ASSIGNED' OR j.parent_id = p.id AND j.status IN ('DISPATCHED', 'RECOVERING'))
+        AND {WHY.replace("%(patience)s", "q.patience")} <> ''
+)
+ORDER BY p.id LIMIT %(most)s
+"""
+# A message counts as called once its call was allowed, even if a person or a retry sends it again or a look-up has
+# disproved the call. A run is a gap between two called messages; only runs with a waiting message move.
+RUNS = """
+WITH claimed AS (
+    SELECT DISTINCT unnest(messages) AS id FROM campaigns_claim WHERE job_id = %(job)s
+), slice AS (
+    SELECT m.id, m.dequeued_at IS NULL AS waits, m.sent_at IS NOT NULL OR m.resend_no > 0 OR m.disproved IS NOT NULL
+        OR m.id IN (SELECT id FROM claimed) AS called
+    FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s
+), numbered AS (
+    SELECT *, count(*) FILTER (WHERE called) OVER (ORDER BY id) AS before FROM slice
+)
+SELECT min(id), max(id) + 1, count(*) FILTER (WHERE waits) FROM numbered WHERE NOT called
+GROUP BY before HAVING bool_or(waits) ORDER BY count(*) DESC LIMIT %(most)s
+"""
+# Claims that nobody needs any more. A late acceptance still counts without its claim; any other late answer could only
+# settle a doubt that its own call left.
+SETTLED = FORGET_CLAIMS.format(
+    which="""j.id = %(job)s AND c.job_id = j.id AND c.fence < j.fence AND NOT EXISTS (
+        SELECT FROM campaigns_message m
+        WHERE m.id = ANY(c.messages) AND (m.in_doubt_at IS NOT NULL OR m.dequeued_at IS NULL))"""
+)
+NO_CLAIM = "SELECT NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %s)"
+RECOUNT = """
+UPDATE campaigns_job j SET (accepted, refused, in_doubt, expired, suppressed, delivered, bounced) = (
+    SELECT count(m.message_id), count(*) FILTER (WHERE m.error_code <> ALL(ARRAY['expired', 'suppressed'])),
+        count(m.in_doubt_at), count(*) FILTER (WHERE m.error_code = 'expired'),
+        count(*) FILTER (WHERE m.error_code = 'suppressed'),
+        count(*) FILTER (WHERE m.report = 'delivered'), count(*) FILTER (WHERE m.report = 'bounced')
+    FROM campaigns_message m WHERE m.id >= j.first_message AND m.id < j.first_message + j.size
+)
+WHERE j.id = ANY(%(jobs)s)
+"""
+DONE_WITH = """
+SELECT j.id FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
+    SELECT FROM campaigns_message m
+    WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.dequeued_at IS NULL)
+"""
+
+NOT_PUT_OFF = """
+UPDATE campaigns_message m SET put_off_at = NULL, call_after = NULL
+FROM unnest(%(firsts)s::bigint[], %(ends)s::bigint[]) AS run(first, past)
+WHERE m.id >= run.first AND m.id < run.past AND m.dequeued_at IS NULL AND m.put_off_at IS NOT NULL
+"""
+COPIED = (
+    *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "suppressions"),
+    *("created_at", "dispatched_at"),
+)
+Slice = tuple[int, int]  # id of the first message, and one past the last
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """messages: how many moved; vendors: ids of those that have to be notified."""
+
+    messages: int = 0
+    vendors: frozenset[int] = frozenset()
+
+    def __add__(self, other: "Moved") -> "Moved":
+        return Moved(self.messages + other.messages, self.vendors | other.vendors)
+
+
+def reroute_due() -> Moved:
+    """Move all waiting messages from vendors that take no work to vendors that do.
+
+    Stops after MOST_SECONDS. The next sweep of this process continues after the last parent.
+    """
+    global _looked_at
+    until, moved, after, _looked_at = time.monotonic() + MOST_SECONDS, Moved(), _looked_at, 0
+    while due := _due(after):
+        for after in due:
+            try:
+                with passes_locked():
+                    moved += reroute(after, LOCKED_BRIEFLY)
+            except Exception:  # one bad job must not stop the others
+                if not connection.is_usable():
+                    raise
+                log.exception("job %s: what waits cannot go by another vendor", after)
+            if time.monotonic() > until:
+                _looked_at = after
+                return moved
+    return moved
+
+
+_looked_at = 0  # id of the parent after which the next sweep of this process starts
+
+
+def _due(after: int) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, {"most": MOST_PARENTS, "after": after})
+        return [parent for (parent,) in cursor.fetchall()]
+
+
+def reroute(parent_id: int, locked_most: str = "") -> Moved:
+    """Move one parent's waiting messages, and record the moves in the same transaction.
+
+    Of two concurrent calls the second finds nothing to move. locked_most: how long to wait for a lock; empty: the
+    connection's own timeout.
+    """
+    with transaction.atomic():
+        if locked_most:
+            wait_at_most(locked_most)
+        hold_family(parent_id)
+        parent = Job.objects.filter(pk=parent_id, status__in=OPEN, paused_at=None, campaign__route__isnull=False)
+        found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()
+        moved = _Moving(found).run() if found else Moved()
+    if moved.messages:
+        log.warning("%s messages of job %s go by another vendor of its route", moved.messages, parent_id)
+        failpoints.here("after_reroute")
+    return moved
+
+
+class _Moving:
+    """The moves of one parent, whose family is locked, and their record."""
+
+    def __init__(self, parent: Job) -> None:
+        self._parent = parent
+        free = Q(status__in=FREE, stopped_at=None)
+        self._children = list(Job.objects.filter(free, parent=parent.pk).order_by("pk"))
+        self._earlier = list(
+            RouteMove.objects.filter(campaign=parent.campaign_id).values_list("first_message", "size", "came_from")
+        )
+        self._moves: list[RouteMove] = []
+
+    def run(self) -> Moved:
+        parent = self._parent
+        route: Any = parent.campaign.route
+        closed = why_not({parent.credential_id, *(one.credential_id for one in self._children)}, route.patience)
+        if not any(closed.values()):
+            return Moved()
+        closed = _brief(closed, parent.sponsor_id)
+        self._entries, self._at = states(parent.campaign), _clock()
+        if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
+            self._move_rest(closed[parent.credential_id])
+        for child in self._children:
+            if closed[child.credential_id]:
+                self._move_from(child, closed[child.credential_id])
+        if self._moves and closed[parent.credential_id] and not parent.remaining:
+            # The parent has no messages of its own left that could show who sends them.
+            Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
+        return self._record()
+
+    def _target(self, first: int, source: int) -> RouteState | None:
+        """Return the first entry that takes work and never had these messages. They go round the route at most once.
+
+        An entry unreachable at its last call comes last.
+        """
+        had = {source, *(left for begin, size, left in self._earlier if begin <= first < begin + size)}
+        open_ones = [one for one in self._entries if not one.why and one.credential.pk not in had]
+        return min(open_ones, key=lambda one: one.credential.unreached_since is not None, default=None)
+
+    def _move_rest(self, why: str) -> None:
+        """Move the part not cut yet."""
+        parent, first = self._parent, self._parent.end - self._parent.remaining
+        target = self._target(first, parent.credential_id)
+        if target is None:
+            return
+        rest = (first, self._parent.end)
+        waiting = parent.remaining - parent.remaining_suppressed
+        self._write(None, rest, waiting, parent.credential_id, target.credential, why)
+        Job.objects.filter(pk=parent.pk).update(**_by(target.credential), not_before=None, waits_for="")
+        failpoints.here("mid_reroute")
+
+    def _move_from(self, child: Job, why: str) -> None:
+        """Move the child's runs of uncalled messages."""
+        target = self._target(child.first_message, child.credential_id)
+        waiting = _runs(child) if target else {}
+        if target is None or not waiting:
+            return
+        runs = list(waiting)
+        login = target.credential
+        freed: dict[str, Any] = {"fence": F("fence") + 1, "next_message": None, "not_before": None}
+        freed |= {"waits_for": "", "heartbeat_at": None, "mailcaster": None}
+        mine = Job.objects.filter(pk=child.pk)
+        with connection.cursor() as cursor:  # a deferral was the other vendor's wish
+            firsts, ends = zip(*runs, strict=True)
+            cursor.execute(NOT_PUT_OFF, {"firsts": list(firsts), "ends": list(ends)})
+        if runs == [(child.first_message, child.end)]:
+            move(mine, "hand_on", **_by(login), **freed, started_at=None, refusals_from=None)
+            self._write(child.pk, runs[0], waiting[runs[0]], child.credential_id, login, why)
+            return
+        kept, *further = _between(child, runs)
+        mine.update(first_message=kept[0], size=kept[1] - kept[0], **freed)
+        failpoints.here("mid_reroute")
+        apart = [_part(child, run, started_at=child.started_at) for run in further]
+        for run in runs:
+            gone = _part(child, run, **_by(login), status=S.DISPATCHED)
+            self._write(gone.pk, run, waiting[run], child.credential_id, login, why)
+            apart.append(gone)
+        staying = [child.pk, *(one.pk for one in apart[: len(further)])]
+        with connection.cursor() as cursor:
+            cursor.execute(RECOUNT, {"jobs": [child.pk, *(one.pk for one in apart)]})
+            cursor.execute(DONE_WITH, {"jobs": staying})
+            ended = [job_id for (job_id,) in cursor.fetchall()]
+        move(Job.objects.filter(pk__in=ended), "part")
+
+    def _write(self, job: int | None, run: Slice, waiting: int, source: int, to: Credential, why: str) -> None:
+        row = RouteMove(
+            campaign_id=self._parent.campaign_id, parent=self._parent, job_id=job, first_message=run[0],
+            size=run[1] - run[0], messages=waiting, came_from_id=source, went_to=to, at=self._at, reason=why[:255],
+        )  # fmt: skip
+        self._moves.append(row)
+
+    def _record(self) -> Moved:
+        """Store the moves, and add one history entry to the job for each pair of vendors."""
+        if not self._moves:
+            return Moved()
+        RouteMove.objects.bulk_create(self._moves)
+        sums: dict[tuple[int, Credential, str], int] = {}
+        for one in self._moves:
+            key = one.came_from_id, one.went_to, one.reason
+            sums[key] = sums.get(key, 0) + one.messages
+        names = {login.pk: str(login) for login in Credential.objects.select_related("vendor").filter(
+            pk__in={source for source, _, _ in sums}).defer("secret")}  # fmt: skip
+        sentences = [
+            (self._parent.pk, f"{messages:,} that {names[source]} has not taken go by {to}: {why}")
+            for (source, to, why), messages in sums.items()
+        ]
+        history.record(Actor(ITSELF), Job, sentences)
+        return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
+
+
+def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
+    """Abridge reasons before they are stored with the sponsor's job, except for vendors the sponsor owns."""
+    if ownership.are_alone():
+        return closed
+    own = set(Credential.objects.filter(vendor__owner=sponsor_id, pk__in=closed).values_list("pk", flat=True))
+    return {login: why if login in own else shut.brief(why) for login, why in closed.items()}
+
+
+def _runs(child: Job) -> dict[Slice, int]:
+    """Return the child's movable runs, in order, with the number of waiting messages in each.
+
+    While a lost sender's call is in doubt, the called messages stay in one piece.
+    """
+    with connection.cursor() as cursor:
+        slice = {"job": child.pk, "first": child.first_message, "end": child.end, "most": MOST_PIECES}
+        cursor.execute(RUNS, slice)
+        runs = {(first, end): waiting for first, end, waiting in sorted(cursor.fetchall())}
+        cursor.execute(SETTLED, slice)
+        cursor.execute(NO_CLAIM, [child.pk])
+        if cursor.fetchone()[0]:
+            return runs
+    return {run: its for run, its in runs.items() if run[0] == child.first_message or run[1] == child.end}
+
+
+def _between(child: Job, runs: list[Slice]) -> list[Slice]:
+    """Return the child's slices between these runs; at least one."""
+    edges = [child.first_message, *(edge for run in runs for edge in run), child.end]
+    return [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
+
+
+def _part(child: Job, run: Slice, **facts: Any) -> Job:
+    """Create a sibling of this child for one slice of its messages."""
+    copied = {name: getattr(child, name) for name in COPIED}
+    row = {**copied, "fence": child.fence + 1, "first_message": run[0], "size": run[1] - run[0], **facts}
+    return Job.objects.create(**row)
+
+
+def _by(login: Credential) -> dict[str, int]:
+    return {"vendor_id": login.vendor_id, "credential_id": login.pk}
+
+
+def _clock() -> datetime:
+    """Return the database's time. Read it after locking, so that every earlier call has an earlier time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        at: datetime = cursor.fetchone()[0]
+    return at

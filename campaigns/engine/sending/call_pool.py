@@ -1,0 +1,313 @@
+"""The calls in flight of one job: makes them, and records their results in batches.
+
+A message counts as in flight from its claim until its result is stored. A kill therefore leaves at most `size` messages
+in doubt. A slow answer blocks only its own connection.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from campaigns.engine import failpoints, ports
+from campaigns.engine.claiming.claims import PermittedCall
+from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
+from campaigns.engine.claiming.waiting import GroupCommit
+from campaigns.engine.sending.recording import CallResult
+from campaigns.engine.suppressed.recent import SuppressedRecipient
+from campaigns.engine.threads import happens
+from vendors.adapters.base import Letter
+from vendors.adapters.transport import Deadlines
+from vendors.health import EqualRefusals
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+SO_FAR = """
+SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
+FROM campaigns_job j LEFT JOIN LATERAL (
+    SELECT error_code, error_sub_type FROM campaigns_message
+    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
+        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
+    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
+) m ON true WHERE j.id = %(job)s
+"""
+
+log = logging.getLogger(__name__)
+
+Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
+
+PATIENCE = 0.02  # share of a call's duration for which its answer may wait for those of other streams
+PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
+MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
+QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
+Said = NotSent | InDoubt
+SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
+
+
+def heavier(one: Said | None, other: Said) -> Said:
+    """Return the refusal of the credential that lasts longer: a pause, then a stated wait, then any other."""
+
+    def weight(said: Said) -> tuple[bool, float]:
+        wait = said.retry_after if isinstance(said, NotSent) else None
+        return said.pause, -1.0 if wait is None else wait
+
+    return other if one is None or weight(other) >= weight(one) else one
+
+
+class CallPool:
+    """Makes the calls of one job. `write(answers, permits)` stores results in batches.
+
+    cache: of files that letters carry. If a letter is not called after all, its permit still counts as used, as it does
+    in the ledger.
+    """
+
+    def __init__(self, job: LeasedJob, write: Write, cache: Any = None, together: GroupCommit | None = None) -> None:
+        self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
+        self.in_flight = 0
+        self._busy = 0  # connections with a call
+        self.refusal: Said | None = None  # the vendor could not be called, or asked to wait
+        self.answered_at = 0.0  # seconds of time.monotonic: the last answer other than a refusal to be called
+        self.served_at = 0.0  # the same for the last accepted or refused message
+        self.not_sent = 0  # messages that wait again and may be called right away
+        self.put_off = 0  # messages put off by the vendor
+        self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
+        self.well = self.ill = 0  # unreported answers for and against the vendor's health
+        self.trouble = ""  # the text of the last bad answer, without the recipient
+        self._job, self._write = job, write
+        self._files = ports.letters.files_of(job.campaign, cache) if cache else None
+        self._deadlines = Deadlines(job.adapter.deadline)
+        self._waiting: deque[PermittedCall] = deque()
+        self._callers = 0  # tasks, one for each connection in use
+        self._group: asyncio.TaskGroup | None = None
+        self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
+        self._answers: list[CallResult] = []
+        self._permits: list[str] = []
+        self._together = together or GroupCommit()
+        self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def read_refusals(self, connection: Any) -> None:
+        """Read the last answers given to earlier senders of the job."""
+        if self.refusals.over:
+            return
+        params = {"job": self._job.lease.job_id, "most": settings.EQUAL_REFUSALS}
+        cursor = await connection.execute(SO_FAR, params)
+        for accepted, code, sub_type in reversed(await cursor.fetchall()):
+            self.refusals.over = self.refusals.over or accepted
+            if code is not None:
+                self.refusals.note(Refused(code, sub_type))
+
+    @property
+    def free(self) -> int:
+        """How many more messages can be called right now. Permits for more would grow too old."""
+        adapter = self._job.adapter
+        idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
+        return min(self.size - self.in_flight, max(0, idle - len(self._waiting)))
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which answers may wait for others, since storing them together costs less."""
+        patience = min(PATIENCE_MOST, PATIENCE * self._took)
+        return patience if patience > PATIENCE_LEAST else 0.0
+
+    def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
+        """Start these calls. suppressed: {index: reason} of those that must not be called."""
+        if not self.in_flight and self._quick and 2 * len(calls) > self.size:
+            self._together.begin(self)
+        self.in_flight += len(calls)
+        for number, reason in suppressed.items():
+            self._finish(calls[number], SuppressedRecipient(reason), called=False)
+        self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
+        if self._group is not None:
+            self._call_those_that_wait(self._group)
+
+    @property
+    def _quick(self) -> bool:
+        """Whether calls are quick enough for other streams to wait for them."""
+        return self._took < QUICK * self._storing
+
+    @property
+    def _moment(self) -> float:
+        """Seconds for which answers and freed connections wait: the time to store answers, or twice that if quick."""
+        return min((2 if self._quick else 1) * self._storing, MOMENT_MOST)
+
+    @property
+    def _few_are_free(self) -> bool:
+        """Whether connections limit the stream, not permits or messages."""
+        return self.free <= self.size // 2
+
+    async def wait_for_free(self) -> None:
+        """Wait briefly until enough connections are free to be worth a claim."""
+        if not self._few_are_free:
+            return
+        if not self.free:
+            await self.wait(0.2)
+        until = time.monotonic() + self._moment
+        while self._few_are_free and not self.refusal and (left := until - time.monotonic()) > 0:
+            await self.wait(left)
+        if not self.in_flight and (left := until - time.monotonic()) > 0:
+            await self._together.all_stored(left)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a result is stored, for `seconds` at most."""
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._freed.wait()
+        except TimeoutError:
+            pass
+
+    async def run(self) -> None:
+        """Make calls until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._call_those_that_wait(group)
+                await self._record()
+        finally:
+            self._together.end(self)
+
+    def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
+        adapter = self._job.adapter
+        most = min(adapter.concurrency - self._callers, -(-len(self._waiting) // adapter.capabilities.batch_max))
+        for _ in range(most):
+            self._callers += 1
+            group.create_task(self._calls())
+
+    async def _calls(self) -> None:
+        """Make calls until none waits, then end, so that the hundreds of waiting jobs in a process cost no tasks."""
+        waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
+        while waiting:
+            self._busy += 1
+            if most == 1 and self._files is None:  # the usual case: a single letter delays no other task
+                call = waiting.popleft()
+                await self._call((call,), [call.letter or self._job.letter(call.message)])
+            else:
+                batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
+                for together in by_size(list(zip(batch, await self._letters(batch), strict=True))):
+                    await self._call(*zip(*together, strict=True))
+            self._busy -= 1
+            if not self._busy:
+                self._all_answered.set()
+                self._together.answered(self)
+        self._callers -= 1
+
+    async def _letters(self, calls: list[PermittedCall]) -> Sequence[Letter | Outcome]:
+        made = [call.letter for call in calls if call.letter]  # either all are made or none
+        made = made or await letters_in_turn(self._job, [call.message for call in calls])
+        return made if self._files is None else await self._files.enclose(made)
+
+    async def _call(self, calls: Sequence[PermittedCall], letters: Sequence[Letter | Outcome]) -> None:
+        """Make one call for these messages, leaving out those that must not be called."""
+        now = time.monotonic()
+        called: list[PermittedCall] = []
+        sent: list[Letter] = []
+        for call, letter in zip(calls, letters, strict=True):
+            if not isinstance(letter, Letter):
+                self._finish(call, letter, called=False)
+            elif now > call.latest:
+                self._finish(call, NotSent("its permit was too old to start a call"), called=False)
+            else:
+                called.append(call)
+                sent.append(letter)
+        if not called:
+            return
+        outcomes: list[Outcome]
+        try:
+            with self._deadlines:
+                failpoints.here("before_call")
+                outcomes = await self._job.adapter.send(sent)
+                failpoints.here("after_call")
+        except TimeoutError:
+            outcomes = [InDoubt("no answer before the deadline")] * len(sent)
+        except Exception as error:  # an adapter's bug must not pass for an answer
+            log.exception("the adapter failed in a call")
+            outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
+        self._took += (time.monotonic() - now - self._took) / 8
+        for call, outcome in zip(called, outcomes, strict=True):
+            self._finish(call, outcome, called=True)
+
+    def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
+        self._permits.extend(call.permits)
+        self._answers.append(CallResult(call, outcome))
+        if called and not isinstance(outcome, SuppressedRecipient):
+            self._count(outcome, call.message.recipient)
+        if isinstance(outcome, NotSent):
+            self._not_sent(outcome, called=called)
+        elif called and isinstance(outcome, InDoubt) and outcome.pause:
+            self.refusal = heavier(self.refusal, outcome)
+        elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
+            self.answered_at = time.monotonic()
+            if isinstance(outcome, SERVED):
+                self.served_at = self.answered_at
+        self._answered.set()
+
+    def _not_sent(self, outcome: NotSent, *, called: bool) -> None:
+        if outcome.puts_off:
+            self.put_off += 1
+            return
+        self.not_sent += 1
+        if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
+            self.refusal = heavier(self.refusal, outcome)
+
+    def settle_health(self) -> None:
+        """Count the undecided answers for the vendor's health: no more answers will come."""
+        self.well += self.refusals.waiting
+        self.refusals.waiting = 0
+
+    def _count(self, outcome: Outcome, recipient: str) -> None:
+        good = self._job.adapter.is_good(outcome)
+        if not self.refusals.over and self.refusals.note(outcome):
+            self.refusals.waiting += good is True
+            good = None if good else good
+            if self.refusals.too_many:
+                self.ill += self.refusals.waiting
+                self.refusals.waiting = 0
+                self.refusal = heavier(self.refusal, self.refusals.said())
+        elif self.refusals.waiting and isinstance(outcome, Accepted):
+            self.settle_health()
+        self.well += good is True
+        self.ill += good is False
+        if good is False and isinstance(outcome, NotSent | InDoubt):
+            self.trouble = _without(recipient, outcome.reason)
+
+    async def _record(self) -> None:
+        while True:
+            await self._answered.wait()
+            await self._others()
+            self._answered.clear()
+            answers, self._answers = self._answers, []
+            permits, self._permits = self._permits, []
+            began = time.monotonic()
+            await self._write(answers, permits)
+            self._storing += (time.monotonic() - began - self._storing) / 8
+            self.in_flight -= len(answers)
+            self._freed.set()
+            if not self.in_flight:
+                self._together.end(self)
+
+    async def _others(self) -> None:
+        """Wait a moment for the calls under way, and for those of the other streams of the process.
+
+        Results stored together free their connections together, and those share a claim. If permits or messages are the
+        limit rather than connections, this does not wait.
+        """
+        if not self._few_are_free or self.refusal:
+            return
+        until = time.monotonic() + self._moment
+        if self._busy:
+            self._all_answered.clear()
+            await happens(self._all_answered, self._moment)
+        if not self._busy and (left := until - time.monotonic()) > 0:
+            await self._together.all_answered(left)
+
+
+def _without(recipient: str, text: str) -> str:
+    """Return the text without the recipient: vendors often repeat the address, or the part before its @."""
+    for known in (recipient, recipient.partition("@")[0]):
+        if len(known) > 2:
+            text = re.sub(re.escape(known), "…", text, flags=re.IGNORECASE)
+    return text

@@ -1,0 +1,304 @@
+"""Recording the results of calls (append, then merge), and expiring messages not called in time."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import orjson
+from django.db import Error as DjangoError
+from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalError, ProgrammingError
+from psycopg import Error as RowsError
+from psycopg.rows import TupleRow
+
+from campaigns.engine import failpoints
+from campaigns.engine.claiming.claims import PermittedCall
+from campaigns.engine.claiming.letters import Lease
+from campaigns.engine.claiming.waiting import GroupCommit
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.failover import guard
+from campaigns.engine.lifecycle import holding, merge
+from campaigns.engine.suppressed.recent import SuppressedRecipient
+from campaigns.engine.threads import happens
+from campaigns.models.states import OWN_ENDS
+from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
+
+log = logging.getLogger(__name__)
+
+NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # InternalError: it is read-only now
+MERGE_AFTER = 0.3  # seconds from an answer to its merge, unless MERGE_FROM comes first
+MERGE_PATIENCE = 2.0  # seconds that the end of a stream waits for its merge
+MERGE_FROM = 1_000  # unmerged answers
+EXPIRED_AT_ONCE = 20_000
+
+
+class CallResult(NamedTuple):
+    """A permitted call and its outcome."""
+
+    call: PermittedCall
+    outcome: Outcome | SuppressedRecipient
+
+
+class JobResults(NamedTuple):
+    """Call results of one job."""
+
+    lease: Lease
+    results: Sequence[CallResult]
+
+
+APPEND = """
+INSERT INTO campaigns_answerbatch
+    (job_id, fence, claim_id, called_at, last, messages, kinds, codes, notes, waits, units)
+SELECT * FROM json_to_recordset(%(batches)s::json) AS a(job bigint, fence int, claim bigint, called_at timestamptz,
+    last boolean, messages bigint[], kinds text, codes text[], notes text[], waits float8[], units int[])
+"""
+EXISTING = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s)"
+KINDS: dict[type, str] = dict(
+    zip((Accepted, Refused, NotSent, InDoubt, SuppressedRecipient), ("a", "r", "n", "d", "s"), strict=True)
+)
+
+
+async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
+    """Store call results, however late and from any sender. They are merged into the messages later.
+
+    Storing them twice, or after the job was lost, does no harm (promise P3).
+    """
+    failpoints.here("before_record")
+    batches = [batch for one in answers for batch in _batches(one)]
+    await connection.execute(APPEND, {"batches": orjson.dumps(batches).decode()})
+    failpoints.here("after_record")
+
+
+def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
+    """Yield rows of AnswerBatch, one for each claim."""
+    of_claims: dict[int, list[CallResult]] = {}
+    for result in answers.results:
+        of_claims.setdefault(result.call.claim.id, []).append(result)
+    for results in of_claims.values():
+        claim = results[0].call.claim
+        codes, notes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
+        units = [len(result.call.permits) for result in results]
+        yield {
+            "job": answers.lease.job_id,
+            "fence": answers.lease.fence,
+            "claim": claim.id,
+            "called_at": claim.at,
+            "last": claim.left == len(results),
+            "messages": [result.call.message.id for result in results],
+            "kinds": "".join([KINDS[type(result.outcome)] for result in results]),
+            "codes": codes if any(code is not None for code in codes) else None,
+            "notes": notes if any(notes) else None,
+            "waits": waits if any(waits) else None,
+            "units": units if any(one != 1 for one in units) else None,
+        }
+
+
+def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | None, float | None]:
+    """Return (code, note, wait) of an outcome. wait: seconds until the vendor takes the message or reports on it."""
+    match outcome:
+        case Accepted(vendor_id):
+            return _stored(vendor_id), None, None
+        case Refused(code, sub_type):
+            return _stored(f"vendor: {code}" if code in OWN_ENDS else code), _stored(sub_type) or None, None
+        case InDoubt(reason, wait=wait):
+            return None, _stored(reason), wait or None
+        case SuppressedRecipient(reason):
+            return None, _stored(reason), None
+        case NotSent(puts_off=True, retry_after=wait):
+            return None, None, min(wait or 0.0, RETRY_MAX)
+    return None, None, None
+
+
+def _stored(text: str) -> str:
+    """Return the text as a column can store it. One unstorable text would fail the whole batch."""
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
+    return text.replace("\0", "\ufffd")[:255]
+
+
+def tables_refuse(error: Exception) -> str:
+    """Log that the database refused a statement; return why nothing is called."""
+    log.error("the schema does not match this version: %s", error)
+    return guard.OTHER_TABLES
+
+
+class Recorder:
+    """Stores the results of all streams of a process in batches, and merges them soon after.
+
+    A result exists nowhere else until it is stored, so results have connections of their own and are retried for a
+    minute. refusals: how often the database has refused our statements because its tables are of another version. A
+    stream that began before the last refusal makes no more calls.
+    """
+
+    def __init__(self, rows: SharedRows) -> None:
+        self.refusals, self._rows = 0, rows
+        self.together = GroupCommit()
+        self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
+        self._due = float("inf")  # until then the waiting results may wait for more
+        self._hurry = asyncio.Event()
+        self._storing: asyncio.Task[None] | None = None
+        self._unmerged: dict[int, int] = {}  # number of answers by job
+        self._many = asyncio.Event()
+        self._merging: asyncio.Task[None] | None = None
+        self._ended: set[int] = set()  # jobs whose stream waits for their merge
+        self._next: asyncio.Task[None] | None = None  # merges those in its turn
+        self._merges: set[asyncio.Task[None]] = set()  # that task and the one before
+        self._closing = False
+        self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
+
+    async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
+        """Return once the results are stored. They wait up to `patience` seconds for others to share a commit.
+
+        Raises the database's error if storing has failed for a minute.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((JobResults(lease, results), stored))
+        if (due := time.monotonic() + patience) < self._due:
+            self._due = due
+            self._hurry.set()
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store_all())
+        await stored
+        for result in results:
+            result.call.claim.left -= 1
+        self._is_unmerged(lease.job_id, len(results))
+        if sum(self._unmerged.values()) >= MERGE_FROM:
+            self._many.set()
+
+    async def merge_ended(self, job_id: int) -> None:
+        """Merge the answers of a job whose stream has ended, together with others that wait for the same.
+
+        Any later lock of the job would merge them too, but with a statement that PostgreSQL has to plan first. Waits at
+        most MERGE_PATIENCE; after that the merge continues in the background.
+        """
+        if job_id not in self._unmerged:
+            return
+        self._ended.add(job_id)
+        if self._next is None:
+            self._next = asyncio.create_task(self._merge_all_ended())
+            self._merges.add(self._next)
+            self._next.add_done_callback(self._merges.discard)
+        await asyncio.wait([self._next], timeout=MERGE_PATIENCE)
+
+    async def close(self) -> None:
+        """Store and merge everything left; answers of locked jobs are left to the sweep."""
+        self._closing = True
+        self._due = 0.0
+        self._hurry.set()
+        self._many.set()
+        for task in (self._storing, self._merging, *self._merges):
+            if task is not None:
+                await asyncio.wait([task])
+
+    async def _store_all(self) -> None:
+        while self._waiting:
+            while (wait := self._due - time.monotonic()) > 0:
+                self._hurry.clear()
+                await happens(self._hurry, wait)
+            together, self._waiting, self._due = self._waiting, [], float("inf")
+            failed = await self._store([answers for answers, _ in together])
+            ours = failed is not None and not isinstance(failed, RowsError | DjangoError)
+            for answers, stored in together:
+                # An error in one answer must not harm other streams.
+                error = await self._store([answers]) if ours else failed
+                if stored.done():  # its stream was cut off
+                    continue
+                if error is None:
+                    stored.set_result(None)
+                else:
+                    stored.set_exception(error)
+        self._storing = None
+
+    async def _store(self, answers: Sequence[JobResults]) -> Exception | None:
+        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10, 0):
+            try:
+                async with self._rows.one() as connection:
+                    await append(connection, answers)
+                return None
+            except NO_DATABASE as error:
+                log.warning("%s results wait for the database: %s", sum(len(one.results) for one in answers), error)
+                failed: Exception = error
+            except RowsError as error:  # somebody may restore the old tables
+                tables_refuse(error)
+                self.refusals += 1
+                failed = error
+            except Exception as error:
+                return error
+            await asyncio.sleep(pause)
+        return failed
+
+    async def _merge_soon(self) -> None:
+        while self._unmerged:
+            await happens(self._many, MERGE_AFTER)
+            self._many.clear()
+            async with self._one_merge:
+                await self._merge(list(self._unmerged))
+        self._merging = None
+
+    async def _merge_all_ended(self) -> None:
+        async with self._one_merge:
+            ended, self._ended, self._next = self._ended, set(), None
+            await self._merge(job for job in ended if job in self._unmerged)
+
+    def _is_unmerged(self, job_id: int, answers: int = 0) -> None:
+        self._unmerged[job_id] = self._unmerged.get(job_id, 0) + answers
+        if self._merging is None:
+            self._merging = asyncio.create_task(self._merge_soon())
+
+    async def _merge(self, unmerged: Iterable[int]) -> None:
+        jobs = list(unmerged)
+        for job in jobs:
+            del self._unmerged[job]
+        if not jobs:
+            return
+        try:
+            async with self._rows.one() as connection:
+                merged = await merge(connection, jobs, free=True)
+                locked = set(jobs) - merged
+                if locked:
+                    rows = await connection.execute(EXISTING, {"jobs": list(locked)})
+                    locked = {job for (job,) in await rows.fetchall()}
+        except ProgrammingError as error:  # as in `_store`
+            tables_refuse(error)
+            self.refusals += 1
+        except RowsError as error:  # the next lock of one of these jobs merges its answers too
+            log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
+        else:
+            for job in () if self._closing else locked:
+                self._is_unmerged(job)
+
+
+# Messages in flight look as if they wait, but they are in a claim.
+EXPIRE = """
+WITH held AS (
+    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
+), late AS (
+    UPDATE campaigns_message SET dequeued_at = clock_timestamp(), error_code = 'expired',
+        error_sub_type = coalesce(
+            to_char(put_off_at AT TIME ZONE 'UTC', '"put off since" YYYY-MM-DD HH24:MI "UTC"'),
+            to_char(call_after AT TIME ZONE 'UTC', '"quiet hours until" YYYY-MM-DD HH24:MI "UTC"'))
+    WHERE id >= %(low)s AND id < %(high)s AND dequeued_at IS NULL AND EXISTS (SELECT FROM held)
+        AND id NOT IN (SELECT unnest(c.messages) FROM campaigns_claim c
+            WHERE c.job_id = %(job)s AND c.fence = %(fence)s)
+        AND (%(put_off)s::interval IS NULL OR put_off_at <= clock_timestamp() - %(put_off)s::interval)
+    RETURNING id
+)
+UPDATE campaigns_job SET expired = expired + (SELECT count(*) FROM late), heartbeat_at = clock_timestamp()
+WHERE id = %(job)s AND EXISTS (SELECT FROM held)
+"""
+
+
+async def expire(
+    connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
+) -> None:
+    """Expire messages not called by the campaign's deadline.
+
+    put_off: only those that the vendor has put off for that long. Works in slices, so that a stop does not wait for
+    long.
+    """
+    for low in range(first, end, EXPIRED_AT_ONCE):
+        params = {"job": lease.job_id, "fence": lease.fence, "put_off": put_off}
+        params |= {"low": low, "high": min(low + EXPIRED_AT_ONCE, end)}
+        await holding(connection, EXPIRE, params, jobs=[lease.job_id])

@@ -1,0 +1,342 @@
+"""Sends one job. Permit, claim, call and record overlap in one event loop, so nothing waits for a slow answer.
+
+Every call starts in this order: permits for the vendor's limits, one commit of claim and ledger, the call. It ends once
+its result is stored and its permit is returned.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from psycopg import Error as RowsError
+
+from campaigns.engine import sending_hours
+from campaigns.engine.claiming import claims, comparison, limits
+from campaigns.engine.claiming.contexts import FIND_OUT, Followed
+from campaigns.engine.claiming.joint import JointClaims
+from campaigns.engine.claiming.letters import LeasedJob
+from campaigns.engine.claiming.limits import PATIENCE
+from campaigns.engine.claiming.permits import Permits
+from campaigns.engine.claiming.pricing import ByCost
+from campaigns.engine.claiming.rebuild import rebuild_lost
+from campaigns.engine.claiming.waiting import Permitted, WantedClaim
+from campaigns.engine.connections import Connections
+from campaigns.engine.failover import guard
+from campaigns.engine.lifecycle import merge
+from campaigns.engine.quiet_hours import QuietWatch
+from campaigns.engine.sending import recording
+from campaigns.engine.sending.call_pool import CallPool
+from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
+from campaigns.engine.threads import cut_off
+from vendors import health
+from vendors.adapters.base import one_unit
+from vendors.limits.throttle import ThrottleUnreachable
+from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
+from vendors.outcomes import InDoubt, NotSent
+
+log = logging.getLogger(__name__)
+
+SLACK = 2.0  # seconds between a grant and the start of the last call under it
+MOVED = "its vendor is called elsewhere, or as somebody else, by now"
+READING = 30.0  # seconds more, for reading the files that letters carry
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The reason for the end of a stream.
+
+    drained: nothing was left. until: the job may go on then; reason: shown to users. held: the job itself waits until
+    then. Otherwise its credential does, and an operator may open that earlier. paused: only an operator can resume it.
+    cursor: where the next sender begins.
+    """
+
+    drained: bool = False
+    until: datetime | None = None
+    reason: str = ""
+    held: bool = False
+    paused: bool = False
+    cursor: int | None = None
+
+
+class Stream:
+    """Sends the rest of a job until it is drained, stopped, lost to another sender, or has to wait."""
+
+    def __init__(
+        self,
+        job: LeasedJob,
+        connections: Connections,
+        joint: JointClaims,
+        followed: Followed,
+        recorder: Recorder,
+        lives: Callable[[], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
+        self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
+        self._claims: Any = connections.claims  # executes statements like a connection
+        self._locking = partial(self._claims.run, over=stopping)
+        throttle, self._health = connections.to_redis()
+        self._joint, self._served = joint, time.monotonic()
+        counts = job.adapter.capabilities.cost is one_unit
+        self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
+        self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
+        self._permits = Permits(throttle, self._claims)
+        self._pool = CallPool(job, self._write, connections.attachments, recorder.together)
+        self._closes: datetime | None = None
+        self._closes_asked: datetime | None = None
+        self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
+        self._health_noted = time.monotonic()
+
+    async def run(self) -> StreamEnd:
+        """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
+        self._context = await self._followed.read()
+        self._adoptions = self._context.adoptions
+        self._suppressions = self._connections.suppressions(self._adoptions)
+        self._cursor = self._context.next_message
+        if self._context.left < self._job.end - self._job.first:
+            await self._pool.read_refusals(self._claims)
+        serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
+        try:
+            await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()  # it ends only with an error
+            return feeding.result()
+        finally:
+            await cut_off(feeding, serving)
+            self._pool.settle_health()
+            await self._tell_health()
+
+    async def _feed(self) -> StreamEnd:
+        """Claim whenever more calls can start, until there is a reason to end; then wait for the open calls."""
+        end: StreamEnd | None = None
+        while True:
+            try:
+                if end is None:
+                    end = await self._step()
+                else:
+                    await self._pool.wait(0.2)
+                    await self._live()
+                end = await self._heed(end)
+            except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
+                log.warning("job %s: no database: %s", self._job.lease.job_id, error)
+                end = self._later(5, "the database could not be reached")
+            except RowsError as error:
+                end = self._later(10, recording.tables_refuse(error))
+            except ThrottleUnreachable as error:
+                end = self._later(5, f"the throttle's Redis cannot be reached: {error}")
+            if end is None or self._pool.in_flight:
+                continue
+            if end.drained:
+                end = await self._again(end)
+            if end is not None:
+                return replace(end, cursor=self._cursor)
+
+    async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
+        """Apply refusals that concern the credential before other reasons to wait; they hold even if the job ends."""
+        while refusal := self._pool.refusal:
+            ended = await self._after(refusal)
+            if self._pool.refusal is refusal:
+                self._pool.refusal = None
+            if ended and not (end and end.drained):
+                end = ended
+        return end
+
+    async def _again(self, end: StreamEnd) -> StreamEnd | None:
+        """End the drained job, or return None for another pass if some messages were certainly not sent.
+
+        Messages that the vendor put off wait for their time; those put off for too long expire.
+        """
+        job, pool = self._job, self._pool
+        try:
+            if pool.put_off:
+                await self._locking(lambda to: recording.expire(to, job.lease, job.first, job.end, settings.PUT_OFF))
+            if pool.not_sent:
+                self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
+        except NO_DATABASE:
+            return self._later(5, "the database could not be reached")
+        pool.put_off = 0
+        if not pool.not_sent:
+            return end
+        pool.not_sent, self._quiet.until = 0, None
+        return None
+
+    async def _step(self) -> StreamEnd | None:
+        await self._live()
+        if not self._context.ours or self._stopping():
+            return StreamEnd()
+        if self._recorder.refusals > self._refusals:
+            return self._later(10, guard.OTHER_TABLES)
+        if halted := self._context.halted_since(self._adoptions):
+            if halted != guard.CRASHED:
+                return self._later(10, halted)
+            await self._look_for_loss()
+            return None
+        if (deadline := self._job.deadline) is not None and self._context.now >= deadline:
+            return await self._expire()
+        if end := await self._reason_to_end():
+            return end
+        if self._context.closed_for:
+            await self._pool.wait(min(0.2, self._context.closed_for))
+        else:
+            await self._pool.wait_for_free()
+        ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
+        return await self._claim() if ready else None
+
+    async def _look_for_loss(self) -> None:
+        """Compare the store after a crash of PostgreSQL. The stream goes on once nothing turns out to be lost."""
+        if await comparison.compare_once() is not None:
+            await self._pool.wait(FIND_OUT)
+        self._context = await self._followed.read()
+
+    async def _live(self) -> None:
+        """Take over the newest context and report the stream alive, so that its lease is renewed."""
+        self._context = await self._followed.newest()
+        now = time.monotonic()
+        if now - self._health_noted > FIND_OUT:
+            self._health_noted = now
+            await self._tell_health()
+        await self._tell_reached()
+        self._lives()
+
+    async def _tell_reached(self) -> None:
+        if self._context.reached_at(self._pool.answered_at):
+            await limits.reached(self._claims, self._job.credential_id, self._context.now)
+        if self._context.served_at(self._pool.served_at):
+            await limits.served(self._claims, self._job.credential_id)
+
+    async def _tell_health(self) -> None:
+        """Report good and bad answers to the vendor's health. Sending continues if that store is away."""
+        good, bad, self._pool.well, self._pool.ill = self._pool.well, self._pool.ill, 0, 0
+        try:
+            if good or bad:
+                await self._health.note(self._job.vendor_id, self._context.health, good, bad, self._pool.trouble)
+        except health.HealthStoreUnreachable:
+            log.warning("job %s: %s good and %s bad answers are not counted", self._job.lease.job_id, good, bad)
+
+    async def _reason_to_end(self) -> StreamEnd | None:
+        seen = self._context
+        if seen.paused is not None:
+            return StreamEnd(reason=seen.paused, paused=True)
+        if seen.scope.destination != self._job.destination:  # its adapter still calls the former address or account
+            return StreamEnd(reason=MOVED)
+        if seen.closed_for > PATIENCE:
+            return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
+        if seen.closed_for and seen.given_up:
+            return StreamEnd(until=seen.retry_after_until, reason="the vendor is not reached")
+        if opening := sending_hours.opens_at(self._job.campaign, seen.now):
+            why = sending_hours.describe_opening(self._job.campaign, opening)
+            return StreamEnd(until=opening, reason=why, held=True)
+        return StreamEnd(drained=True) if self._cursor >= self._job.end else None
+
+    async def _expire(self) -> StreamEnd | None:
+        """Expire all uncalled messages: the deadline has passed."""
+        job = self._job
+        await self._locking(lambda rows: recording.expire(rows, job.lease, job.first, job.end))
+        return StreamEnd(drained=True)
+
+    async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
+        """Pause or close the credential after a call that could not be made.
+
+        It stays closed for the time that the vendor asked for, or with a growing backoff. Returns an end if the stream
+        must wait.
+        """
+        if refusal.pause or isinstance(refusal, InDoubt):
+            await limits.pause(self._claims, self._job.credential_id, refusal.reason)
+            self._context = await self._followed.read()
+            return StreamEnd(reason=f"paused: {refusal.reason}", paused=True)
+        if refusal.retry_after is None:
+            await self._tell_reached()
+            await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
+        else:
+            await limits.close(self._claims, self._job.credential_id, refusal.retry_after)
+        self._context = await self._followed.read()
+        until, why = self._context.retry_after_until, f"waits for the vendor: {refusal.reason}"
+        return StreamEnd(until=until, reason=why) if self._context.closed_for > PATIENCE else None
+
+    async def _claim(self) -> StreamEnd | None:
+        """Claim what permits and free connections allow. Returns an end if the stream must wait for long."""
+        job, seen = self._job, self._context
+        await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
+        await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
+        ask = WantedClaim(
+            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
+            job.destination,
+        )  # fmt: skip
+        answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
+        if isinstance(answer, Permitted):
+            self._served = time.monotonic()
+            await self._use(answer, ask.closes)
+            return None
+        match answer.why:
+            case Wait(seconds) if seconds > PATIENCE:
+                return StreamEnd(until=answer.until, reason="rate limit reached")
+            case Paused():
+                return StreamEnd(reason="paused: the limit is 0")
+            case Never(units):
+                return StreamEnd(reason=f"a message costs more than the limit of {units}")
+            case Lost():
+                return await self._mend()
+            case Skewed(seconds):
+                return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
+        return None
+
+    def _may_claim(self) -> bool:
+        """Tell if the stream may still claim: nothing ended or halted it while it waited for its turn."""
+        return self._recorder.refusals == self._refusals and not self._pool.refusal and not self._stopping()
+
+    def _most(self) -> int:
+        """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
+        left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
+        return max(1, min(self._pool.free, left))
+
+    async def _mend(self) -> StreamEnd | None:
+        try:
+            await rebuild_lost(self._context.scope)
+        except Exception as error:
+            log.warning("job %s: the window cannot be rebuilt: %s", self._job.lease.job_id, error)
+            return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
+        self._context = await self._followed.read()
+        return None
+
+    def _later(self, wait: float, reason: str) -> StreamEnd:
+        return StreamEnd(until=self._context.now + timedelta(seconds=wait), reason=reason, held=True)
+
+    def _closing(self) -> datetime | None:
+        """Return the end of the campaign's current hours: from then on nothing is claimed and no call starts."""
+        now, asked = self._context.now, self._closes_asked
+        if self._closes is None or self._closes <= now or (asked and now < asked):  # or the clock was set back
+            self._closes, self._closes_asked = sending_hours.closes_at(self._job.campaign, now), now
+        return min((at for at in (self._closes, self._quiet.until) if at), default=None)
+
+    async def _use(self, got: Permitted, closes: datetime | None) -> None:
+        """Start the calls for the claimed messages."""
+        seen, job, claimed = self._context, self._job, got.claimed
+        latest = got.deadline - job.adapter.deadline
+        latest = min(latest, seen.monotonic(closes)) if closes else latest
+        calls = self._claimer.calls(claimed, got.permits, latest)
+        recipients = (call.message.recipient for call in calls)
+        found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
+        self._pool.submit(calls, found)
+        if calls or claimed.nothing_waits:
+            self._cursor = calls[-1].message.id + 1 if calls else job.end
+        else:  # unmerged answers of an earlier sender may block the claim
+            await self._locking(lambda rows: merge(rows, [job.lease.job_id]))
+            self._context = await self._followed.read()
+
+    async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
+        """Store results and return permits.
+
+        A refusal takes the stream out of the queue for permits, so that it applies immediately.
+        """
+        if self._pool.refusal:
+            self._joint.leave(self._job.lease)
+        await asyncio.gather(
+            self._permits.done(self._context.scope, permits),
+            self._recorder.store(self._job.lease, answers, self._pool.patience),
+        )

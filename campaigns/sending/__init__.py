@@ -1,5 +1,0 @@
-"""Step 6, send: a sender takes a leaf, streams its messages to the vendor, and releases it (documents 000 and 001)."""
-
-from campaigns.sending.sender import Sender, Sent, send
-
-__all__ = ["Sender", "Sent", "send"]
