@@ -60,7 +60,7 @@ def test_a_jobs_status_is_written_in_one_file_only():
     writers = {
         name(path)
         for path in CODE
-        if not {"vendors", "sandbox"}.intersection(path.relative_to(ROOT).parts) and writes_status(ast.parse(path.read_text()))
+        if path.relative_to(ROOT).parts[0] not in ("vendors", "sandbox") and writes_status(ast.parse(path.read_text()))
     }
     assert writers == {"campaigns/engine/lifecycle.py"}
 
