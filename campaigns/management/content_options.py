@@ -41,7 +41,7 @@ def add_content_options(parser: ArgumentParser) -> None:
     add("--subject", default="", metavar="TEXT", help="template of the subject")
     add("--body", metavar="TEMPLATE_FILE", help="template of the body, UTF-8; needed without --template")
     add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
-    add("--mjml", action="store_true", help="the body is MJML, of which HTML is made")
+    add("--mjml", action="store_true", help="the body is MJML; HTML is made from it")
     add("--text", metavar="TEMPLATE_FILE", help="text beside an HTML body; default: made from the HTML")
     add("--header", action="append", metavar="NAME:VALUE", help="a further header, a template; may be repeated")
     add("--attach", action="append", metavar="FILE", help="a file in each letter; may be repeated")

@@ -105,7 +105,7 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
 
 CODES = (
     "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage, or --yes is missing, 3 not yet; "
-    "with --wait also 4 some failed or were not sent, 5 some need attention, 130 Ctrl-C (sending goes on)."
+    "with --wait also 4 some failed or were not sent, 5 some need attention, 130 Ctrl-C (sending continues)."
 )
 
 
@@ -173,7 +173,7 @@ class Deciding(BaseCommand):
 
 def deciding(parser: ArgumentParser) -> None:
     """Add the flags of every command that changes jobs."""
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
     parser.add_argument("--wait", action="store_true", help="stay until the jobs have ended; Ctrl-C stops nothing")
     parser.add_argument("--json", action="store_true", help="one object a job, with --wait another one for the end")

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--per-message", default="0", metavar="AMOUNT", help="in addition for each message")
     parser.add_argument("--since", metavar="YYYY-MM-DD", help="from that day on (UTC); default: today")
     parser.add_argument("--credential", metavar="NAME", help="of this credential alone")
-    parser.add_argument("--reason", default="", help="why days that are over get another price")
+    parser.add_argument("--reason", default="", help="why past days get another price")
 
 
 def price(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:

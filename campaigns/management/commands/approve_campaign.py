@@ -20,9 +20,9 @@ VERDICTS = {"approve": Approval.Verdict.APPROVED, "refuse": Approval.Verdict.REF
 
 class Command(BaseCommand):
     help = (
-        "Campaigns that wait for the approval of a second person: list, approve, refuse. --by names a user of mailhub "
-        "who may approve, and who has not asked for it; the record tells the shell, too. What was asked for at a shell "
-        "is approved on its page. Exit codes: 0 done (or decided before), 1 unknown name, or this user cannot decide "
+        "Campaigns that await approval by a second person: list, approve, refuse. --by names a user of mailhub who "
+        "may approve and did not request it; the record also names the shell's user. Requests made at a shell are "
+        "approved on their page. Exit codes: 0 done (or decided before), 1 unknown name, or this user cannot decide "
         "it, 2 usage, or --yes is missing."
     )
     requires_system_checks = ()
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         listing = verbs.add_parser("list", help="what waits, the oldest first")
         listing.add_argument("--sponsor", metavar="NAME")
-        listing.add_argument("--all", action="store_true", help="also what is decided")
+        listing.add_argument("--all", action="store_true", help="also decided ones")
         approve = verbs.add_parser("approve", help="let it go, exactly as it was frozen")
         approve.add_argument(
             "--seen",
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             one.add_argument("campaign", type=int, metavar="ID")
             one.add_argument("--by", required=True, metavar="USER", help="the user of mailhub who decides")
             one.add_argument("--remark", default="", metavar="TEXT", help="kept with the decision; a refusal needs one")
-            one.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+            one.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
         for one in (listing, approve, refuse):
             one.add_argument("--json", action="store_true", help="one object a campaign")
 

@@ -11,8 +11,8 @@ from vendors.management.output import write_json
 
 class Command(BaseCommand):
     help = (
-        "Checks the promises P1 to P7 on the rows, also while mail goes out: what is not final, and what was "
-        "finished within the last day. Exit codes: 0 all kept, 1 a breach, 2 usage."
+        "Checks the promises P1 to P7 on the rows of unfinished jobs and those finished within the last day, also "
+        "while mail goes out. Exit codes: 0 all kept, 1 a breach, 2 usage."
     )
     requires_system_checks = ()
 

@@ -15,8 +15,8 @@ from campaigns.models import Campaign
 class Command(BaseCommand):
     help = (
         "Makes a draft of a campaign: its message, files, sender and options, without recipients and without a time. "
-        "It is gone on with in the browser, at /drafts/NUMBER/message/. Exit codes: 0 done, 1 there is no such "
-        "campaign or user, or the sponsor has too many drafts, 2 usage."
+        "Continue in the browser, at /drafts/NUMBER/message/. Exit codes: 0 done, 1 unknown campaign or user, or the "
+        "sponsor has too many drafts, 2 usage."
     )
     requires_system_checks = ()
 

@@ -18,9 +18,8 @@ SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money", "doubtful")
 
 class Command(BaseCommand):
     help = (
-        "What vendors charge for the messages that they have accepted, by the month of the call (UTC), by sponsor and "
-        "vendor, with amounts by the prices of `vendor price`. Exit codes: 0 done, 1 unknown name, bad value, or the "
-        "file cannot be written, 2 usage."
+        "Vendors' charges for accepted messages, by the month of the call (UTC), by sponsor and vendor, at the prices "
+        "of `vendor price`. Exit codes: 0 done, 1 unknown name, bad value, or the file cannot be written, 2 usage."
     )
     requires_system_checks = ()
 

@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--sponsor", metavar="NAME", help="only of this one; default: of all together")
-        about = f"so many, today included; up to {day_counts.MOST_DAYS}; default: {day_counts.DAYS_SHOWN}"
+        about = f"days to show, today included; up to {day_counts.MOST_DAYS}; default: {day_counts.DAYS_SHOWN}"
         parser.add_argument("--days", type=int, metavar="N", default=day_counts.DAYS_SHOWN, help=about)
         parser.add_argument("--csv", metavar="FILE", help="write them to this new file; - is the output")
         parser.add_argument("--json", action="store_true", help="one object a day")

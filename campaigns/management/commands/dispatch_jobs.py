@@ -16,8 +16,8 @@ from vendors.models import Vendor
 
 class Command(BaseCommand):
     help = (
-        "Dispatches the jobs that wait for the night, now: all, or those that are named. It asks on a terminal only: "
-        "nothing goes out that the night would not send. " + job_commands.CODES
+        "Dispatches jobs that wait for the night, now: all, or those named. It asks on a terminal only, as it sends "
+        "nothing that the night would not send. " + job_commands.CODES
     )
     requires_system_checks = ()
 

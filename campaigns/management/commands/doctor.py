@@ -21,17 +21,16 @@ INSTALLATION = "installation"
 
 class Command(BaseCommand):
     help = (
-        "Asks the DNS whether receivers can trust the mails of sender identities: SPF, DKIM, DMARC, and whether "
-        "answers, bounces and clicks on unsubscribe links arrive; prints each record to enter. Then it asks PostgreSQL "
-        "and Redis whether a crash of theirs loses anything, whether a constraint refuses messages, and whether a "
-        "clock was wrong within the hour. Exit codes: 0 all is well, or only told, 1 something is missing or wrong, "
-        "or an unknown name, 2 usage, 3 the DNS did not answer."
+        "Asks the DNS about sender identities: SPF, DKIM, DMARC, and the ways of answers, bounces and unsubscribe "
+        "links; prints each record to enter. Then asks PostgreSQL and Redis about data lost in crashes, constraints "
+        "that refuse messages, and wrong clocks within the hour. Exit codes: 0 all is well, or only told, 1 something "
+        "is missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--identity", metavar="SPONSOR/NAME", help="of this identity alone; default: of all that are enabled")
+        add("--identity", metavar="SPONSOR/NAME", help="of this identity alone; default: of all enabled ones")
         add("--installation", action="store_true", help="of PostgreSQL and Redis alone; asks no DNS")
         add(
             "--sends-from", action="append", default=[], metavar="ADDRESS_OR_NAME",

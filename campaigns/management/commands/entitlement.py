@@ -17,10 +17,9 @@ SHOWN = ("sponsor", "vendor", "credential")
 
 class Command(BaseCommand):
     help = (
-        "Which sponsor may use which vendor: add, list, remove. Nothing is allowed that was not added; the first "
-        "vendor of an installation is for the sponsor made with it. What waits for its dispatch when an entitlement "
-        "is removed is held; what was dispatched goes on. Exit codes: 0 done (or it was so already), 1 unknown name "
-        "or bad value, 2 usage."
+        "Which sponsor may use which vendor: add, list, remove. Everything must be granted, except the first vendor "
+        "to the sponsor made with it. After a removal, jobs waiting for dispatch are held; dispatched ones continue. "
+        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
 

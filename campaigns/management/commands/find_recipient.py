@@ -14,10 +14,9 @@ from vendors.management.output import write_json
 
 class Command(BaseCommand):
     help = (
-        "Finds a recipient's messages in all campaigns: by address (exactly; e-mail in any capitals), by our reference "
-        "or the number of a message, or by the vendor's id where its reports name nothing else. Says what became of "
-        "each, when, by which vendor, and whether the recipient is suppressed. Exit codes: 0 found, 1 nothing, or an "
-        "unknown name, 2 usage."
+        "Finds a recipient's messages in all campaigns: by address (exactly; e-mail in any case), by our reference or "
+        "a message's number, or by the vendor's id if its reports name nothing else. Shows each one's result, time "
+        "and vendor, and the recipient's suppressions. Exit codes: 0 found, 1 nothing, or an unknown name, 2 usage."
     )
     requires_system_checks = ()
 

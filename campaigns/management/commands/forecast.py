@@ -17,9 +17,9 @@ from vendors.models import Vendor
 
 class Command(BaseCommand):
     help = (
-        "Says when the last message that waits for a vendor will be called: from its limits and the calls in their "
-        "windows, if calls take no time and none is put off; or why nobody can know. Exit codes: 0 done, 1 unknown "
-        "vendor, 2 usage."
+        "Forecasts the last call of all messages waiting for a vendor, from its limits and the calls in their "
+        "windows, if calls take no time and none is put off; or gives the reason for no forecast. Exit codes: 0 done, "
+        "1 unknown vendor, 2 usage."
     )
     requires_system_checks = ()
 

@@ -18,9 +18,8 @@ OVER = (*DONE, Status.STOPPED, Status.P_STOPPED, Status.SENT)
 
 class Command(job_commands.Deciding):
     help = (
-        "Pauses the campaigns of jobs, with all that they have: no new call starts until resume_job, what is in flight "
-        "is finished and recorded, deadlines pass. With --wait: until what was in flight is recorded. "
-        + job_commands.CODES
+        "Pauses the campaigns of jobs, children included: no new call starts until resume_job, open calls are "
+        "finished and recorded, deadlines pass. With --wait: until open calls are recorded. " + job_commands.CODES
     )
     over = following.RECORDED
 

@@ -14,8 +14,8 @@ from vendors.management.arguments import person
 
 class Command(BaseCommand):
     help = (
-        "Changes beyond which rates the campaigns of jobs pause themselves, also while they are sent. What is paused "
-        "goes on by resume_job. Exit codes: 0 done (or it was so already), 1 unknown job or bad value, 2 usage."
+        "Changes the rates at which the campaigns of jobs pause themselves, also during sending. Paused ones continue "
+        "only by resume_job. Exit codes: 0 done (or it was so already), 1 unknown job or bad value, 2 usage."
     )
     requires_system_checks = ()
 

@@ -25,7 +25,9 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--move-to", default="", metavar="FOLDER", help="move what was read there; take all mails")
+        parser.add_argument(
+            "--move-to", default="", metavar="FOLDER", help="move mails there after reading; take all mails"
+        )
         parser.add_argument("--every", type=float, metavar="SECONDS", help="read again and again; Ctrl-C ends it")
         parser.add_argument("--json", action="store_true", help="how many mails of each kind, as one object a reading")
 

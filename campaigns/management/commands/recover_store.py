@@ -25,11 +25,10 @@ ANSWERS = (
 
 class Command(BaseCommand):
     help = (
-        "After a failover or a restore of PostgreSQL nothing is called until somebody has run this: it shows in "
-        "numbers what may have been called that the rows do not know, puts that in doubt, and lets calls start "
-        "again. Redis is asked what it let through; if it was not there all the time, all that waits and may have "
-        "been called is in doubt. Also where calls are held because this installation may be a copy, was moved, or "
-        "was away for long: then one of --go-on, --copy and --since says what it is. "
+        "After a failover or restore of PostgreSQL nothing is called until somebody runs this: it counts calls that "
+        "may be unknown to the rows, puts them in doubt by the record in Redis (without a complete record: all "
+        "waiting messages that may have been called), and lets calls start again. Also if calls are held because this "
+        "installation may be a copy, was moved, or was away for long: then give one of --go-on, --copy and --since. "
         "Exit codes: 0 done, or nothing to do, 1 bad value, or none of these was given, 2 usage, or --yes is missing."
     )
     requires_system_checks = ()
@@ -38,8 +37,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--since",
             metavar="TIME",
-            help="ISO time with its zone: the rows are those of a backup that was begun then; also for a copy of the "
-            "disk, which does not show by itself",
+            help="ISO time with its zone, the start of the backup that holds these rows; also for a copy of the disk, "
+            "which shows no sign of it",
         )
         parser.add_argument(
             "--without", nargs="+", type=int, default=[], metavar="JOB", help="jobs that surely had not begun"
@@ -52,10 +51,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--copy",
             action="store_true",
-            help="calls are held: another installation with these rows goes on, stop all jobs that wait here",
+            help="calls are held: another installation with these rows continues; stop all jobs waiting here",
         )
         parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
-        parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+        parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
         parser.add_argument("--json", action="store_true", help="one object")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")

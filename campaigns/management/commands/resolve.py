@@ -40,10 +40,10 @@ class Command(BaseCommand):
             "--as",
             dest="decision",
             choices=Resolution.Decision.values,
-            help="sent: the vendor has it; failed: it has not, given up; resend: call again; same: it was called "
-            "in the account that is called now, so the vendor may be asked",
+            help="sent: the vendor has it; failed: it has not, given up; resend: call again; same: the account "
+            "is unchanged since the call, so the vendor may be asked",
         )
-        parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
+        parser.add_argument("--list", action="store_true", help="show messages in doubt, with what was seen of each")
         parser.add_argument("--causes", action="store_true", help="with --list: how many have which cause")
         parser.add_argument("--cause", metavar="KEY", help="all of this cause, as --list --causes names it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")

@@ -16,8 +16,8 @@ from vendors.history import Actor
 class Command(job_commands.Deciding):
     as_seen = True
     help = (
-        "Lets paused campaigns go on, also those that wait after their first recipients: what was never called goes "
-        "out, nothing else is called again. A stopped job goes on by retry_job. " + job_commands.CODES
+        "Resumes paused campaigns, also those waiting after their first recipients: messages never called go out, "
+        "nothing else. For a stopped job use retry_job. " + job_commands.CODES
     )
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":

@@ -20,9 +20,9 @@ ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 class Command(job_commands.Deciding):
     as_seen = True
     help = (
-        "Sends again what was refused or never called, in the same job; resumes a stopped one. Never what was "
-        "accepted or is in doubt, nor to recipients that are unknown, said STOP or are suppressed. 3 means that the "
-        "job is still being sent or finalised. " + job_commands.CODES
+        "Sends refused and uncalled messages again, in the same job; resumes a stopped one. Leaves out accepted "
+        "messages, doubts, and recipients who are unknown, said STOP or are suppressed. 3 means that the job is still "
+        "being sent or finalised. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -20,9 +20,9 @@ MOST = 20  # entries
 
 class Command(BaseCommand):
     help = (
-        "Routes: add, list, set, remove. A campaign with a route begins with its first credential, or by weight; while "
-        "a vendor takes no work, what it has not taken goes by the next one. Exit codes: 0 done (or so already), "
-        "1 unknown name or bad value, 2 usage."
+        "Routes: add, list, set, remove. A campaign with a route begins with its first credential, or by weight; "
+        "while a vendor takes no work, unaccepted messages go by the next one. Exit codes: 0 done (or so already), 1 "
+        "unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
 

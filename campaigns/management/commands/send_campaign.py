@@ -56,7 +56,7 @@ exit codes:
   2  usage
   4  with --wait: finished, but some messages were refused or expired, or the job was stopped or paused
   5  with --wait: finished, but some messages need attention: the vendor may have them
-  130  with --wait: Ctrl-C; sending goes on
+  130  with --wait: Ctrl-C; sending continues
 """
 
 
@@ -74,11 +74,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("file", metavar="FILE", help="recipients, as XLSX or CSV; - for standard input")
-        add("--encoding", metavar="NAME", help="of a CSV file, like cp1250; default: found by what is in the file")
+        add("--encoding", metavar="NAME", help="of a CSV file, like cp1250; default: found by the file's contents")
         add("--skip-bad-rows", metavar="NEW_FILE", help="leave bad rows out, and write them to this CSV file with why")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
         add("--identity", default="", metavar="NAME", help="the sender identity; default: the sponsor's default one")
-        add("--topic", default="", metavar="NAME", help="what it is about: recipients can unsubscribe from that alone")
+        add("--topic", default="", metavar="NAME", help="its subject, from which alone recipients can unsubscribe")
         add(
             "--transactional",
             action="store_true",
@@ -102,7 +102,7 @@ class Command(BaseCommand):
             action="store_true",
             help="--hours by each recipient's clock: where the number is, or the column time_zone says; if empty: ZONE",
         )
-        add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
+        add("--deadline", metavar="WHEN", help="messages not called by then expire: ISO 8601 with zone")
         add("--first", type=int, metavar="N", help="send to the first N, then wait until resume_job lets the rest go")
         for rule, what in (("bounce", "fail or bounce"), ("complaint", "complain")):
             about = f"pause when more recipients {what}; default: the installation's limit, 0: never"

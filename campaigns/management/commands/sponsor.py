@@ -36,7 +36,7 @@ class Command(BaseCommand):
             metavar="GB",
             help="of phone numbers in its lists that lack the country code; empty: none",
         )
-        change.add_argument("--transactional", choices=["yes", "no"], help="whether it may mark campaigns so")
+        change.add_argument("--transactional", choices=["yes", "no"], help="may it mark campaigns so?")
         change.add_argument(
             "--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"
         )

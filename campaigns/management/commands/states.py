@@ -60,12 +60,12 @@ def page() -> str:
         *_moves(parents, PARENTS_BEGIN),
         "## What users look up (document 000)",
         _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
-        "A job that was stopped is LOGGED once its last calls are answered. Users still find it among the stopped, "
-        "unless the stop came after its last call and has left nothing.",
+        "A stopped job is LOGGED once its last calls are answered. Users still find it among the stopped ones, unless "
+        "the stop came after its last call.",
         "## Messages (document 001)",
         _table(("State", *COLUMNS, "Users see"), map(_shape, SHAPES)),
-        f"What was not called when its job was stopped is shown as {labels.STOPPED}; what the vendor reported as "
-        f"bounced, as {labels.BOUNCED}.",
+        f"Messages left uncalled by a stop are shown as {labels.STOPPED}, messages reported as bounced as "
+        f"{labels.BOUNCED}.",
     ]
     return "\n\n".join(parts)
 

@@ -15,9 +15,8 @@ from vendors.history import Actor
 
 class Command(job_commands.Deciding):
     help = (
-        "Stops jobs: no new call starts, what is in flight is finished and recorded; retry_job resumes. "
-        "A parent is stopped with its children. With --wait: until what was in flight is recorded. "
-        + job_commands.CODES
+        "Stops jobs, a parent with its children: no new call starts, open calls are finished and recorded; retry_job "
+        "resumes. With --wait: until open calls are recorded. " + job_commands.CODES
     )
     over = following.RECORDED
 

@@ -44,7 +44,7 @@ class Command(BaseCommand):
             ("import", "suppress the addresses of a CSV file; further columns: reason, source, since, until, topic"),
             ("export", "those that hold, as CSV on standard output"),
             ("check", "the suppressions of addresses, also those for all sponsors and those that have ended"),
-            ("lift", "end them; what they have kept back is sent only if somebody retries its job"),
+            ("lift", "end them; messages kept back are sent only by a retry of their job"),
             ("erase", "delete the addresses; they stay suppressed"),
         ):
             one = verbs.add_parser(verb, help=about)
@@ -69,7 +69,9 @@ class Command(BaseCommand):
                     "--topic", metavar="NAME", help="of the sponsor, with --reason unsubscribed: that alone"
                 )
                 one.add_argument("--until", metavar="WHEN", help="ISO 8601 with zone; default: for good")
-        recipients = verbs.add_parser("recipients", help="whom a job has not called because they are suppressed")
+        recipients = verbs.add_parser(
+            "recipients", help="recipients that a job has not called because of a suppression"
+        )
         recipients.add_argument("job", type=int)
         for name, one in verbs.choices.items():
             if name != "export":

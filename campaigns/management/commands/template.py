@@ -31,9 +31,9 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         listing = verbs.add_parser("list", help="all, or those of a sponsor")
         listing.add_argument("sponsor", nargs="?")
-        listing.add_argument("--archived", action="store_true", help="those that are archived, instead of the others")
+        listing.add_argument("--archived", action="store_true", help="the archived ones instead")
         for verb, about in (
-            ("show", "what a version says, the newest if none is named"),
+            ("show", "a version's text, by default the newest"),
             ("versions", "all versions, and how many campaigns each has"),
             ("add", "the next version; the first one makes the template"),
             ("diff", "what two versions differ in"),
@@ -135,10 +135,10 @@ def _add_content(parser: ArgumentParser) -> None:
     add("--subject", default="", metavar="TEXT", help="e-mail must have one")
     add("--body", required=True, metavar="TEMPLATE_FILE", help="UTF-8")
     add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
-    add("--mjml", action="store_true", help="the body is MJML, of which HTML is made, and stored")
+    add("--mjml", action="store_true", help="the body is MJML; its HTML is stored")
     add("--text", metavar="TEMPLATE_FILE", help="beside an HTML body; default: made from the HTML by each campaign")
     add("--header", action="append", metavar="NAME:VALUE", help="a further header of e-mail; may be repeated")
-    add("--remark", default="", metavar="TEXT", help="what is new in it, for people")
+    add("--remark", default="", metavar="TEXT", help="the news in it, for people")
     about = "the version that this started from, 0: none; if there is a newer one, nothing is stored"
     add("--based-on", type=int, metavar="VERSION", help=about)
 

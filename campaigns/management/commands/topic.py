@@ -19,10 +19,9 @@ SHOWN = ("sponsor", "name", "title", "archived")
 
 class Command(BaseCommand):
     help = (
-        "Topics of sponsors: add, list, set, archive, restore, remove. Recipients of a campaign that names one can "
-        "unsubscribe from it alone, or from everything of the sponsor. No new campaign can name one that is archived. "
-        "Exit codes: 0 done (or it was so already), 1 unknown name or bad "
-        "value, 2 usage."
+        "Topics of sponsors: add, list, set, archive, restore, remove. Recipients of a campaign with a topic can "
+        "unsubscribe from it alone, or from everything of the sponsor. New campaigns cannot name an archived one. "
+        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
 

@@ -39,7 +39,7 @@ class Command(BaseCommand):
             ("enable", "events from now on are posted again"),
             ("disable", "no more posts"),
             ("rotate", "a new secret; for a day the old one signs, too"),
-            ("remove", "with all that is known of its calls"),
+            ("remove", "with the records of its calls"),
             ("calls", f"its last {MOST} calls"),
         ):
             verbs.add_parser(verb, help=about).add_argument("id", type=int)

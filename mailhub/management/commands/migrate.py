@@ -31,7 +31,7 @@ class Command(migrate.Command):
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--wait", action="store_true", help="let senders finish their calls in flight first")
         how.add_argument(
-            "--force", action="store_true", help="at once: calls whose answers cannot be stored are in doubt"
+            "--force", action="store_true", help="without waiting: calls whose answers cannot be stored are in doubt"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

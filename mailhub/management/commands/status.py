@@ -45,7 +45,7 @@ class Command(BaseCommand):
             "--check",
             action="store_true",
             help="only what is wrong: jobs that no sender begins, a constraint that refuses messages, workers to be "
-            "restarted, a clock that was wrong",
+            "restarted, a wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 

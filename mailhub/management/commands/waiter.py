@@ -17,8 +17,8 @@ COLUMNS = ("id", "due_in", "task", "queue")
 
 class Command(BaseCommand):
     help = (
-        "Tasks that are due in more than 15 minutes wait in the database. Lists them, next one first; releases or "
-        "cancels some. Exit codes: 0 done, 1 unknown number (nothing was done) or not all could be released, 2 usage."
+        "Tasks due in more than 15 minutes wait in the database. Lists them, next one first; releases or cancels "
+        "some. Exit codes: 0 done, 1 unknown number (nothing was done) or not all could be released, 2 usage."
     )
     requires_system_checks = ()
 

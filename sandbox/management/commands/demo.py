@@ -29,7 +29,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="plain lines, and the end when the mail is out")
+        parser.add_argument("--once", action="store_true", help="plain lines, and the end once all mail is out")
         help = f"of job 103; document 003 has {setup.DOCUMENT[103]:,} (default: %(default)s)"
         parser.add_argument("--recipients", type=int, default=20_000, metavar="N", help=help)
 

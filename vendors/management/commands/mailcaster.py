@@ -17,8 +17,8 @@ SHOWN = ("vendor", "name", "kind", "min", "max", "percentage", "enabled")
 
 class Command(BaseCommand):
     help = (
-        "Mailcasters: add, list, enable, disable, remove. A caster that is disabled or removed finishes its job. "
-        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+        "Mailcasters: add, list, enable, disable, remove. A disabled or removed caster finishes its job. Exit codes: "
+        "0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
 
