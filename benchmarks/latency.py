@@ -3,7 +3,7 @@
 `python -m benchmarks.latency [letters] [commands]`. `up` runs the shipped Procfile. Letters come over the API, one
 every third of a second, so that each finds an idle hub; timed from the 202 to the arrival at the vendor. The command is
 `send_campaign` with a list of one recipient, from start to return. Beside it, in turns, are the shares of the
-interpreter and of Django's set-up: `python -c pass`, and `manage.py version`, which needs no database. The last figure
+interpreter and of Django's set-up: `python -c pass`, and `manage.py help`, which needs no database. The last figure
 is the time to the demo's first line.
 """
 
@@ -69,7 +69,7 @@ def commands(at: Installation, lists: Lists) -> dict[str, Callable[[], float]]:
     interpreter = [sys.executable, "-c", "pass"]
     return {
         "send_campaign, one recipient": lambda: seconds(lambda: at.manage(*one)),
-        "manage.py version": lambda: seconds(lambda: at.manage("version")),
+        "manage.py help": lambda: seconds(lambda: at.manage("help")),
         "manage.py demo, its first line": lambda: first_line_of_demo(at),
         "python -c pass": lambda: seconds(lambda: subprocess.run(interpreter, cwd=PROJECT, check=True)),
     }

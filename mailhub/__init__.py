@@ -1,5 +1,4 @@
-"""The Django project: settings, the Celery application, the HTTP API, the operators' pages and beat."""
+"""The Django project: settings, the Celery application, the HTTP API, the operators' pages and beat.
 
-from mailhub.celery import app as celery_app
-
-__all__ = ["celery_app"]
+Importing it loads nothing else, so that a command can print its first line at once; mailhub.apps loads Celery.
+"""

@@ -10,6 +10,8 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete, post_migrate, post_save
 
+from mailhub.celery import app as celery_app  # noqa: F401  (before any task: shared_task uses the current application)
+
 log = logging.getLogger(__name__)
 
 

@@ -113,7 +113,7 @@ class Hub:
         web, api, flower = (str(one.getsockname()[1]) for one in self._held)
         more = {"HOST": "127.0.0.1", "PORT": web, "API_PORT": api, "FLOWER_PORT": flower}
         more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": str(SENDERS), "HUB_PROCESSES": "2"}
-        self.process = _start(["manage.py", "up"], log, **more)
+        self.process = _start(["-m", "mailhub", "up"], log, **more)
 
     def answering(self) -> set[str]:
         """Return which of web and Flower answer. Raises Broken if `up` has ended."""

@@ -1,6 +1,7 @@
 """The demo's final report: rows and books in one table, the promises, and where to look next."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def next_steps(processes: Processes, password: str, tries: Sequence[str]) -> Ren
     """Return URLs and users, a first task, and commands to try in another terminal."""
     hub = processes.hub
     assert hub is not None
-    here = f"MAILHUB_HOME={_short(processes.home)} .venv/bin/python manage.py"
+    program = "mailhub" if Path(sys.argv[0]).name == "mailhub" else ".venv/bin/python manage.py"
+    here = f"MAILHUB_HOME={_short(processes.home)} {program}"
     return Group(
         Text.assemble("\nTry it in a browser: ", (hub.web, "bold")),
         Text.assemble("Each of these users has the password ", (password, "bold")),

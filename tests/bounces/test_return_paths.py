@@ -125,7 +125,7 @@ def test_up_runs_the_receiver_only_where_it_has_an_address(settings: Any) -> Non
     settings.BOUNCE_RECEIVER = ""
     assert "bounces" not in formation()
     settings.BOUNCE_RECEIVER = "lmtp://127.0.0.1:2424"
-    assert formation()["bounces"] == "python manage.py receive_bounces"
+    assert formation()["bounces"] == "python -m mailhub receive_bounces"
 
 
 @pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not())
