@@ -17,6 +17,8 @@ from zoneinfo import available_timezones
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+PROJECT = Path(__file__).resolve().parents[1]  # holds manage.py; in an installed wheel it is site-packages
+
 
 def secret_key(home: Path) -> str:
     """Return the key in home/secret_key, readable only by its owner; created if missing, also by concurrent calls."""
@@ -35,6 +37,18 @@ def secret_key(home: Path) -> str:
     finally:
         draft.unlink()
     return path.read_text()
+
+
+def home(name: str) -> Path:
+    """Return the folder that the variable names; or else .mailhub beside manage.py, or the user's data folder.
+
+    An installed wheel has no manage.py, and its folder is replaced by the next version.
+    """
+    if given := os.environ.get(name):
+        return Path(given)
+    if (PROJECT / "manage.py").exists():
+        return PROJECT / ".mailhub"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share", "mailhub")
 
 
 def celery_url(url: str) -> str:

@@ -10,7 +10,7 @@ from mailhub import environment
 from mailhub.environment import celery_url, is_rabbitmq, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
+MAILHUB_HOME = environment.home("MAILHUB_HOME")
 
 DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
 REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mailhub import environment
+
 
 class EmbeddedError(Exception):
     """A server cannot be found, started or stopped. The message is one sentence that says what to do."""
 
 
-BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
 # A socket's path may have 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.
 LONGEST_FOLDER = 85
 # Commas separate hosts in libpq, and libraries differ in how they read blanks and percent signs.
@@ -42,8 +43,8 @@ class Home:
     """The home of one installation. Several processes may use it; lock() makes them take turns."""
 
     def __init__(self, path: Path | str | None = None) -> None:
-        """`path`: the folder; None: MAILHUB_HOME, or else .mailhub beside manage.py."""
-        self.path = Path(path or os.environ.get("MAILHUB_HOME") or BESIDE_MANAGE_PY).resolve()
+        """`path`: the folder; None: the installation's, by MAILHUB_HOME."""
+        self.path = Path(path or environment.home("MAILHUB_HOME")).resolve()
 
     @contextmanager
     def lock(self) -> Iterator[None]:

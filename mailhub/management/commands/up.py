@@ -71,7 +71,8 @@ def formation() -> dict[str, str]:
 
     The process for bounces runs only if BOUNCE_RECEIVER says where it listens.
     """
-    procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text()).processes
+    places = (settings.BASE_DIR / "Procfile", settings.BASE_DIR / "mailhub" / "Procfile")  # the second in a wheel
+    procfile = parse_procfile(next(path for path in places if path.exists()).read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
     numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
     if not settings.BOUNCE_RECEIVER:
