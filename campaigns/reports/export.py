@@ -19,6 +19,7 @@ from django.db import connection
 from campaigns import labels
 from campaigns.engine import progress
 from campaigns.formulas import harmless
+from campaigns.intake.own_files import REPORT, name_report_columns
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS
 from campaigns.reports import reasons, xlsx_writer
@@ -27,7 +28,8 @@ from campaigns.reports.message_rows import FINAL
 AT_ONCE = 5_000  # rows read by a statement
 MOST_COLUMNS = 1_000  # fields of a list
 LINES = 1_000  # of a CSV file, sent in one chunk
-OURS = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
+OURS = REPORT
+TIMES = -3  # from here on a row has times and a number, none of which is a formula
 FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
 CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
 READ = (
@@ -64,19 +66,19 @@ def states_named(names: Iterable[str]) -> list[str]:
 
 
 def csv_chunks(of: Export) -> Iterator[bytes]:
-    """Yield CSV in UTF-8, with the byte order mark that spreadsheets need."""
+    """Yield CSV in UTF-8, with the byte order mark that spreadsheets need. No text is a formula there."""
     text, fields = io.StringIO(), field_names(of)
     writer = csv.writer(text)
     text.write("\ufeff")
     for number, row in enumerate(chain([_header(fields)], _rows(of, fields))):
-        writer.writerow(row)
+        writer.writerow([*map(harmless, row[:TIMES]), *row[TIMES:]])
         if number % LINES == LINES - 1:
             yield _taken(text)
     yield _taken(text)
 
 
 def xlsx_chunks(of: Export) -> Iterator[bytes]:
-    """Yield a spreadsheet (XLSX)."""
+    """Yield a spreadsheet (XLSX). Its cells are texts, so none needs a quote."""
     fields = field_names(of)
     return xlsx_writer.chunks(_header(fields), _rows(of, fields), of.campaign.name)
 
@@ -103,25 +105,22 @@ def field_names(of: Export) -> list[str]:
 
 def _header(fields: Sequence[str]) -> list[str]:
     """Return the header; our columns get a suffix if a field has the same name."""
-    taken = {name.lower() for name in fields}
-    return [harmless(name) for name in ("recipient", *fields)] + [
-        name if name not in taken else f"{name} (mailhub)" for name in OURS
-    ]
+    return ["recipient", *fields, *name_report_columns(fields)]
 
 
 def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the rows as texts, escaped so that spreadsheets find no formulas."""
+    """Yield the rows as texts, as they are."""
     for row, label in _labelled(of):
         if of.states and label not in of.states:
             continue
         params = row.params
         cells = [labels.recipient(row.recipient, of.whole), *(_text(params.get(name)) for name in fields)]
         yield [
-            *map(harmless, cells),
+            *cells,
             label,
-            harmless(reasons.of_message(row, of.channel)),
-            harmless(row.error_code or ""),
-            harmless(row.message_id or ""),
+            reasons.of_message(row, of.channel),
+            row.error_code or "",
+            row.message_id or "",
             _time(row.sent_at if row.message_id is not None or row.error_code is not None else None),
             _time(row.report_at),
             str(row.resend_no + 1),

@@ -1,116 +1,71 @@
-"""Writes a spreadsheet row by row, as bytes that are ready to go: in constant memory, however many rows there are.
+"""Writes a spreadsheet row by row with XlsxWriter, in memory that does not grow with the rows.
 
-Every cell is a text: what a list said stays what it said, like 0049 or 1/2. A sheet holds 1,048,576 rows; what comes
-after them begins another one.
+Every cell is a text: 0049 and 1/2 stay as the list had them, and =1+1 is no formula. So nothing needs a quote before
+it, unlike in CSV. A sheet holds 1,048,576 rows; the rows after them begin another one.
 """
 
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from xml.sax.saxutils import escape, quoteattr
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import xlsxwriter
+
+from campaigns.intake.own_files import TYPED
 
 MOST_ROWS = 1_048_576  # of a sheet
-MOST_TEXT = 32_767  # characters of a cell
-ROWS = 1_000  # written at a time
-NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
-OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
-KIND = "application/vnd.openxmlformats-officedocument.spreadsheetml."
-HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-SHEET = f'{HEAD}<worksheet xmlns="{MAIN}"><sheetData>'
-SHEET_END = "</sheetData></worksheet>"
-STYLES = f"""{HEAD}<styleSheet xmlns="{MAIN}"><fonts count="1"><font/></fonts><fills count="1"><fill/></fills>
-<borders count="1"><border/></borders><cellStyleXfs count="1"><xf/></cellStyleXfs><cellXfs count="1"><xf/></cellXfs>
-</styleSheet>"""
-
-
-class _Outgoing:
-    """A file that cannot be sought in, whose bytes are taken away as they come."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def take(self) -> bytes:
-        taken = b"".join(self._parts)
-        self._parts.clear()
-        return taken
+LONGEST_NAME = 24  # characters of a sheet's name; one outside the Basic Multilingual Plane counts as two
+BLOCK = 1 << 20  # bytes
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")  # not to be encoded; XlsxWriter escapes all else that XML cannot have
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f]")
 
 
 def chunks(header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> Iterator[bytes]:
-    """The file in pieces. title: of the first sheet."""
-    out, left, number = _Outgoing(), iter(rows), 0
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
-        more: Sequence[str] | None = next(left, None)
-        while more is not None or not number:
-            number += 1
-            with archive.open(f"xl/worksheets/sheet{number}.xml", "w", force_zip64=True) as sheet:
-                sheet.write(SHEET.encode() + _row(header))
-                written = 1
-                while more is not None and written < MOST_ROWS:
-                    block: list[bytes] = []
-                    while more is not None and len(block) < ROWS and written < MOST_ROWS:
-                        block.append(_row(more))
-                        written += 1
-                        more = next(left, None)
-                    sheet.write(b"".join(block))
-                    if piece := out.take():
-                        yield piece
-                sheet.write(SHEET_END.encode())
-        _write_rest(archive, number, title)
-    yield out.take()
+    """Yield the file in pieces, after all of it is written to a temporary folder. title: of the first sheet."""
+    with TemporaryDirectory() as folder:  # XlsxWriter's own files would stay behind if the rows end with an error
+        path = Path(folder, "sheet.xlsx")
+        _write(path, folder, header, rows, title)
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                yield block
 
 
-def _row(cells: Sequence[str]) -> bytes:
-    return f"<row>{''.join(map(_cell, cells))}</row>".encode()
+def _write(path: Path, folder: str, header: Sequence[str], rows: Iterable[Sequence[str]], title: str) -> None:
+    book = xlsxwriter.Workbook(path, {"constant_memory": True, "tmpdir": folder})
+    book.use_zip64()  # is used for files above 4 GB only
+    book.set_custom_property(*TYPED)
+    left = iter(rows)
+    following: Sequence[str] | None = next(left, None)
+    number = 0
+    while following is not None or not number:
+        number += 1
+        sheet = book.add_worksheet(_sheet_name(title, number))
+        of_sheet = islice(chain([following] if following is not None else (), left), MOST_ROWS - 1)
+        for row, cells in enumerate(chain([header], of_sheet)):
+            _write_row(sheet, row, cells)
+        following = next(left, None)
+    book.close()
 
 
-def _cell(text: str) -> str:
-    if not text:
-        return "<c/>"
-    return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(NO_XML.sub("", text[:MOST_TEXT]))}</t></is></c>'
+def _write_row(sheet: Any, row: int, cells: Sequence[str]) -> None:
+    for column, text in enumerate(cells):
+        if not text:
+            continue
+        text = LONE_SURROGATES.sub("", text)
+        if text.startswith("<r>") and text.endswith("</r>"):  # XlsxWriter takes it for XML of its own
+            text = CONTROLS.sub("", text)
+            sheet.write_rich_string(row, column, text[0], text[1], text[2:])
+        else:
+            sheet.write_string(row, column, text)
 
 
-def _write_rest(archive: zipfile.ZipFile, sheets: int, title: str) -> None:
-    """What names the sheets. A program that reads the file begins at its end, so it may come last."""
-    name = re.sub(r"[\[\]:*?/\\']", " ", NO_XML.sub("", title))[:25].strip() or "Report"
-    numbers = range(1, sheets + 1)
-    named = "".join(
-        f'<sheet name={quoteattr(name if one == 1 else f"{name} {one}")} sheetId="{one}" r:id="rId{one}"/>'
-        for one in numbers
-    )
-    parts = {
-        "xl/workbook.xml": f'{HEAD}<workbook xmlns="{MAIN}" xmlns:r="{OFFICE}"><sheets>{named}</sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": _relations(
-            [(f"{OFFICE}/worksheet", f"worksheets/sheet{one}.xml") for one in numbers]
-            + [(f"{OFFICE}/styles", "styles.xml")]
-        ),
-        "xl/styles.xml": STYLES,
-        "_rels/.rels": _relations([(f"{OFFICE}/officeDocument", "xl/workbook.xml")]),
-        "[Content_Types].xml": f'{HEAD}<Types xmlns="{TYPES}">'
-        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{KIND}sheet.main+xml"/>'
-        f'<Override PartName="/xl/styles.xml" ContentType="{KIND}styles+xml"/>'
-        + "".join(
-            f'<Override PartName="/xl/worksheets/sheet{one}.xml" ContentType="{KIND}worksheet+xml"/>' for one in numbers
-        )
-        + "</Types>",
-    }
-    for path, text in parts.items():
-        archive.writestr(path, text)
-
-
-def _relations(targets: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(
-        f'<Relationship Id="rId{number}" Type="{kind}" Target="{target}"/>'
-        for number, (kind, target) in enumerate(targets, start=1)
-    )
-    return f'{HEAD}<Relationships xmlns="{RELATIONS}">{rows}</Relationships>'
+def _sheet_name(title: str, number: int) -> str:
+    """Make a name that Excel takes: without its signs, not reserved, short enough for a number behind it."""
+    plain = LONE_SURROGATES.sub("", CONTROLS.sub("", title))
+    name = re.sub(r"[\[\]:*?/\\']", " ", plain)
+    short = name.encode("utf-16-le")[: 2 * LONGEST_NAME].decode("utf-16-le", "ignore").strip()
+    if not short or short.lower() == "history":
+        short = "Report"
+    return short if number == 1 else f"{short} {number}"
