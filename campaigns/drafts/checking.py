@@ -20,12 +20,13 @@ from django.utils.translation import gettext_noop
 from campaigns import estimates, intake
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents
-from campaigns.drafts.columns import Arrangement
+from campaigns.drafts.columns import HIDDEN_ROWS, Arrangement
 from campaigns.drafts.keeping import look, still_open
 from campaigns.engine import failpoints
 from campaigns.entitlements import NotEntitled
-from campaigns.intake import BadInput
+from campaigns.intake import BadInput, spreadsheets
 from campaigns.intake.checking import SHOWN, STEP
+from campaigns.intake.csv_reader import SHOWN_HIDDEN
 from campaigns.models import Campaign, Draft, DraftBlock
 from campaigns.suppression.comparing import count_suppressed
 from vendors.models import Vendor
@@ -57,7 +58,8 @@ def is_small(draft: Draft) -> bool:
 
 def _is_packed(draft: Draft) -> bool:
     """Return whether the list may unpack to many times its size, like a spreadsheet."""
-    return (blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b"").startswith(b"PK")
+    start = blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b""
+    return spreadsheets.is_spreadsheet(start[: spreadsheets.MAGIC])
 
 
 def claim(draft_id: int, busy: str) -> int | None:
@@ -181,6 +183,18 @@ def _facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
     return facts
 
 
+def _table(draft: Draft, file: Any, arrangement: Arrangement) -> intake.Table:
+    """Raises BadInput."""
+    hidden = draft.columns.get(HIDDEN_ROWS, "")
+    return intake.Table(file, most_unpacked=UNPACKED, columns=arrangement, hidden_rows=hidden)
+
+
+def _of_sheet(table: intake.Table) -> dict[str, Any]:
+    """Return what a person should know of a spreadsheet: hidden rows, and values not given as they are shown."""
+    examples = {kind: list(found.items()) for kind, found in table.examples.items()}
+    return {"hidden": len(table.hidden), "hidden_rows": list(table.hidden[:SHOWN_HIDDEN]), "examples": examples}
+
+
 def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any, arrangement: Arrangement) -> None:
     """Check the rows and fill in the facts.
 
@@ -189,12 +203,13 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     try:
         content = contents.of(draft)
     except (BadInput, TemplateError, NotEntitled):
-        intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)  # still finds the columns, for the page
+        facts |= _of_sheet(_table(draft, file, arrangement))  # still finds the columns, for the page
         raise
     within = contents.hours(draft)
     made = within.with_zones(draft.channel, content.compiled) if within else content.compiled
     arrangement.needed = made.fields | made.optional
-    table = intake.Table(file, most_unpacked=UNPACKED, columns=arrangement)
+    table = _table(draft, file, arrangement)
+    facts |= _of_sheet(table)
     left_out, steps = intake.LeftOut(), _Steps(table, sign)
     recipients = intake.check_table(table, draft.channel, made, steps, left_out, draft.sponsor.phone_region)
     facts |= {"rows": len(recipients) + len(left_out), "good": len(recipients), "total": len(left_out)}

@@ -8,6 +8,7 @@ from typing import Any
 from campaigns.intake.checking import AddressReader
 from campaigns.intake.csv_reader import ColumnNames, Table, field_name
 
+HIDDEN_ROWS = "hidden_rows"  # key of Draft.columns: the decision about them, as in intake.Table
 LOOKED_AT = 20  # rows read for a guess
 SHOWN = 3  # rows shown as examples
 LONGEST = 60  # characters of an example

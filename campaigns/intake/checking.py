@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from email_validator import EmailNotValidError, validate_email
 
 from campaigns.content.templates import Budget, Content, shorten
-from campaigns.intake.fields import MAX_CELL, looked_closely
+from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
 from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
 
@@ -78,6 +78,8 @@ class AddressReader:
         text = text.strip()
         if not text:
             raise ValueError("there is no recipient")
+        if text.startswith("\0"):
+            raise ValueError(nul_fault("recipient", text))
         return self._read(text)
 
 

@@ -7,30 +7,32 @@ is converted to CSV first (xlsx_reader), so everything after is the same for bot
 import codecs
 import csv
 import re
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn
 
 from campaigns.content.templates import RECIPIENT, Content
 from campaigns.formulas import undone
-from campaigns.intake import text_encoding, xlsx_reader
+from campaigns.intake import delimiters, spreadsheets, text_encoding
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
-from campaigns.intake.left_out import COLUMNS, LeftOut
+from campaigns.intake.left_out import LeftOut
+from campaigns.intake.number_formats import Kind
+from campaigns.intake.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
+from campaigns.intake.sheets import ERROR, SheetRows
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
-DELIMITERS = ",;\t"
 SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # a first line of Excel's own
 UNDECODED = re.compile("[\udc80-\udcff]")
 ADVICE = "save it as XLSX or as 'CSV UTF-8'"
 NOT_A_LIST = {
     b"\x1f\x8b": "a gzip file",
-    b"\xd0\xcf\x11\xe0": "an old Excel file, or one with a password",
     b"%PDF": "a PDF",
 }
 NAMED = 20  # columns that an error message lists
+SHOWN_HIDDEN = 5  # rows that an error message lists
+HiddenRows = Literal["keep", "leave_out", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,20 @@ class ColumnNames:
     names: Mapping[str, str]
 
 
+class HiddenRowsUndecided(BadInput):
+    """A spreadsheet hides rows, and there is no decision about them."""
+
+
 class Table:
     """A file with its header. file: seekable, binary. Raises BadInput if the file is not a list or the header is bad.
 
     encoding: of a CSV file, None to detect it; afterwards the encoding used, None for a spreadsheet. fields: the names
     of the columns in templates. Rows that a spreadsheet shows as blank are left out.
 
-    most_unpacked: bytes of a spreadsheet, as in xlsx_reader.to_csv. columns: returns the recipient's column and the
-    names of the others in templates; by default the first column, and the headers as names.
+    most_unpacked: bytes of a spreadsheet, as in spreadsheets.to_csv. columns: returns the recipient's column and the
+    names of the others in templates; by default the first column, and the headers as names. hidden_rows: the decision
+    about rows that a spreadsheet hides; "": none yet, they are read. is_quoted: mailhub has written the file with quotes
+    before formulas (own_files), and rows() takes them off.
     """
 
     def __init__(
@@ -57,13 +65,15 @@ class Table:
         encoding: str | None = None,
         most_unpacked: int | None = None,
         columns: Callable[["Table"], "ColumnNames"] | None = None,
+        hidden_rows: HiddenRows = "",
     ) -> None:
         self.file, self.encoding, self.delimiter = file, encoding, ","
-        self._preamble, self._first = False, 0
+        self._preamble, self._first, self._hidden_rows = False, 0, hidden_rows
+        self._sheet: SheetRows | None = None
         file.seek(0)
-        if file.read(4) == xlsx_reader.MAGIC:
-            self.file, self.encoding = xlsx_reader.to_csv(file, most_unpacked), None
-            weakref.finalize(self, self.file.close)
+        if spreadsheets.is_spreadsheet(file.read(spreadsheets.MAGIC)):
+            self._sheet = spreadsheets.to_csv(file, most_unpacked)
+            self.file, self.encoding = self._sheet.file, None
             self._codec = text_encoding.UTF8
         else:
             self._look_at_the_start()
@@ -73,9 +83,15 @@ class Table:
         self.header = [name.strip() for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
-        self.of_left_out = self.header[-2:] == COLUMNS
-        if self.of_left_out:
+        self.of_left_out = self.header[-2:] == LEFT_OUT
+        self._added = None if self.of_left_out else find_report_columns(self.header)
+        is_own = self.of_left_out or self._added is not None or tuple(self.header) == SUPPRESSIONS
+        self.is_quoted = is_own and not (self._sheet and self._sheet.is_typed)
+        if self.is_quoted:
             self.header = [undone(name) for name in self.header]
+        if self._added is not None:
+            del self.header[self._added]
+        self._columns = list(self.header)  # as they stand in the file
         self.fields = [field_name(name) for name in self.header]
         if columns and self.header:
             self._arrange(columns(self))
@@ -83,6 +99,32 @@ class Table:
         for text in _header_problems(self.header, self.fields):
             problems.add(1, text)
         problems.check()
+
+    @property
+    def hidden(self) -> Sequence[int]:
+        """The numbers of the rows that the spreadsheet hides; the header is none."""
+        found = self._sheet.hidden if self._sheet else ()
+        return found[1:] if found and found[0] == 1 else found
+
+    @property
+    def examples(self) -> dict[Kind, dict[str, str]]:
+        """Values that the spreadsheet shows in another form: by kind, then one for each header."""
+        found: dict[Kind, dict[str, str]] = {}
+        for (column, kind), value in self._sheet.examples.items() if self._sheet else ():
+            if column < len(self._columns) and self._columns[column]:
+                found.setdefault(kind, {})[self._columns[column]] = value
+        return found
+
+    def require_choice(self) -> None:
+        """Raise HiddenRowsUndecided if rows are hidden and there is no decision about them."""
+        if self._hidden_rows or not self.hidden:
+            return
+        rows = ", ".join(f"{row}" for row in self.hidden[:SHOWN_HIDDEN])
+        more = ", ..." if len(self.hidden) > SHOWN_HIDDEN else ""
+        raise HiddenRowsUndecided(
+            f"{len(self.hidden):,} rows of the spreadsheet are hidden, as by a filter ({rows}{more}):"
+            " say whether they are kept or left out"
+        )
 
     @property
     def size(self) -> int:
@@ -95,11 +137,17 @@ class Table:
         Blank rows are counted but not yielded.
         """
         records, first = self._records(), self._first
+        hidden = iter(self.hidden if self._hidden_rows == "leave_out" else ())
+        left_out = next(hidden, None)
         next(records, None)
         for number, cells in records:
-            if any(cells):
-                if self.of_left_out:
+            if number == left_out:
+                left_out = next(hidden, None)
+            elif any(map(str.strip, cells)):
+                if self.is_quoted:
                     cells = [undone(cell) for cell in cells]
+                if self._added is not None:
+                    del cells[self._added]
                 if first and self.encoding is None:  # spreadsheet rows end with their last cell
                     cells.extend([""] * (first + 1 - len(cells)))
                 if first and first < len(cells):  # a shorter row is reported as bad later
@@ -134,8 +182,7 @@ class Table:
         if said := SEPARATOR.fullmatch(line):
             self._preamble, self.delimiter = True, said[1]
         else:
-            unquoted = re.sub(r'"[^"]*"?', "", line)
-            self.delimiter = max(DELIMITERS, key=unquoted.count)
+            self.delimiter = delimiters.find(line + text.read(delimiters.SAMPLE))
         text.detach()
 
     def _records(self, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
@@ -201,6 +248,9 @@ def _header_problems(header: list[str], fields: list[str]) -> Iterator[str]:
         yield "column 1 has no name in the header"
     first: dict[str, int] = {}
     for column, (name, field) in enumerate(zip(header, fields, strict=True), start=1):
+        if name.startswith(ERROR):
+            yield f"the name of column {column} is an error, or a formula that was never calculated"
+            continue
         before = first.setdefault(field, column)
         if name and before < column:
             of = repr(name) if header[before - 1] == name else f"{header[before - 1]!r} and {name!r} are both {field}"
@@ -291,6 +341,7 @@ def check_table(
 
     left_out: if given, collects the bad rows instead; the header must still be good. region: as in AddressReader.
     """
+    table.require_choice()
     rows = TableRows(table, content, AddressReader(channel, region))
     _check_header(table, channel, content, rows)
     return CheckedTable(rows, check(rows, rows.normal, content, progress, left_out=left_out), left_out)

@@ -44,10 +44,17 @@ def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
         text = value if isinstance(value, str) else _json({name: value})
         if len(text) > MAX_CELL:
             yield f"{name!r} is larger than {MAX_CELL:,} characters"
-        if text.startswith("\0#"):
-            yield f"{name!r} holds the error {text[1:40]} of a spreadsheet's formula"
-        elif "\0" in text:
-            yield f"{name!r} has a NUL character in it"
+        if "\0" in text:
+            yield nul_fault(name, text)
+
+
+def nul_fault(name: str, text: str) -> str:
+    """Say what a cell with a NUL character in it holds; before what a spreadsheet's formula came to there is one."""
+    if text.startswith("\0#"):
+        return f"{name!r} holds the error {text[1:40]} of a spreadsheet's formula"
+    if text == "\0=":
+        return f"{name!r} is a formula that was never calculated: open the list in a spreadsheet program and save it"
+    return f"{name!r} has a NUL character in it"
 
 
 def _rendering_faults(

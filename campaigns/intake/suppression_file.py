@@ -14,13 +14,14 @@ from django.db.models import QuerySet
 
 from campaigns.formulas import harmless, undone
 from campaigns.intake.checking import AddressReader, BadInput, RowErrors
-from campaigns.intake.csv_reader import Table
+from campaigns.intake.csv_reader import HiddenRows, Table
+from campaigns.intake.own_files import SUPPRESSIONS
 from campaigns.models import Suppression
 from campaigns.suppression.lists import NewSuppression
 from vendors.instants import in_utc
 
-COLUMNS = ("reason", "source", "since", "until", "topic")
-WRITTEN = ("address", *COLUMNS)
+WRITTEN = SUPPRESSIONS
+COLUMNS = WRITTEN[1:]
 AT_ONCE = 2_000  # rows fetched from the database at a time
 
 
@@ -31,7 +32,8 @@ class SuppressionFile:
 
     default: values for missing or empty columns, except the address. topics: the sponsor's, by name; empty for
     suppressions of all sponsors. most: addresses; reading stops with BadInput above it. with_topics: False ignores that
-    column, if only the addresses are needed. most_unpacked: as in Table. region: as in AddressReader.
+    column, if only the addresses are needed. most_unpacked, hidden_rows: as in Table. region: as in AddressReader.
+    hidden: the number of rows that the spreadsheet hides.
     """
 
     def __init__(
@@ -45,8 +47,11 @@ class SuppressionFile:
         with_topics: bool = True,
         most_unpacked: int | None = None,
         region: str = "",
+        hidden_rows: HiddenRows = "keep",
     ) -> None:
-        self._table = Table(file, most_unpacked=most_unpacked)
+        self._table = Table(file, most_unpacked=most_unpacked, hidden_rows=hidden_rows)
+        self._table.require_choice()
+        self.hidden = len(self._table.hidden)
         self._default, self._topics, self._with_topics = default, topics, with_topics
         self._normal = AddressReader(channel, region)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
@@ -75,13 +80,8 @@ class SuppressionFile:
             yield self._read(cells)
 
     def _read(self, cells: list[str]) -> NewSuppression:
-        while len(cells) > len(self._table.header) and not cells[-1]:  # trailing commas
-            cells = cells[:-1]
-        if self._table.encoding is None:  # spreadsheet rows end with their last cell
-            cells = cells + [""] * (len(self._table.header) - len(cells))
-        if len(cells) != len(self._table.header):
-            raise ValueError(f"{len(cells)} cells, but the header has {len(self._table.header)}")
-        found = {name: undone(cells[column].strip()) for name, column in self._columns.items()}
+        cells = self._fitted(cells)
+        found = {name: cells[column].strip() for name, column in self._columns.items()}
         values: dict[str, Any] = {name: text for name, text in found.items() if text}
         if values.get("reason", self._default.reason) not in Suppression.Reason.values:
             raise ValueError(
@@ -96,7 +96,18 @@ class SuppressionFile:
         for name in ("since", "until"):
             if name in values:
                 values[name] = read_time(values[name], name)
-        return replace(self._default, address=self._normal(undone(cells[0])), **values)
+        return replace(self._default, address=self._normal(cells[0]), **values)
+
+    def _fitted(self, cells: list[str]) -> list[str]:
+        """Return a cell for each column, without quotes before formulas. Raises ValueError."""
+        width = len(self._table.header)
+        while len(cells) > width and not cells[-1]:  # trailing commas
+            cells = cells[:-1]
+        if self._table.encoding is None:  # spreadsheet rows end with their last cell
+            cells = cells + [""] * (width - len(cells))
+        if len(cells) != width:
+            raise ValueError(f"{len(cells)} cells, but the header has {width}")
+        return cells if self._table.is_quoted else [undone(cell.strip()) for cell in cells]
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:

@@ -1,123 +1,61 @@
-"""Reads the first visible sheet of an XLSX spreadsheet, row by row, and makes a CSV file of it.
+"""Reads the first visible sheet of an XLSX spreadsheet, row by row.
 
 Memory does not grow with the sheet, whatever the file says of itself: texts that cells share are kept in a temporary
 file (8 bytes of memory each), and how much is unpacked, how long a text and how deep an element may be is bounded.
 """
 
-import csv
 import tempfile
 import weakref
 import zipfile
-import zlib
 from array import array
-from collections.abc import Iterator
 from functools import lru_cache
-from io import TextIOWrapper
 from posixpath import join, normpath
-from typing import IO, BinaryIO
-from xml.parsers import expat
 
 from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.own_files import TYPED
+from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
-from campaigns.intake.xlsx_xml import XmlPart, unescape, whole
+from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, unescape, whole
 
-MAGIC = b"PK\x03\x04"
-MOST_UNPACKED = 2_000_000_000  # bytes, for who reads a file of their own by a command
-MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet
 MOST_FORMATS = 100_000
-ERROR = "\0"  # before an error that a formula came to: what begins so is refused, and said with its row
+TRUE = ("1", "true")
 
 
-def to_csv(file: BinaryIO, most: int | None = None) -> BinaryIO:
-    """The sheet as CSV in UTF-8 with commas; rows keep their numbers, and dates are ISO 8601. Raises BadInput.
+def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
+    """Write the sheet to `rows`; dates are ISO 8601. most: bytes of XML that are unpacked.
 
-    most: bytes of XML that are unpacked, and bytes of CSV that are written; MOST_UNPACKED at the most.
+    Raises BadInput, expat.ExpatError, and zipfile's errors.
     """
-    most = min(most or MOST_UNPACKED, MOST_UNPACKED)
-    out = tempfile.TemporaryFile()  # noqa: SIM115
-    try:
-        _convert(file, out, most)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
-        out.close()
-        raise BadInput(f"the spreadsheet cannot be read: {error or 'it is damaged'}") from error
-    except expat.ExpatError as error:
-        out.close()
-        raise BadInput(f"the spreadsheet is damaged: {error}") from error
-    except BadInput:
-        out.close()
-        raise
-    return out
+    parts = ZippedXml(archive, most)
+    by_kind = {kind: path for kind, path, _ in _relations(parts, "")}
+    path = by_kind.get("officeDocument", "")
+    if not path.endswith(".xml"):
+        raise BadInput("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'")
+    own = _Properties()
+    if parts.has(by_kind.get("custom-properties", "")):
+        parts.read(by_kind["custom-properties"], own)
+    rows.is_typed = own.is_typed
+    related, book = _relations(parts, path), _Workbook()
+    parts.read(path, book)
+    sheets = {id: sheet for kind, sheet, id in related if kind == "worksheet"}
+    sheet = next((sheets[id] for id in book.visible if id in sheets), "")
+    if not sheet:
+        raise BadInput("the spreadsheet has no visible sheet")
+    by_kind = {kind: path for kind, path, _ in related}
+    texts, styles = _SharedTexts(), _Styles(book.since_1904)
+    if "sharedStrings" in by_kind:
+        parts.read(by_kind["sharedStrings"], texts)
+    if "styles" in by_kind:
+        parts.read(by_kind["styles"], styles)
+    parts.read(sheet, _Sheet(texts, styles.formats, rows, book.is_uncalculated))
 
 
-def _convert(file: BinaryIO, out: IO[bytes], most: int) -> None:
-    text = TextIOWrapper(out, encoding="utf-8", errors="surrogatepass", newline="")
-    write = csv.writer(text).writerow
-    last = 0
-    try:
-        with zipfile.ZipFile(file) as archive:
-            for number, cells in _Workbook(archive, most).rows():
-                text.write("\r\n" * (number - last - 1))
-                write(cells if any(cells) else [])
-                if out.tell() > most:
-                    raise BadInput(f"the spreadsheet has more than {most:,} bytes of cells")
-                last = number
-    finally:
-        text.detach()
-
-
-class _Workbook:
-    def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
-        self._archive, self._most, self._left = archive, most, most
-        parts = {kind: path for kind, path, _ in self._relations("")}
-        path = parts.get("officeDocument", "")
-        if not path.endswith(".xml"):
-            raise BadInput("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'")
-        related = self._relations(path)
-        found = _Sheets()
-        self._read(path, found)
-        sheets = {id: sheet for kind, sheet, id in related if kind == "worksheet"}
-        self._sheet = next((sheets[id] for id in found.visible if id in sheets), "")
-        if not self._sheet:
-            raise BadInput("the spreadsheet has no visible sheet")
-        parts = {kind: path for kind, path, _ in related}
-        self._texts, styles = _SharedTexts(), _Styles(found.since_1904)
-        if "sharedStrings" in parts:
-            self._read(parts["sharedStrings"], self._texts)
-        if "styles" in parts:
-            self._read(parts["styles"], styles)
-        self._formats = styles.formats
-
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        sheet = _Sheet(self._texts, self._formats)
-        for _ in self._blocks(self._sheet, sheet):
-            yield from sheet.rows
-            sheet.rows.clear()
-
-    def _relations(self, part: str) -> list[tuple[str, str, str]]:
-        """(kind, path, id) of what belongs to this part; of the whole file for ''."""
-        folder, _, name = part.rpartition("/")
-        found = _Relations(folder)
-        self._read(join(folder, "_rels", f"{name}.rels"), found)
-        return found.all
-
-    def _read(self, path: str, handler: XmlPart) -> None:
-        for _ in self._blocks(path, handler):
-            pass
-
-    def _blocks(self, path: str, handler: XmlPart) -> Iterator[None]:
-        """Feeds the handler block by block."""
-        try:
-            info = self._archive.getinfo(path)
-        except KeyError:
-            raise BadInput(f"the file is a zip file, but no XLSX spreadsheet: it has no {path}") from None
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadInput("the spreadsheet is packed in a way that is not usual: save it as XLSX")
-        with self._archive.open(info) as source:
-            for size in handler.read(source):
-                self._left -= size
-                if self._left < 0:
-                    raise BadInput(f"the spreadsheet unpacks to more than {self._most:,} bytes: save it as CSV")
-                yield
+def _relations(parts: ZippedXml, part: str) -> list[tuple[str, str, str]]:
+    """Return (kind, path, id) of what belongs to this part; of the whole file for ''."""
+    folder, _, name = part.rpartition("/")
+    found = _Relations(folder)
+    parts.read(join(folder, "_rels", f"{name}.rels"), found)
+    return found.all
 
 
 class _Relations(XmlPart):
@@ -132,19 +70,42 @@ class _Relations(XmlPart):
             self.all.append((attributes.get("Type", "").rpartition("/")[2], path, attributes.get("Id", "")))
 
 
-class _Sheets(XmlPart):
-    """The ids of the visible sheets, in order; whether days are counted from 1904."""
+class _Properties(XmlPart):
+    """Whether the file has the property that mailhub gives its own spreadsheets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_typed, self._name = False, ""
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "property":
+            self._name = attributes.get("name", "")
+        elif tag == "lpwstr":
+            self.want_text()
+
+    def end(self, tag: str) -> None:
+        if tag == "lpwstr" and (self._name, self.text()) == TYPED:
+            self.is_typed = True
+
+
+class _Workbook(XmlPart):
+    """The ids of the visible sheets, in order; whether days are counted from 1904.
+
+    is_uncalculated: a program has written it that does not calculate, and asks the next one to do so.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.visible: list[str] = []
-        self.since_1904 = False
+        self.since_1904 = self.is_uncalculated = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "sheet" and attributes.get("state", "visible") == "visible" and len(self.visible) < MOST_FORMATS:
             self.visible.extend(value for name, value in attributes.items() if name.rpartition(":")[2] == "id")
         elif tag == "workbookPr":
-            self.since_1904 = attributes.get("date1904") in ("1", "true")
+            self.since_1904 = attributes.get("date1904") in TRUE
+        elif tag == "calcPr":
+            self.is_uncalculated = attributes.get("fullCalcOnLoad") in TRUE
 
 
 class _Styles(XmlPart):
@@ -209,37 +170,51 @@ class _SharedTexts(XmlPart):
 
 
 class _Sheet(XmlPart):
-    """Collects rows as (number, cells as text)."""
+    """Hands over rows as they end."""
 
-    def __init__(self, texts: _SharedTexts, formats: list[CellFormat | None]) -> None:
+    def __init__(
+        self, texts: _SharedTexts, formats: list[CellFormat | None], rows: SheetRows, is_uncalculated: bool
+    ) -> None:
         super().__init__()
-        self.rows: list[tuple[int, list[str]]] = []
-        self._shared, self._formats = texts, formats
-        self._row, self._cells = 0, list[str]()
+        self._shared, self._formats, self._rows, self._is_uncalculated = texts, formats, rows, is_uncalculated
+        self._row, self._is_hidden, self._cells = 0, False, list[str]()
         self._kind, self._style = "", ""
         self._inline: list[str] = []
+        self._has_formula = self._has_value = self._is_zero = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "c":
             self._place(attributes.get("r", ""))
             self._kind, self._style = attributes.get("t", "n"), attributes.get("s", "")
             self._inline = []
+            self._has_formula = self._has_value = False
         elif tag == "v" or (tag == "t" and self._kind == "inlineStr"):
             self.want_text()
+        elif tag == "f":
+            self._has_formula = True
         elif tag == "row":
             number = whole(attributes["r"]) if "r" in attributes else self._row + 1
             if not self._row < number <= MOST_ROWS:
                 raise BadInput(f"the spreadsheet is damaged: row {number} comes after row {self._row}")
-            self._row, self._cells = number, []
+            self._row, self._is_hidden, self._cells = number, attributes.get("hidden") in TRUE, []
 
     def end(self, tag: str) -> None:
         if tag == "v":
-            self._cells[-1] = self._value(self.text())
+            text = self.text()
+            self._has_value = bool(text) or self._kind == "str"
+            self._is_zero = text == "0"
+            if self._has_value:
+                self._cells[-1] = self._value(text)
         elif tag == "t" and self._kind == "inlineStr":
+            self._has_value = True
             self._inline.append(self.text())
             self._cells[-1] = unescape("".join(self._inline))
+        elif tag == "c" and self._has_formula:
+            # A zero is what such a program writes for any result.
+            if not self._has_value or (self._is_uncalculated and self._kind == "n" and self._is_zero):
+                self._cells[-1] = UNCALCULATED
         elif tag == "row":
-            self.rows.append((self._row, self._cells))
+            self._rows.add(self._row, self._cells, self._is_hidden)
 
     def too_long(self) -> None:
         raise BadInput([RowError(self._row, f"a cell is larger than {MAX_CELL:,} characters")])
@@ -266,7 +241,11 @@ class _Sheet(XmlPart):
                 raise BadInput([RowError(self._row, "the spreadsheet is damaged: a text is missing")]) from None
         if self._kind == "n":
             style = whole(self._style or "0")
-            return number_text(text, self._formats[style] if style < len(self._formats) else None)
+            form = self._formats[style] if style < len(self._formats) else None
+            shown = number_text(text, form)
+            if form and form.kind:
+                self._rows.note(len(self._cells) - 1, form.kind, shown)
+            return shown
         if self._kind == "b":
             return "TRUE" if text == "1" else "FALSE"
         return ERROR + text if self._kind == "e" else unescape(text)

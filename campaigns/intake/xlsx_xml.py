@@ -1,10 +1,11 @@
-"""What all parts of an XLSX file have in common: XML that is read in bounded memory, whatever it says.
+"""XML of a spreadsheet, which is a ZIP file of it: read in bounded memory, whatever it says.
 
 An element may be so deep and its text so long, tags end within a megabyte, there are so many kinds of elements, and
 there is no document type, which could make much of little.
 """
 
 import re
+import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 from xml.parsers import expat
@@ -84,6 +85,30 @@ class XmlPart:
 
     def _refuse(self, *_: Any) -> None:
         raise BadInput("the spreadsheet is damaged: it has a document type")
+
+
+class ZippedXml:
+    """The parts of a ZIP file. most: bytes that are unpacked of all of them together."""
+
+    def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
+        self._archive, self._most, self._left = archive, most, most
+
+    def has(self, path: str) -> bool:
+        return path in self._archive.NameToInfo
+
+    def read(self, path: str, handler: XmlPart) -> None:
+        """Feed a part to the handler, block by block. Raises BadInput, expat.ExpatError, and zipfile's errors."""
+        try:
+            info = self._archive.getinfo(path)
+        except KeyError:
+            raise BadInput(f"the file is a zip file, but no XLSX spreadsheet: it has no {path}") from None
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BadInput("the spreadsheet is packed in a way that is not usual: save it as XLSX")
+        with self._archive.open(info) as source:
+            for size in handler.read(source):
+                self._left -= size
+                if self._left < 0:
+                    raise BadInput(f"the spreadsheet unpacks to more than {self._most:,} bytes: save it as CSV")
 
 
 def unescape(text: str) -> str:

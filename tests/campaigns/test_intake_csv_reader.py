@@ -67,7 +67,7 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
         (b"\xef\xbb\xbf", "the file is empty"),
         (b"PK\x03\x04rest", "the spreadsheet cannot be read: File is not a zip file"),
         (b"\x1f\x8brest", "the file is a gzip file, not CSV: save it as XLSX or as 'CSV UTF-8'"),
-        (b"\xd0\xcf\x11\xe0rest", "the file is an old Excel file, or one with a password, not CSV: save it as"),
+        (b"\xd0\xcf\x11\xe0rest", "the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
         ("email,name\n".encode("utf-16"), "there are no recipients"),
         ("email,name\nann@sandbox.example,A".encode("utf-16")[:-1], "the file is not in the encoding utf-16; save"),
         (b"email,name\n", "there are no recipients"),

@@ -176,7 +176,7 @@ def test_any_cut_or_flipped_byte_gives_a_sentence_or_a_list() -> None:
 
 
 def test_what_is_packed_to_unpack_endlessly_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaigns.intake.xlsx_reader.MOST_UNPACKED", 10_000_000)
+    monkeypatch.setattr("campaigns.intake.spreadsheets.MOST_UNPACKED", 10_000_000)
     bomb = changed(book(LIST), SHEET, "</sheetData>", "</sheetData>" + " " * 20_000_000)
     assert len(bomb) < 100_000
     with pytest.raises(BadInput, match="unpacks to more than 10,000,000 bytes: save it as CSV"):

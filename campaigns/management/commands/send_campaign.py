@@ -28,6 +28,7 @@ from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_mo
 from campaigns.intake.text_encoding import WESTERN
 from campaigns.management import following, previewing
 from campaigns.management.content_options import add_content_options, campaign_sponsor, read_content
+from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.models.states import Status
@@ -35,16 +36,23 @@ from vendors.history import Actor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
+SAID = {
+    "date": "dates",
+    "time": "times",
+    "money": "amounts of money",
+    "percent": "percentages",
+    "number": "numbers with a format",
+}
 LONG = 1_000_000  # bytes of a list for which a bar is shown
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
 
-FILE is an XLSX spreadsheet (its first sheet) or CSV, with a header; - reads it from standard input. CSV may be UTF-8,
-UTF-16 or what Windows writes in Western Europe (CP1252), delimited by commas, semicolons, tabs, or what a first line
-like sep=; says. The first column is the recipient (e-mail address, phone number with country code, or print address);
-the others are fields of the templates: {{ city }} shows the column city, {{ First_name }} the column First name,
-{{ recipient }} the recipient. A field that is shown as it is must not be empty; {{ name|default("friend", true) }} and
-{% if name %}...{% endif %} allow it.
+FILE is a spreadsheet (XLSX, ODS or XLS; its first sheet) or CSV, with a header; - reads it from standard input. CSV may
+be UTF-8, UTF-16 or what Windows writes in Western Europe (CP1252), delimited by commas, semicolons, tabs, or what a
+first line like sep=; says. The first column is the recipient (e-mail address, phone number with country code, or print
+address); the others are fields of the templates: {{ city }} shows the column city, {{ First_name }} the column First
+name, {{ recipient }} the recipient. A field that is shown as it is must not be empty;
+{{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
 
 Beside an HTML body goes a text: the one of --text, which may show fields, too, or one made from the HTML. A column
 named by --file-column has the name of a file within the folder or ZIP archive of --files, for this recipient alone; an
@@ -73,7 +81,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("file", metavar="FILE", help="recipients, as XLSX or CSV; - for standard input")
+        add("file", metavar="FILE", help="recipients, as XLSX, ODS, XLS or CSV; - for standard input")
+        add("--hidden-rows", choices=HIDDEN_ROWS, help="of a spreadsheet; default: they are named, and nothing is sent")
         add("--encoding", metavar="NAME", help="of a CSV file, like cp1250; default: found by the file's contents")
         add("--skip-bad-rows", metavar="NEW_FILE", help="leave bad rows out, and write them to this CSV file with why")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
@@ -125,7 +134,7 @@ class Command(BaseCommand):
                 with following.bars() if size > LONG else nullcontext(_no_bar) as add:
                     job = _accept(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
-            raise CommandError(f"nothing was stored\n{error}") from error
+            raise CommandError(f"nothing was stored\n{error}{hint(error)}") from error
         if isinstance(job, tuple):
             previewing.show(*job, options, self.stdout)
             return
@@ -234,7 +243,8 @@ def _recipients(
     target = Path(options["skip_bad_rows"]) if left_out is not None else None
     if target and target.exists():
         raise CommandError(f"{target} is there already: name a new file for the rows that are left out")
-    table = intake.Table(file, options["encoding"])
+    table = intake.Table(file, options["encoding"], hidden_rows=hidden_rows(options))
+    _tell_about(table, options)
     if table.encoding == WESTERN and not options["encoding"]:
         sys.stderr.write(f"{options['file']} is read as CP1252; if names look wrong, say --encoding\n")
     content.check_columns(table)
@@ -246,6 +256,18 @@ def _recipients(
     finally:
         if target and left_out:
             _write(table, left_out, target)
+
+
+def _tell_about(table: intake.Table, options: dict[str, Any]) -> None:
+    """Say what a spreadsheet hides, and what is not given as it is shown there. Raises BadInput."""
+    table.require_choice()
+    if table.hidden:
+        done = "left out" if options["hidden_rows"] == HIDDEN_ROWS[1] else "sent, too"
+        sys.stderr.write(f"{len(table.hidden):,} hidden rows of the spreadsheet are {done}\n")
+    for kind, examples in table.examples.items():
+        value = next(iter(examples.values()))
+        columns = ", ".join(examples)
+        sys.stderr.write(f"{SAID[kind]} ({columns}): not as the spreadsheet shows them, but like {value}\n")
 
 
 def _write(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:

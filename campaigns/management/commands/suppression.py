@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import intake
 from campaigns.intake.suppression_file import SuppressionFile, read_time, topic_of, write
+from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.management.sponsors import named_sponsor, region_of
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
@@ -41,7 +42,11 @@ class Command(BaseCommand):
         reasons = Suppression.Reason.values
         for verb, about in (
             ("add", "suppress addresses"),
-            ("import", "suppress the addresses of a CSV file; further columns: reason, source, since, until, topic"),
+            (
+                "import",
+                "suppress the addresses of a CSV file or spreadsheet; further columns: reason, source, since, until,"
+                " topic",
+            ),
             ("export", "those that hold, as CSV on standard output"),
             ("check", "the suppressions of addresses, also those for all sponsors and those that have ended"),
             ("lift", "end them; messages kept back are sent only by a retry of their job"),
@@ -59,7 +64,8 @@ class Command(BaseCommand):
             if verb == "import":
                 one.add_argument("file", metavar="FILE", help="- for standard input")
             if verb in ("lift", "erase"):
-                one.add_argument("--file", metavar="FILE", help="CSV, its first column is the address")
+                one.add_argument("--file", metavar="FILE", help="CSV or spreadsheet; its first column is the address")
+                one.add_argument("--hidden-rows", choices=HIDDEN_ROWS, help="of a spreadsheet that hides some")
                 one.add_argument("--source", metavar="TEXT", help="all of this source, as 'campaign 12'")
                 one.add_argument("--reason", default="", metavar="TEXT", help="for the record")
             if verb in ("add", "import"):
@@ -81,7 +87,7 @@ class Command(BaseCommand):
         try:
             getattr(self, f"do_{options['verb']}")(**options)
         except (intake.BadInput, ValueError) as error:
-            raise CommandError(f"nothing was changed\n{error}") from error
+            raise CommandError(f"nothing was changed\n{error}{hint(error)}") from error
 
     def do_add(self, **options: Any) -> None:
         new = _default(options, _topics(options))
@@ -93,6 +99,8 @@ class Command(BaseCommand):
         with _copied(options["file"]) as file:
             topics = _topics(options)
             rows = SuppressionFile(file, options["channel"], _default(options, topics), topics, region=_region(options))
+            if rows.hidden:
+                self.stderr.write(f"{rows.hidden:,} of them are in rows that the spreadsheet hides")
             self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_export(self, **options: Any) -> None:
@@ -135,7 +143,14 @@ class Command(BaseCommand):
         with _copied(options["file"]) as file:
             default = NewSuppression("", "by_hand")
             rows = SuppressionFile(
-                file, options["channel"], default, {}, LIMIT, with_topics=False, region=_region(options)
+                file,
+                options["channel"],
+                default,
+                {},
+                LIMIT,
+                with_topics=False,
+                region=_region(options),
+                hidden_rows=hidden_rows(options),
             )
             return suppressing.of_file(_whose(options), options["channel"], rows)
 

@@ -8,10 +8,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents, keeping
+from campaigns.drafts.columns import HIDDEN_ROWS
 from campaigns.drafts.keeping import LIST, Stale
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
@@ -42,7 +44,33 @@ def _found(draft: Draft) -> dict[str, Any]:
         context["problems"] = [{"row": row, "text": text} for row, text in facts["problems"]]
         context["whole"] = not facts["good"] and not facts["rows"]  # the list as a whole is bad
         context["goes"] = facts["good"] - facts["suppressed"]
+        context |= _of_sheet(draft, facts)
     return context
+
+
+# Which values of a spreadsheet a message is not given as they are shown there: how it gets them, and shows them.
+GIVEN = (
+    ("date", gettext_lazy("Dates"), "date"),
+    ("time", gettext_lazy("Times"), "time"),
+    ("money", gettext_lazy("Amounts of money"), 'money("EUR")'),
+    ("percent", gettext_lazy("Percentages"), "percent"),
+    ("number", gettext_lazy("Numbers with a format"), "number"),
+)
+
+
+def _of_sheet(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
+    """What is to be decided and known of a spreadsheet. A check of before the update has none of it."""
+    names = {one["header"]: one["field"] for one in facts["columns"]}
+    examples = facts.get("examples", {})
+    given = []
+    for kind, title, by in GIVEN:
+        columns = [(header, value) for header, value in examples.get(kind, ()) if header != facts["recipient"]]
+        if columns:
+            header, value = columns[0]
+            use = f"{{{{ {names.get(header, header)}|{by} }}}}"
+            given.append({"title": title, "columns": [one for one, _ in columns], "value": value, "use": use})
+    hidden = facts.get("hidden", 0)
+    return {"given": given, "hidden": hidden, "hidden_choice": draft.columns.get(HIDDEN_ROWS, "") if hidden else ""}
 
 
 def _needed(draft: Draft) -> list[str]:
@@ -80,9 +108,25 @@ def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Store the choice of the recipient column and of the others' names in the message."""
     headers, names = request.POST.getlist("header"), request.POST.getlist("field")
     known = {one["header"] for one in (draft.facts or {}).get("columns", ())}
-    chosen = {"recipient": request.POST.get("recipient", ""), "names": {}}
+    chosen: dict[str, Any] = {**draft.columns, "recipient": request.POST.get("recipient", "")}
     chosen["names"] = {h: n.strip()[:100] for h, n in zip(headers, names, strict=False) if h in known and n.strip()}
     values = {"columns": chosen, "leave_out": False}
+    try:
+        draft = keeping.save(draft, LIST, request.POST.get("seen", ""), values)
+    except Stale as stale:
+        return conflict(request, stale.draft, LIST, values)
+    check_soon(draft)
+    return redirect("draft_recipients", draft.pk)
+
+
+@require_POST
+@step
+def hidden_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Decide whether the rows that a spreadsheet hides are sent, too."""
+    choice = request.POST.get("choice", "")
+    if choice not in ("keep", "leave_out"):
+        return redirect("draft_recipients", draft.pk)
+    values = {"columns": {**draft.columns, HIDDEN_ROWS: choice}, "leave_out": False}
     try:
         draft = keeping.save(draft, LIST, request.POST.get("seen", ""), values)
     except Stale as stale:

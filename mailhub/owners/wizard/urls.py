@@ -14,6 +14,7 @@ def urls() -> list[URLPattern]:
         path(f"{one}/recipients/", recipients.recipients, name="draft_recipients"),
         path(f"{one}/list/", recipients.upload, name="draft_list"),
         path(f"{one}/columns/", recipients.columns, name="draft_columns"),
+        path(f"{one}/hidden-rows/", recipients.hidden_rows, name="draft_hidden_rows"),
         path(f"{one}/leave-out/", recipients.leave_out, name="draft_leave_out"),
         path(f"{one}/check-again/", recipients.check_again, name="draft_check_again"),
         path(f"{one}/progress/", recipients.progress, name="draft_progress"),

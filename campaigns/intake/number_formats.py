@@ -1,0 +1,223 @@
+"""Number formats of spreadsheets (ECMA-376, 18.8.31): in which form the number of a cell is a text.
+
+Codes are given as they are shown: a postcode may be a number that is shown with leading zeros, a phone number one with
+signs between its digits. Dates and times are given in ISO 8601, amounts as plain numbers, so that templates can write
+them as readers of each language do.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
+from typing import Literal
+
+Kind = Literal["date", "time", "money", "percent", "number", ""]
+
+TOKEN = re.compile(
+    r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_(?P<width>.)|\*.|\[(?P<bracket>[^\]]*)\]'
+    r"|(?P<general>general)|(?P<exponent>e[+-])|(?P<sign>[0#?.,%/@;])|(?P<letters>[ymdhs]+|am/pm|a/p)|(?P<other>.)",
+    re.IGNORECASE | re.DOTALL,
+)
+CONDITION = re.compile(r"(<=|>=|<>|<|>|=)\s*(-?[0-9.]+)")
+ELAPSED = re.compile(r"h+|m+|s+", re.IGNORECASE)
+CURRENCY = re.compile(r"[$£¥¢\u20a0-\u20cf]|\b(?:[A-Z]{3}|kr|Kč|zł|Ft|Fr|lei|лв)\b\.?")
+THOUSANDS = re.compile(r"#[ '.\u00a0\u202f\u2019]##[0#](?![0#?])")  # grouped by signs of one's own instead of commas
+LONGEST = 255  # characters of a code; Excel takes no longer one
+MOST_SECTIONS = 4
+INEXACT = {"general", "exponent", "slash", "text"}  # of a section that is never a code
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One of the up to four parts of a code. signs: pairs of a class ("digit", "literal", ...) and a character."""
+
+    signs: tuple[tuple[str, str], ...]
+    condition: tuple[str, Decimal] | None
+    kind: Kind
+    is_code: bool
+
+    def show(self, number: Decimal) -> str:
+        """Return what a spreadsheet shows of a number that is not negative."""
+        number *= Decimal(100) ** sum(kind == "percent" for kind, _ in self.signs)
+        number /= Decimal(1000) ** self._scale()
+        decimals = sum(kind == "decimal" for kind, _ in self.signs)
+        rounded = number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+        whole, _, fraction = f"{rounded:f}".partition(".")
+        return "".join(self._fill("" if whole == "0" else whole, fraction))
+
+    def _scale(self) -> int:
+        """Count the commas behind the last digit before the point: each divides by a thousand."""
+        kinds = [kind for kind, _ in self.signs if kind in ("digit", "comma", "point")]
+        before = kinds[: kinds.index("point")] if "point" in kinds else kinds
+        return len(before) - len("".join("," if kind == "comma" else "0" for kind in before).rstrip(","))
+
+    def _fill(self, whole: str, fraction: str) -> Iterator[str]:
+        places = sum(kind == "digit" for kind, _ in self.signs)
+        grouped = any(kind == "comma" for kind, _ in self.signs) and self._is_grouped()
+        padded, place = False, 0
+        for kind, sign in self.signs:
+            if kind == "digit":
+                left = places - place  # places from here on
+                padded = padded or sign == "0"
+                first, place = place == 0, place + 1
+                digits = whole[: len(whole) - left + 1] if first else whole[len(whole) - left : len(whole) - left + 1]
+                if len(whole) < left:
+                    digits = "0" if padded else " " if sign == "?" else ""
+                yield self._group(digits, left) if grouped else digits
+            elif kind == "decimal":
+                digit, fraction = fraction[:1], fraction[1:]
+                rest = (digit + fraction).strip("0")
+                yield digit if sign == "0" or rest else " " if sign == "?" else ""
+            elif kind == "point":
+                yield "."
+            elif kind == "literal":
+                yield sign
+            elif kind == "percent":
+                yield "%"
+
+    def _is_grouped(self) -> bool:
+        kinds = "".join({"digit": "0", "comma": ",", "point": "."}.get(kind, "") for kind, _ in self.signs)
+        return re.search("0,+0", kinds.partition(".")[0]) is not None
+
+    @staticmethod
+    def _group(digits: str, left: int) -> str:
+        """Put a comma behind each digit that has a multiple of three behind it. left: places from the last digit on."""
+        behind = left - 1
+        parts = []
+        for back, digit in enumerate(reversed(digits)):
+            at = behind + back
+            parts.append(digit + ("," if at and at % 3 == 0 and digit.isdigit() else ""))
+        return "".join(reversed(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """A code with its parts for numbers."""
+
+    sections: tuple[Section, ...]
+
+    def section(self, number: Decimal) -> tuple[Section | None, bool]:
+        """Return the part by which a number is shown, and whether a negative one has its sign besides."""
+        if any(section.condition for section in self.sections):
+            for section in self.sections:
+                if section.condition is None or _holds(number, *section.condition):
+                    return section, True
+            return None, True
+        if len(self.sections) > 2 and number == 0:
+            return self.sections[2], False
+        if len(self.sections) > 1 and number < 0:
+            return self.sections[1], False
+        return (self.sections[0] if self.sections else None), True
+
+
+def _holds(number: Decimal, sign: str, bound: Decimal) -> bool:
+    return {
+        "<": number < bound,
+        "<=": number <= bound,
+        ">": number > bound,
+        ">=": number >= bound,
+        "=": number == bound,
+        "<>": number != bound,
+    }[sign]
+
+
+@lru_cache(maxsize=1_000)
+def parse(code: str) -> NumberFormat:
+    """Read a code. What cannot be understood of it leaves numbers as they are."""
+    parts = list(_split(code[:LONGEST]))[:MOST_SECTIONS]
+    sections = [_section(part, is_signed=len(parts) > 1) for part in parts]
+    if len(sections) == MOST_SECTIONS or any(kind == "text" for kind, _ in sections[-1].signs):
+        sections.pop()  # of texts
+    return NumberFormat(tuple(sections))
+
+
+def _split(code: str) -> Iterator[list[re.Match[str]]]:
+    found: list[re.Match[str]] = []
+    for token in TOKEN.finditer(code):
+        if token["sign"] == ";":
+            yield found
+            found = []
+        else:
+            found.append(token)
+    yield found
+
+
+def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
+    """is_signed: there is another one, as for negative numbers: a plus means that this one is not."""
+    signs: list[tuple[str, str]] = []
+    condition, kinds, letters, currency = None, set[str](), "", ""
+    for token in tokens:
+        literal = token["quoted"] or token["escaped"] or (" " if token["width"] else "") or token["other"] or ""
+        if bracket := token["bracket"]:
+            if said := CONDITION.fullmatch(bracket.strip()):
+                condition = said[1], _decimal(said[2])
+            elif ELAPSED.fullmatch(bracket):
+                letters += bracket.lower()
+            elif bracket.startswith("$"):
+                literal = currency = bracket[1:].partition("-")[0]
+        elif token["letters"]:
+            letters += token["letters"].lower()
+        elif token["general"]:
+            kinds.add("general")
+        elif token["exponent"]:
+            kinds.add("exponent")
+        elif sign := token["sign"]:
+            _add_sign(signs, kinds, sign)
+        signs.extend(("literal", one) for one in literal)
+    text = "".join(sign for _, sign in signs)
+    has_currency = bool(currency) or CURRENCY.search(text) is not None
+    kind = _kind(kinds, letters, has_currency, any(one == "literal" and sign.isalnum() for one, sign in signs))
+    is_code = not letters and not kinds & INEXACT and _is_code(signs, kinds, is_signed)
+    return Section(tuple(signs), condition, kind, is_code)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return Decimal(0)
+
+
+def _add_sign(signs: list[tuple[str, str]], kinds: set[str], sign: str) -> None:
+    if sign in "0#?":
+        signs.append(("decimal" if "point" in kinds else "digit", sign))
+        kinds.add("digit")
+        return
+    name = {".": "point", ",": "comma", "%": "percent", "/": "slash", "@": "text"}[sign]
+    if name == "slash" and "digit" not in kinds:
+        signs.append(("literal", sign))  # no fraction
+        return
+    signs.append((name, sign))
+    kinds.add(name)
+
+
+def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> Kind:
+    if "general" not in kinds and letters:
+        if re.search("[yd]|mmm", letters):
+            return "date"
+        if re.search("[hs]", letters):
+            return "time"
+    if "digit" not in kinds:
+        return ""
+    if has_currency:
+        return "money"
+    if "percent" in kinds:
+        return "percent"
+    return "number" if kinds & {"point", "comma", "exponent", "slash"} or has_text else ""
+
+
+def _is_code(signs: list[tuple[str, str]], kinds: set[str], is_signed: bool) -> bool:
+    """Whether it fills up with zeros, begins with a plus, or has signs between digits that do not group an amount."""
+    digits = [number for number, (kind, _) in enumerate(signs) if kind == "digit"]
+    if not digits:
+        return False
+    zeros = [number for number in digits if signs[number][1] == "0"]
+    if zeros and len([number for number in digits if number >= zeros[0]]) > 1:
+        return True
+    if signs[0] == ("literal", "+") and not is_signed and not kinds & {"point", "comma", "percent"}:
+        return True  # a phone number
+    within = signs[digits[0] : digits[-1] + 1]
+    if not any(kind == "literal" for kind, _ in within):
+        return False
+    return THOUSANDS.search("".join(sign for _, sign in within)) is None

@@ -1,0 +1,204 @@
+"""Reads the first visible sheet of an ODS spreadsheet (OpenDocument 1.3, part 3), as LibreOffice writes it.
+
+The file has the value of a cell and the text that is shown. Both are read: a code with leading zeros is given as it is
+shown, an amount as a plain number, a date in ISO 8601, as those of XLSX are (number_formats).
+"""
+
+import re
+import zipfile
+from decimal import Decimal, InvalidOperation
+
+from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.number_formats import Kind
+from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
+from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, whole
+
+TYPE = b"application/vnd.oasis.opendocument.spreadsheet"  # templates have more behind it
+CONTENT = "content.xml"
+MOST_STYLES = 100_000
+HIDDEN = ("collapse", "filter")
+# Amounts whose digits are grouped by three; a sign between other groups is a part of a code.
+GROUPED = re.compile(r"\D*\d{1,3}(?:([., '\u00a0\u202f\u2019])\d{3})(?:\1\d{3})*\D*")
+TIME = re.compile(r"(-?)PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,]\d+)?S)?")
+KINDS: dict[str, Kind] = {"date": "date", "time": "time", "currency": "money", "percentage": "percent"}
+# Texts within a cell that are none of it: remarks, and what is drawn over it.
+NOT_SHOWN = ("annotation", "note", "ruby-text", "frame", "custom-shape", "g", "control")
+
+
+def is_ods(archive: zipfile.ZipFile) -> bool:
+    try:
+        info = archive.getinfo("mimetype")
+    except KeyError:
+        return False
+    return info.file_size < 200 and archive.read(info).startswith(TYPE)
+
+
+def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
+    """Write the sheet to `rows`. most: bytes of XML that are unpacked.
+
+    Raises BadInput, expat.ExpatError, and zipfile's errors.
+    """
+    parts, sheets = ZippedXml(archive, most), _Sheets(rows)
+    manifest = _Manifest()
+    if parts.has("META-INF/manifest.xml"):
+        parts.read("META-INF/manifest.xml", manifest)
+    if manifest.is_encrypted:
+        raise BadInput("the spreadsheet has a password: save it without one")
+    parts.read(CONTENT, sheets)
+    if not sheets.is_found:
+        raise BadInput("the spreadsheet has no visible sheet")
+
+
+class _Manifest(XmlPart):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_encrypted = False
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "encryption-data":
+            self.is_encrypted = True
+
+
+class _Sheets(XmlPart):
+    """Hands over the rows of the first visible sheet."""
+
+    def __init__(self, rows: SheetRows) -> None:
+        super().__init__()
+        self._rows = rows
+        self._style, self._hidden_styles = "", set[str]()
+        self.is_found = self._is_read = False
+        self._row, self._repeated, self._is_hidden, self._cells = 0, 1, False, list[str]()
+        self._cell: dict[str, str] | None = None
+        self._paragraphs: list[str] = []
+        self._not_shown = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._cell is not None:
+            self._start_text(tag, attributes)
+        elif self._is_read:
+            self._start_in_sheet(tag, attributes)
+        elif tag == "style" and attributes.get("style:family") == "table":
+            self._style = attributes.get("style:name", "")
+        elif tag == "table-properties" and attributes.get("table:display") == "false":
+            if len(self._hidden_styles) > MOST_STYLES:
+                raise BadInput("the spreadsheet is damaged: it has too many formats")
+            self._hidden_styles.add(self._style)
+        elif tag == "table" and not self.is_found and attributes.get("table:style-name") not in self._hidden_styles:
+            self.is_found = self._is_read = True
+
+    def _start_in_sheet(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "table-row":
+            self._repeated = whole(attributes.get("table:number-rows-repeated", "1"))
+            self._is_hidden = attributes.get("table:visibility") in HIDDEN
+            self._cells = []
+        elif tag in ("table-cell", "covered-table-cell"):
+            self._cell, self._paragraphs, self._length = attributes, [], 0
+            self._is_covered = tag != "table-cell"
+
+    def _start_text(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag in NOT_SHOWN:
+            self._not_shown += 1
+        if self._not_shown:
+            self._texts = None
+        elif tag == "p":
+            if self._paragraphs:
+                self._paragraphs.append("\n")
+            self._texts = self._paragraphs
+        elif self._texts is not None and tag in ("s", "tab", "line-break"):
+            count = min(whole(attributes.get("text:c", "1")), MAX_CELL) if tag == "s" else 1
+            self._text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
+
+    def end(self, tag: str) -> None:
+        if self._cell is not None:
+            if tag in ("table-cell", "covered-table-cell"):
+                self._end_cell(self._cell)
+            elif tag in NOT_SHOWN:
+                self._not_shown -= 1
+                self._texts = None if self._not_shown else self._paragraphs
+            elif tag == "p":
+                self._texts = None
+        elif tag == "table-row" and self._is_read:
+            self._end_row()
+        elif tag == "table":
+            self._is_read = False
+
+    def _end_cell(self, cell: dict[str, str]) -> None:
+        self._cell, self._texts = None, None
+        count = whole(cell.get("table:number-columns-repeated", "1"))
+        text = "" if self._is_covered else self._value(cell, "".join(self._paragraphs))
+        if not text and len(self._cells) + count > MOST_COLUMNS:
+            count = MOST_COLUMNS - len(self._cells)  # up to the end of the sheet
+        if len(self._cells) + count > MOST_COLUMNS:
+            raise BadInput([RowError(self._row + 1, "the spreadsheet is damaged: it has too many columns")])
+        self._cells.extend([text] * count)
+
+    def _end_row(self) -> None:
+        while self._cells and not self._cells[-1]:
+            self._cells.pop()
+        if not self._cells:
+            self._row += self._repeated
+            return
+        if self._row + self._repeated > MOST_ROWS:
+            raise BadInput("the spreadsheet is damaged: it has too many rows")
+        for _ in range(self._repeated):
+            self._row += 1
+            self._rows.add(self._row, self._cells, self._is_hidden)
+
+    def _value(self, cell: dict[str, str], shown: str) -> str:
+        kind = cell.get("office:value-type", "")
+        if cell.get("calcext:value-type") == "error":
+            return ERROR + shown
+        if not kind:
+            return UNCALCULATED if "table:formula" in cell and not shown else shown
+        if kind == "string":
+            return cell.get("office:string-value") or shown
+        if kind == "boolean":
+            return "TRUE" if cell.get("office:boolean-value") == "true" else "FALSE"
+        said = KINDS.get(kind, "")
+        if kind == "date":
+            value = _day(cell.get("office:date-value", shown))
+        elif kind == "time":
+            value = _time(cell.get("office:time-value", shown))
+        else:
+            value = _number(cell.get("office:value", ""), shown)
+            if not said and value not in (shown, ""):
+                said = "number"
+        if said:
+            self._rows.note(len(self._cells), said, value)
+        return value
+
+    def too_long(self) -> None:
+        raise BadInput([RowError(self._row + 1, f"a cell is larger than {MAX_CELL:,} characters")])
+
+
+def _day(text: str) -> str:
+    """Return an ISO 8601 date without a time that is midnight, and without parts of a second."""
+    day, _, time = text.partition("T")
+    time = time.partition(".")[0]
+    return f"{day}T{time}" if time.strip("0:") else day
+
+
+def _time(text: str) -> str:
+    found = TIME.fullmatch(text)
+    if not found:
+        return text
+    hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+    return f"{found[1]}{hours:02}:{minutes:02}:{seconds:02}"
+
+
+def _number(text: str, shown: str) -> str:
+    """Return a number as it is shown if it is a code: with more zeros before it, or signs between its digits."""
+    try:
+        number = Decimal(text)
+        plain = format(Decimal(f"{float(number):.15g}"), "f")
+    except (InvalidOperation, ValueError, OverflowError):
+        return shown
+    digits = re.sub(r"\D", "", shown)
+    whole_part = plain.lstrip("-")
+    if not whole_part.isdigit() or digits.lstrip("0") != whole_part.lstrip("0") or not shown.isprintable():
+        return plain
+    is_padded = len(digits) > len(whole_part)
+    bare = re.sub(r"\A\D*|\D*\Z", "", shown)
+    has_signs = bare != digits and not GROUPED.fullmatch(shown)
+    is_phone = shown.lstrip().startswith("+")
+    return shown if is_padded or has_signs or is_phone else plain

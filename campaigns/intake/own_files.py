@@ -1,0 +1,43 @@
+"""Files that mailhub has written and reads again: reports of campaigns, and rows that were left out of a list.
+
+They are known by their columns. In CSV a quote stands before texts that a spreadsheet would take for a formula
+(formulas.harmless); it is taken off when the file is read. The columns that a report adds to those of the list are left
+out then, so that the list is what it was.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+
+LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file of rows that were left out
+REPORT = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
+SUPPRESSIONS = ("address", "reason", "source", "since", "until", "topic")
+# Columns that hardly any other list has: two of them are enough, if somebody has taken out or moved the others.
+TELLING = {"vendor id", "sent at", "reported at", "sendings"}
+SUFFIX = re.compile(r" \(mailhub(?: \d{1,9})?\)\Z")
+TYPED = ("mailhub", "cells as they are")  # a property of our spreadsheets, name and value: no cell has a quote more
+
+
+def name_report_columns(fields: Collection[str]) -> list[str]:
+    """Return a name for each column that a report adds, which none of these fields has, also as templates know it."""
+    taken = {_plain(name) for name in ("recipient", *fields)}
+    return [next(one for one in _names(name) if _plain(one) not in taken) for name in REPORT]
+
+
+def _names(name: str) -> Iterator[str]:
+    yield from (name, f"{name} (mailhub)")
+    yield from (f"{name} (mailhub {number})" for number in count(2))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_").lower()
+
+
+def find_report_columns(header: Sequence[str]) -> slice | None:
+    """Return where the columns stand that a report has added; an empty slice: some are left; None: it is no report."""
+    known = [SUFFIX.sub("", name) for name in header]
+    width = len(REPORT)
+    for first in range(len(header) - width, 0, -1):
+        if tuple(known[first : first + width]) == REPORT:
+            return slice(first, first + width)
+    return slice(0, 0) if len(TELLING.intersection(known)) > 1 else None

@@ -1,0 +1,59 @@
+"""Every reader of spreadsheets writes the rows of a sheet as CSV, and keeps what a person should know of the sheet."""
+
+import csv
+import tempfile
+import weakref
+from array import array
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import BinaryIO
+
+from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.number_formats import Kind
+
+MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet
+MOST_UNPACKED = 2_000_000_000  # bytes, for who reads a file of their own by a command
+MAX_ROW = 10_000_000  # characters: no longer line of CSV is read
+ERROR = "\0"  # before an error that a formula came to: what begins so is refused, and said with its row
+UNCALCULATED = "\0="  # instead of the value of a formula that no program has calculated
+
+
+class SheetRows:
+    """The rows of a sheet as CSV in UTF-8 with commas; rows keep their numbers. most: bytes that are written.
+
+    hidden: the numbers of rows that the spreadsheet does not show. examples: values that are not given as they are
+    shown, one for each column (counted from 0) and kind. is_typed: mailhub has written it (own_files), so that no cell
+    has a quote more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
+        self.hidden = array("l")
+        self.examples: dict[tuple[int, Kind], str] = {}
+        self.is_typed = False
+        self._most, self._last = most, 0
+        self._text = TextIOWrapper(self.file, encoding="utf-8", errors="surrogatepass", newline="")
+        self._write = csv.writer(self._text).writerow
+
+    def add(self, number: int, cells: Sequence[str], is_hidden: bool = False) -> None:
+        """Write a row; numbers ascend. Raises BadInput."""
+        self._text.write("\r\n" * (number - self._last - 1))
+        self._last = number
+        if not any(cells):
+            self._write([])
+            return
+        if len(cells) > MAX_ROW // MAX_CELL and sum(map(len, cells)) > MAX_ROW:
+            raise BadInput([RowError(number, f"the row is larger than {MAX_ROW:,} characters")])
+        if is_hidden:
+            self.hidden.append(number)
+        self._write(cells)
+        if self.file.tell() > self._most:
+            raise BadInput(f"the spreadsheet has more than {self._most:,} bytes of cells")
+
+    def note(self, column: int, kind: Kind, value: str) -> None:
+        """Keep the first value of a kind in a column."""
+        self.examples.setdefault((column, kind), value)
+
+    def end(self) -> None:
+        self._text.detach()

@@ -1,0 +1,47 @@
+"""Reads spreadsheets of every kind by the reader that is made for it, and says what is wrong with a file."""
+
+import zipfile
+import zlib
+from typing import BinaryIO
+from xml.parsers import expat
+
+from campaigns.intake import ods_reader, xls_reader, xlsx_reader
+from campaigns.intake.checking import BadInput
+from campaigns.intake.sheets import MOST_UNPACKED, SheetRows
+
+ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+MAGIC = len(ZIP)
+
+
+def is_spreadsheet(start: bytes) -> bool:
+    """start: the first bytes of a file, MAGIC of them."""
+    return start in (ZIP, OLE)
+
+
+def to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
+    """Return the first visible sheet. Raises BadInput.
+
+    most: bytes that are unpacked, and bytes of CSV that are written; MOST_UNPACKED at the most.
+    """
+    most = min(most or MOST_UNPACKED, MOST_UNPACKED)
+    rows = SheetRows(most)
+    try:
+        _read(file, most, rows)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
+        raise BadInput(f"the spreadsheet cannot be read: {error or 'it is damaged'}") from error
+    except expat.ExpatError as error:
+        raise BadInput(f"the spreadsheet is damaged: {error}") from error
+    rows.end()
+    return rows
+
+
+def _read(file: BinaryIO, most: int, rows: SheetRows) -> None:
+    file.seek(0)
+    if file.read(MAGIC) == OLE:
+        xls_reader.read(file, most, rows)
+        return
+    with zipfile.ZipFile(file) as archive:
+        if ods_reader.is_ods(archive):
+            ods_reader.read(archive, most, rows)
+        else:
+            xlsx_reader.read(archive, most, rows)

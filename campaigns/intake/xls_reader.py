@@ -1,0 +1,105 @@
+"""Reads the first visible sheet of an old Excel file (.xls) with xlrd, in a process whose memory and time are limited.
+
+xlrd has a whole sheet in memory, and does not bound what a file makes it do; but it tells the formats of numbers and
+which rows are hidden, which other libraries do not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from campaigns.content.apart import NEEDED
+from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.sheets import ERROR, SheetRows
+from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
+
+SCRIPT = Path(__file__).with_name("xls_process.py")
+MEMORY = 1 << 30  # bytes of addresses: a sheet has 65,536 rows of 256 columns at the most
+CPU_SECONDS = 60
+SECONDS = 100  # of the clock: less than the lease of a draft
+LINE = 64 << 20  # bytes of a row
+LIMITS = f"""
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
+TEXT, NUMBER, BOOLEAN, IS_ERROR = 1, 2, 4, 5  # as xls_process has them
+ADVICE = "save it as XLSX"
+WHY = {
+    "password": f"the file is an Excel file with a password: save it without one, or {ADVICE}",
+    "damaged": f"the file is no spreadsheet, has a password, or is damaged: {ADVICE}",
+    "large": f"the old Excel file takes too much memory or time: {ADVICE}",
+    "hidden": "the spreadsheet has no visible sheet",
+}
+
+
+def read(file: BinaryIO, most: int, rows: SheetRows) -> None:
+    """Write the sheet to `rows`. most: bytes of the file, and of what the process may write. Raises BadInput."""
+    file.seek(0, os.SEEK_END)
+    if file.tell() > most:
+        raise BadInput(f"the spreadsheet unpacks to more than {most:,} bytes: save it as CSV")
+    file.seek(0)
+    with tempfile.TemporaryFile() as copy, tempfile.TemporaryFile() as answers:
+        while block := file.read(1 << 20):
+            copy.write(block)
+        copy.seek(0)
+        _run(copy, answers, most)
+        answers.seek(0)
+        _write(answers, rows)
+
+
+def _run(copy: IO[bytes], answers: IO[bytes], most: int) -> None:
+    needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
+    command = [sys.executable, "-I", "-c", LIMITS, str(2 * most)]
+    try:
+        subprocess.run(
+            command, stdin=copy, stdout=answers, stderr=subprocess.DEVNULL, env=needed, timeout=SECONDS, check=True
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        raise BadInput(WHY["large"]) from None
+
+
+def _write(answers: IO[bytes], rows: SheetRows) -> None:
+    about = _next(answers) or {"why": "damaged"}
+    if why := about.get("why"):
+        raise BadInput(WHY[why])
+    formats = [cell_format("", code, about["since_1904"]) for code in about["formats"]]
+    while found := _next(answers):
+        if isinstance(found, dict):
+            raise BadInput(WHY[found["why"]])
+        number, is_hidden, cells = found
+        texts = [_text(cell, column, formats, rows) for column, cell in enumerate(cells)]
+        if any(len(text) > MAX_CELL for text in texts):
+            raise BadInput([RowError(number, f"a cell is larger than {MAX_CELL:,} characters")])
+        rows.add(number, texts, is_hidden)
+
+
+def _next(answers: IO[bytes]) -> Any:
+    """Return what the next line says; None: there is none. Raises BadInput."""
+    line = answers.readline(LINE)
+    try:
+        return json.loads(line) if line else None
+    except ValueError:
+        raise BadInput(WHY["large"]) from None
+
+
+def _text(cell: list[Any], column: int, formats: list[CellFormat | None], rows: SheetRows) -> str:
+    kind, value, form_number = cell
+    if kind == TEXT:
+        return str(value)
+    if kind == NUMBER:
+        form = formats[form_number] if form_number < len(formats) else None
+        shown = number_text(value.removesuffix(".0"), form)
+        if form and form.kind:
+            rows.note(column, form.kind, shown)
+        return shown
+    if kind == BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    return f"{ERROR}{value}" if kind == IS_ERROR else ""

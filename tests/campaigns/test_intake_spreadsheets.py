@@ -1,0 +1,460 @@
+"""Spreadsheets of every kind: codes as shown, hidden rows asked about, formulas never calculated told."""
+
+import datetime
+import io
+import zipfile
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+import xlsxwriter
+import xlwt
+from django.core.management import CommandError, call_command
+
+from campaigns.content import templates
+from campaigns.intake import BadInput, Table, check_table, xls_reader
+from campaigns.intake.csv_reader import HiddenRowsUndecided
+from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.models import Message, Suppression
+from campaigns.suppression.lists import NewSuppression
+from tests import factories
+from tests.campaigns.test_intake_csv_reader import BARE, problems, stored
+from tests.campaigns.test_intake_xlsx import SHEET, book, cells, changed
+
+# What a spreadsheet shows of a number, by its format (ECMA-376, 18.8.31).
+AS_SHOWN = [
+    ("00000", 1067, "01067"),
+    ('"D-"00000', 1067, "D-01067"),
+    (r"00000\-0000", 12345678, "01234-5678"),
+    ("00000;@", 1067, "01067"),
+    ("[$-407]00000", 1067, "01067"),
+    (r"00\:00", 930, "09:30"),
+    (r"0000\ 000", 123456, "0123 456"),
+    ("00000_)", 1067, "01067 "),
+    ("0#", 5, "05"),
+    (r"000\-00\-0000", 12345678, "012-34-5678"),
+    ('"Nr. "000', 7, "Nr. 007"),
+    ("[<=99999]00000;00000-0000", 1067, "01067"),
+    ("[<=99999]00000;00000-0000", 12345678, "01234-5678"),
+    ("[<=9999999]###-####;(###) ###-####", 5551234, "555-1234"),
+    ("[<=9999999]###-####;(###) ###-####", 8005551234, "(800) 555-1234"),
+    (r"\+00\ 000\ 0000000", 491711234567, "+49 171 1234567"),
+    ('"+"0', 491711234567, "+491711234567"),
+    ("[Red]000;[Blue]-000", -42, "-042"),
+    ("000;(000)", -42, "(042)"),
+    ("00000", -5, "-00005"),
+    ("00000;-00000;00000;@", 0, "00000"),
+    ("00.00", 5.5, "05.50"),
+    ("00000", 1067.5, "01068"),
+    ("000,000,000", 1234567, "001,234,567"),
+    (r'00000\ "DD"', 1067, "01067 DD"),
+    ("0000????", 123, "00000123"),
+]
+# Amounts and days are for templates to write as readers of each language do.
+AS_NUMBERS = [
+    ("General", 1067, "1067", ""),
+    ("@", 1067, "1067", ""),
+    ("#,##0.00", 1234.5, "1234.5", "number"),
+    (r"#\ ##0", 1234567, "1234567", ""),
+    ('#,##0.00\\ "€"', 1234.5, "1234.5", "money"),
+    ("[$€-407]#,##0.00", 1234.5, "1234.5", "money"),
+    ("0.00%", 0.25, "0.25", "percent"),
+    ("+0;-0", 5, "5", ""),
+    ('0 "km"', 5, "5", "number"),
+    ("# ?/?", 0.5, "0.5", "number"),
+    ("0.00E+00", 1234567, "1234567", "number"),
+    ("dd/mm/yyyy", 46349, "2026-11-23", "date"),
+    ("[$-407]d. mmmm yyyy;@", 46349, "2026-11-23", "date"),
+    ("hh:mm", 0.75, "18:00:00", "time"),
+]
+
+
+@pytest.mark.parametrize(("code", "number", "shown"), AS_SHOWN)
+def test_a_code_is_given_as_the_spreadsheet_shows_it(code: str, number: float, shown: str) -> None:
+    data = book([["email", "code"], ["a@sandbox.example", number]], {1: code})
+    assert cells(data) == [["a@sandbox.example", shown]]
+    assert Table(io.BytesIO(data)).examples == {}
+
+
+@pytest.mark.parametrize(("code", "number", "given", "kind"), AS_NUMBERS)
+def test_an_amount_or_a_day_is_given_plainly_and_that_is_told(code: str, number: float, given: str, kind: str) -> None:
+    data = book([["email", "code"], ["a@sandbox.example", number]], {1: code})
+    assert cells(data) == [["a@sandbox.example", given]]
+    assert Table(io.BytesIO(data)).examples == ({kind: {"code": given}} if kind else {})
+
+
+@pytest.mark.parametrize(
+    "code", ["[", '"', "\\", "_", "*", "0;;;;;0", "[>]0", "[<=x]0", "0" * 3_000, "[$", ";", "e+", "."]
+)
+def test_a_format_that_nobody_understands_leaves_the_number_as_it_is(code: str) -> None:
+    data = book([["email", "code"], ["a@sandbox.example", 5]])
+    style = f'<numFmts count="1"><numFmt numFmtId="164" formatCode="{escape(code)}"/></numFmts><fonts'
+    data = changed(
+        changed(data, "xl/styles.xml", "<fonts", style),
+        "xl/styles.xml",
+        '(?<=<cellXfs count="1"><xf numFmtId=)"0"',
+        '"164"',
+    )
+    (row,) = cells(data)
+    assert row[1].strip("0") == "5"
+
+
+def with_formulas(**formulas: str) -> bytes:
+    made = openpyxl.Workbook()
+    made.active.append(["email", "name", "total"])
+    made.active.append(["a@sandbox.example", "A", 3])
+    for place, formula in formulas.items():
+        made.active[place] = formula
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+OPTIONAL = templates.compile("Hello", "{{ name }} {{ total|default('nothing', true) }}", html=False)
+NEVER = "is a formula that was never calculated: open the list in a spreadsheet program and save it"
+
+
+def test_a_formula_that_was_never_calculated_is_a_bad_row() -> None:
+    found = [str(problem) for problem in problems(with_formulas(C2='=CONCATENATE("EUR ",1+1)'), OPTIONAL)]
+    assert found == [f"row 2: 'total' {NEVER}"]
+    (problem,) = problems(with_formulas(A2="=B1"), BARE)
+    assert NEVER in str(problem)
+    (problem,) = problems(with_formulas(B1="=A1"), BARE)
+    assert str(problem) == "row 1: the name of column 2 is an error, or a formula that was never calculated"
+
+
+def test_the_zero_that_a_program_writes_for_every_formula_is_none() -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as made:
+        sheet = made.add_worksheet()
+        sheet.write_row(0, 0, ["email", "name", "total"])
+        sheet.write_row(1, 0, ["a@sandbox.example", "A"])
+        sheet.write_formula(1, 2, "=SUM(A1:A9)")
+    assert [str(one) for one in problems(out.getvalue(), OPTIONAL)] == [f"row 2: 'total' {NEVER}"]
+    calculated = changed(out.getvalue(), "xl/workbook.xml", ' fullCalcOnLoad="1"', "")
+    assert stored(calculated, OPTIONAL) == [("a@sandbox.example", {"name": "A", "total": "0"})]
+
+
+def test_a_formula_that_came_to_an_empty_text_is_empty() -> None:
+    data = changed(with_formulas(C2="=B9"), SHEET, r'<c r="C2">', '<c r="C2" t="str">')
+    assert stored(data, OPTIONAL) == [("a@sandbox.example", {"name": "A", "total": ""})]
+
+
+LIST = [["email", "name"], *([f"r{number}@sandbox.example", f"R{number}"] for number in range(2, 8))]
+
+
+def hidden_xlsx(*rows: int) -> bytes:
+    made = openpyxl.Workbook()
+    for row in LIST:
+        made.active.append(row)
+    made.active.auto_filter.ref = "A1:B7"
+    for row in rows:
+        made.active.row_dimensions[row].hidden = True
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+def hidden_xls(*rows: int) -> bytes:
+    made = xlwt.Workbook()
+    sheet = made.add_sheet("list")
+    for number, row in enumerate(LIST):
+        for column, text in enumerate(row):
+            sheet.write(number, column, text)
+        sheet.row(number).hidden = number + 1 in rows
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+NAMESPACES = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text", "style")
+)
+
+
+def ods(rows: str, styles: str = "", before: str = "", kind: str = "spreadsheet", **parts: str) -> bytes:
+    """A spreadsheet as LibreOffice writes it."""
+    content = (
+        f'<?xml version="1.0" encoding="UTF-8"?><office:document-content {NAMESPACES} '
+        'xmlns:calcext="urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0" office:version="1.3">'
+        f"<office:automatic-styles>{styles}</office:automatic-styles><office:body><office:spreadsheet>{before}"
+        f'<table:table table:name="list"><table:table-column table:number-columns-repeated="16384"/>{rows}'
+        '<table:table-row table:number-rows-repeated="1048500">'
+        '<table:table-cell table:number-columns-repeated="16384"/>'
+        "</table:table-row></table:table></office:spreadsheet></office:body></office:document-content>"
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("mimetype", f"application/vnd.oasis.opendocument.{kind}", zipfile.ZIP_STORED)
+        made.writestr("content.xml", content)
+        for name, text in parts.items():
+            made.writestr(name, text)
+    return out.getvalue()
+
+
+def ods_row(*texts: str, **attributes: str) -> str:
+    said = "".join(f' table:{name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f"<table:table-row{said}>{''.join(map(ods_cell, texts))}</table:table-row>"
+
+
+def ods_cell(shown: str, kind: str = "string", value: str = "", name: str = "value", more: str = "") -> str:
+    of = f' office:{name}="{value}"' if value else ""
+    return f'<table:table-cell office:value-type="{kind}"{of}{more}><text:p>{shown}</text:p></table:table-cell>'
+
+
+def hidden_ods(*rows: int) -> bytes:
+    return ods("".join(
+        ods_row(*row, **({"visibility": "filter" if number % 2 else "collapse"} if number in rows else {}))
+        for number, row in enumerate(LIST, start=1)
+    ))  # fmt: skip
+
+
+HIDDEN = {"xlsx": hidden_xlsx, "ods": hidden_ods, "xls": hidden_xls}
+
+
+@pytest.mark.parametrize("made", HIDDEN.values(), ids=HIDDEN)
+def test_hidden_rows_are_named_and_kept_or_left_out_as_somebody_decides(made: Callable[..., bytes]) -> None:
+    data = made(3, 4, 7)
+    with pytest.raises(HiddenRowsUndecided) as undecided:
+        check_table(Table(io.BytesIO(data)), "email", BARE)
+    assert str(undecided.value) == (
+        "3 rows of the spreadsheet are hidden, as by a filter (3, 4, 7): say whether they are kept or left out"
+    )
+    kept = check_table(Table(io.BytesIO(data), hidden_rows="keep"), "email", BARE)
+    assert [one for one, _ in kept] == [f"r{number}@sandbox.example" for number in range(2, 8)]
+    shown = check_table(Table(io.BytesIO(data), hidden_rows="leave_out"), "email", BARE)
+    assert [one for one, _ in shown] == [f"r{number}@sandbox.example" for number in (2, 5, 6)]
+    assert stored(made(), BARE) == [(one, {"name": name}) for one, name in LIST[1:]]
+
+
+def test_many_hidden_rows_are_counted_and_a_hidden_header_is_none() -> None:
+    with pytest.raises(BadInput, match=r"6 rows of .* \(2, 3, 4, 5, 6, \.\.\.\)"):
+        check_table(Table(io.BytesIO(hidden_xlsx(1, 2, 3, 4, 5, 6, 7))), "email", BARE)
+
+
+@pytest.mark.django_db
+def test_the_command_asks_about_hidden_rows_and_says_what_it_does(tmp_path: Path, capsys: Any) -> None:
+    vendor = factories.vendor("amazing-mail")
+    factories.credential(vendor, "default")
+    factories.sponsor("Velma")
+    (tmp_path / "list.xlsx").write_bytes(hidden_xlsx(3, 4))
+    (tmp_path / "body.txt").write_text("Dear {{ name }}")
+    command = [str(tmp_path / "list.xlsx"), "--sponsor", "Velma", "--vendor", "amazing-mail", "--subject", "s"]
+    command += ["--body", str(tmp_path / "body.txt")]
+    with pytest.raises(CommandError, match=r"2 rows .* are hidden, .*\(--hidden-rows keep or leave-out\)"):
+        call_command("send_campaign", *command)
+    assert not Message.objects.exists()
+    call_command("send_campaign", *command, "--hidden-rows", "leave-out")
+    assert "2 hidden rows of the spreadsheet are left out" in capsys.readouterr().err
+    assert Message.objects.count() == 4
+    data = book([["email", "name"], ["a@sandbox.example", 46349]], {1: "dd.mm.yyyy"})
+    (tmp_path / "list.xlsx").write_bytes(data)
+    call_command("send_campaign", *command)
+    assert "dates (name): not as the spreadsheet shows them, but like 2026-11-23" in capsys.readouterr().err
+
+
+@pytest.mark.django_db
+def test_hidden_rows_stay_suppressed_and_are_lifted_only_if_somebody_says_so(tmp_path: Path, capsys: Any) -> None:
+    sponsor = factories.sponsor("Velma")
+    (tmp_path / "list.xlsx").write_bytes(changed(hidden_xlsx(3, 4), SHEET, "<t>name</t>", "<t>source</t>"))
+    whose = ["--sponsor", sponsor.name, "--channel", "email"]
+    call_command("suppression", "import", *whose, str(tmp_path / "list.xlsx"))
+    assert "2 of them are in rows that the spreadsheet hides" in capsys.readouterr().err
+    assert Suppression.objects.count() == 6
+    lift = ["suppression", "lift", *whose, "--file", str(tmp_path / "list.xlsx")]
+    with pytest.raises(CommandError, match="--hidden-rows keep or leave-out"):
+        call_command(*lift)
+    assert Suppression.objects.filter(until=None).count() == 6
+    call_command(*lift, "--hidden-rows", "leave-out")
+    assert Suppression.objects.filter(until=None).count() == 2
+
+
+def test_ods_gives_codes_as_shown_and_days_and_amounts_plainly() -> None:
+    row = [
+        ods_cell("a@sandbox.example"),
+        ods_cell("01067", "float", "1067"),
+        ods_cell("D-01067", "float", "1067"),
+        ods_cell("01234-5678", "float", "12345678"),
+        ods_cell("+49 171 1234567", "float", "491711234567"),
+        ods_cell("1.234.567", "float", "1234567"),
+        ods_cell("1.234,50 €", "currency", "1234.5"),
+        ods_cell("25 %", "percentage", "0.25"),
+        ods_cell("23.11.2026", "date", "2026-11-23", "date-value"),
+        ods_cell("23.11.26 18:30", "date", "2026-11-23T18:30:05", "date-value"),
+        ods_cell("18:30", "time", "PT18H30M05S", "time-value"),
+        ods_cell("WAHR", "boolean", "true", "boolean-value"),
+        ods_cell("4,47700900123E+11", "float", "4.47700900123E11"),
+        ods_cell('x<text:s text:c="2"/>y<text:tab/>z</text:p><text:p><text:span>new</text:span>'),
+        '<table:covered-table-cell office:value-type="string"><text:p>under</text:p></table:covered-table-cell>',
+        '<table:table-cell office:value-type="string"><office:annotation><text:p>no</text:p></office:annotation>'
+        "<text:p>yes</text:p></table:table-cell>",
+    ]
+    header = ods_row("email", *(f"f{number}" for number in range(1, len(row))))
+    table = Table(io.BytesIO(ods(f"{header}<table:table-row>{''.join(row)}</table:table-row>")))
+    ((_, found),) = table.rows()
+    assert found[1:] == [
+        *("01067", "D-01067", "01234-5678", "+49 171 1234567", "1234567", "1234.5", "0.25", "2026-11-23"),
+        *("2026-11-23T18:30:05", "18:30:05", "TRUE", "447700900123", "x  y\tz\nnew", "", "yes"),
+    ]
+    assert table.examples == {
+        "number": {"f5": "1234567", "f12": "447700900123"},
+        "money": {"f6": "1234.5"},
+        "percent": {"f7": "0.25"},
+        "date": {"f8": "2026-11-23", "f9": "2026-11-23T18:30:05"},
+        "time": {"f10": "18:30:05"},
+    }
+
+
+def test_ods_tells_errors_formulas_and_reads_the_first_visible_sheet() -> None:
+    hidden = '<style:table-properties table:display="false"/>'
+    hidden = f'<style:style style:name="ta1" style:family="table">{hidden}</style:style>'
+    before = f'<table:table table:name="no" table:style-name="ta1">{ods_row("not this")}</table:table>'
+    error = ods_cell("#NV", "string", "", more=' calcext:value-type="error" table:formula="of:=NA()"')
+    never = '<table:table-cell table:formula="of:=1+1"/>'
+    rows = ods_row("email", "name") + "".join(
+        f"<table:table-row>{ods_cell(f'{name}@sandbox.example')}{cell}</table:table-row>"
+        for name, cell in (("a", error), ("b", never), ("c", ods_cell("C")))
+    )
+    found = [str(one) for one in problems(ods(rows, hidden, before), OPTIONAL_NAME)]
+    assert found == [
+        "row 2: 'name' holds the error #NV of a spreadsheet's formula",
+        f"row 3: 'name' {NEVER}",
+    ]
+
+
+OPTIONAL_NAME = templates.compile("Hello", "{{ name|default('nothing', true) }}", html=False)
+
+
+def test_rows_and_cells_that_ods_writes_once_for_many_are_all_read() -> None:
+    many = ods_cell("x", more=' table:number-columns-repeated="2"')
+    data = ods(
+        ods_row("email", "a", "b")
+        + f'<table:table-row table:number-rows-repeated="3">{ods_cell("r@sandbox.example")}{many}</table:table-row>'
+        + ods_row("", number_rows_repeated="2")
+        + ods_row("s@sandbox.example")
+    )
+    assert list(Table(io.BytesIO(data)).rows()) == [
+        *((number, ["r@sandbox.example", "x", "x"]) for number in (2, 3, 4)),
+        (7, ["s@sandbox.example"]),
+    ]
+
+
+def repeated(text: str, count: int) -> str:
+    cell = ods_cell(text, more=f' table:number-columns-repeated="{count}"')
+    return f"<table:table-row>{cell}</table:table-row>"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (ods(ods_row("x", number_rows_repeated="1048577")), "too many rows"),
+        (ods(repeated("x", 16_385)), "too many columns"),
+        (ods(ods_row("x" * 99_000, number_rows_repeated="1000000")), "more than 5,000,000 bytes of cells"),
+        (ods(repeated("x" * 99_000, 16_000)), "the row is larger than 10,000,000 characters"),
+        (ods(ods_row("x" * 300_000)), "a cell is larger than 100,000 characters"),
+        (ods(" " * 6_000_000), "unpacks to more than 5,000,000 bytes"),
+        (ods("", kind="text"), "no XLSX spreadsheet"),
+        (ods("", **{"META-INF/manifest.xml": "<a><encryption-data/></a>"}), "has a password"),
+        (ods("<a>"), "is damaged"),
+    ],
+)  # fmt: skip
+def test_an_ods_file_that_says_too_much_is_refused_with_a_sentence(data: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Table(io.BytesIO(data), most_unpacked=5_000_000)
+
+
+def xls(rows: list[list[Any]], formats: dict[int, str] | None = None) -> bytes:
+    made = xlwt.Workbook()
+    made.add_sheet("notes").write(0, 0, "not this")
+    made.get_sheet(0).visibility = 1
+    sheet = made.add_sheet("list")
+    made.set_active_sheet(1)
+    styles = {column: xlwt.easyxf(num_format_str=code) for column, code in (formats or {}).items()}
+    for number, row in enumerate(rows):
+        for column, value in enumerate(row):
+            sheet.write(number, column, value, *([styles[column]] if number and column in styles else []))
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+def test_an_old_excel_file_is_read_as_a_new_one() -> None:
+    day = datetime.datetime(2026, 11, 23, 18, 30, 5)  # noqa: DTZ001
+    formats = {1: "00000", 2: '"D-"00000', 3: "#,##0.00", 4: "dd.mm.yyyy", 5: "0%", 6: "General"}
+    rows = [
+        ["email", *"abcdefg"],
+        ["a@sandbox.example", 1067, 1067, 1234.5, day, 0.25, 447700900123, True],
+        [],
+        ["zoë@sandbox.example", "", "", "", "", "", "Ann\n&"],
+    ]
+    table = Table(io.BytesIO(xls(rows, formats)))
+    assert [(number, [*found, *[""] * (8 - len(found))]) for number, found in table.rows()] == [
+        (2, ["a@sandbox.example", "01067", "D-01067", "1234.5", "2026-11-23T18:30:05", "0.25", "447700900123", "TRUE"]),
+        (4, ["zoë@sandbox.example", "", "", "", "", "", "Ann\n&", ""]),
+    ]
+    assert {kind: list(found) for kind, found in table.examples.items()} == {
+        "number": ["c"],
+        "date": ["d"],
+        "percent": ["e"],
+    }
+
+
+def test_any_cut_or_flipped_byte_of_an_old_excel_file_gives_a_sentence_or_a_list() -> None:
+    data = xls([["email", "name"], ["a@sandbox.example", "Ann"]])
+    for place in range(4, len(data), len(data) // 7):
+        flipped = bytearray(data)
+        flipped[place] ^= 0x5A
+        for broken in (data[:place], bytes(flipped)):
+            try:
+                cells(broken)
+            except BadInput as problem:
+                assert str(problem)  # noqa: PT017
+
+
+def test_an_old_excel_file_that_takes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = xls([["email"], *([f"r{number}@sandbox.example"] for number in range(500))])
+    with pytest.raises(BadInput, match="unpacks to more than 10,000 bytes"):
+        Table(io.BytesIO(data), most_unpacked=10_000)
+    monkeypatch.setattr(xls_reader, "SECONDS", 0.001)
+    with pytest.raises(BadInput, match="takes too much memory or time: save it as XLSX"):
+        Table(io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("Email;Name;City\nann@example.org;Ann;Bonn\n ", [["ann@example.org", "Ann", "Bonn"]]),
+        ("Email;Name\na@example.org;A\n ; \nb@example.org;B\n", [["a@example.org", "A"], ["b@example.org", "B"]]),
+        ("Email;Amount (EUR, net, rounded)\nann@example.org;12\n", [["ann@example.org", "12"]]),
+        ('"E-mail\naddress";Name\nann@example.org;Ann\n', [["ann@example.org", "Ann"]]),
+        ("Email;Amount (EUR, net, rounded)\nann@example.org;1,2,3\n", [["ann@example.org", "1,2,3"]]),
+        ("Name, Vorname;Email\nMiller, Ann;ann@example.org\n", [["Miller, Ann", "ann@example.org"]]),
+        ("Email,Note; more\nann@example.org,a;b\n", [["ann@example.org", "a;b"]]),
+        ("Email\tA, b; c\nann@example.org\tx,y;z\n", [["ann@example.org", "x,y;z"]]),
+        ('Email;"a,b,c"\nann@example.org;"1,5"\nbob@example.org\n', [["ann@example.org", "1,5"], ["bob@example.org"]]),
+        ("Email,Name\nann@example.org,\"Miller; Ann; x\"\n", [["ann@example.org", "Miller; Ann; x"]]),
+        ("Email;Name\n", []),
+        ("Email\nann@example.org\n", [["ann@example.org"]]),
+    ],
+)  # fmt: skip
+def test_the_delimiter_is_the_one_by_which_the_rows_fit(data: str, expected: list[list[str]]) -> None:
+    assert cells(data.encode()) == expected
+    assert cells(data.replace("\n", "\r\n").encode("utf-16")) == [
+        [one.replace("\n", "\r\n") for one in row] for row in expected
+    ]
+
+
+def test_a_long_list_is_not_judged_by_a_row_that_the_sample_cuts_off() -> None:
+    rows = [f"r{number}@example.org;{'x, y' * 50}" for number in range(2_000)]
+    found = cells("\n".join(["Email;Note", *rows]).encode())
+    assert len(found) == 2_000 and {len(row) for row in found} == {2}
+
+
+def test_the_file_of_suppressions_may_be_a_spreadsheet_of_any_kind() -> None:
+    rows = [["address", "source"], ["a@sandbox.example", "s"]]
+    for data in (xls(rows), book(rows), ods("".join(ods_row(*row) for row in rows))):
+        (found,) = SuppressionFile(io.BytesIO(data), "email", NewSuppression("", "bounced"), {})
+        assert (found.address, found.source) == ("a@sandbox.example", "s")
