@@ -44,6 +44,12 @@ FORMS = (
     gettext_noop("a cell is larger than %(most)s characters"),
     gettext_noop("a cell of the spreadsheet is larger than %(most)s characters"),
     gettext_noop("the spreadsheet has more than %(most)s bytes of cells"),
+    gettext_noop("the row is larger than %(most)s characters"),
+    gettext_noop(
+        "rows of the spreadsheet are hidden, as by a filter: %(count)s (%(rows)s); say whether they are kept or left out"
+    ),
+    gettext_noop("%(name)s is a formula that was never calculated: open the list in a spreadsheet program and save it"),
+    gettext_noop("the name of column %(column)s is an error, or a formula that was never calculated"),
     gettext_noop("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV"),
     gettext_noop("row %(row)s comes after row %(before)s"),
     gettext_noop("there is no place for %(name)s"),

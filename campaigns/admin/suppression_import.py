@@ -44,7 +44,9 @@ class ImportForm(forms.Form):
         field: Any = self.fields["sponsor"]
         field.queryset, field.required = sponsors, not for_all
         field.help_text = gettext("Empty: of all sponsors") if for_all else ""
-        most = gettext("CSV or XLSX, up to 5 MB and %(most)s addresses; larger ones: suppression import")
+        most = gettext(
+            "CSV or a spreadsheet (XLSX, ODS, XLS), up to 5 MB and %(most)s addresses; larger ones: suppression import"
+        )
         self.fields["file"].help_text = most % {"most": labels.number(MOST)}
         self.rows: SuppressionFile | None = None
 
@@ -86,4 +88,11 @@ def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, fo
     added = suppressing.add(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)
     rest = len(form.rows) - added
     messages.success(request, said(added, rest))
+    if form.rows.hidden:
+        shown = ngettext(
+            "%(number)s of them is in a row that the spreadsheet hides.",
+            "%(number)s of them are in rows that the spreadsheet hides.",
+            form.rows.hidden,
+        )
+        messages.info(request, shown % {"number": labels.number(form.rows.hidden)})
     return redirect("admin:campaigns_suppression_changelist")

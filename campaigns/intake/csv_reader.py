@@ -55,8 +55,8 @@ class Table:
 
     most_unpacked: bytes of a spreadsheet, as in spreadsheets.to_csv. columns: returns the recipient's column and the
     names of the others in templates; by default the first column, and the headers as names. hidden_rows: the decision
-    about rows that a spreadsheet hides; "": none yet, they are read. is_quoted: mailhub has written the file with quotes
-    before formulas (own_files), and rows() takes them off.
+    about rows that a spreadsheet hides; "": none yet, they are read. is_quoted: mailhub has written the file with
+    quotes before formulas (own_files), and rows() takes them off.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Table:
         rows = ", ".join(f"{row}" for row in self.hidden[:SHOWN_HIDDEN])
         more = ", ..." if len(self.hidden) > SHOWN_HIDDEN else ""
         raise HiddenRowsUndecided(
-            f"{len(self.hidden):,} rows of the spreadsheet are hidden, as by a filter ({rows}{more}):"
+            f"rows of the spreadsheet are hidden, as by a filter: {len(self.hidden):,} ({rows}{more});"
             " say whether they are kept or left out"
         )
 

@@ -6,6 +6,7 @@ from datetime import date, time, timedelta
 from zoneinfo import ZoneInfo
 
 import lxml.html
+import openpyxl
 import pypdf
 import pytest
 import time_machine
@@ -786,6 +787,47 @@ def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, lo
     assert "200 characters, 2 SMS joined" in client.get(reverse("draft_preview", args=[draft.pk, 2])).content.decode()
     press(client, draft, "send", **SOON)
     assert set(Message.objects.values_list("recipient", flat=True)) == {"+4915112000001", "+4915112000002"}
+
+
+def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, login):
+    draft = make(client, login)
+    sheet = openpyxl.Workbook()
+    for row in ["email", "first_name", "paid"], *([f"r{n}@example.com", f"R{n}", n + 0.5] for n in range(2, 8)):
+        sheet.active.append(row)
+    for row in (3, 5):
+        sheet.active.row_dimensions[row].hidden = True
+        sheet.active.cell(row, 3).number_format = '#,##0.00 "EUR"'
+    out = io.BytesIO()
+    sheet.save(out)
+    put(client, draft, out.getvalue(), "may.xlsx")
+    checking.check(draft.pk)
+    page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
+    assert "2 rows of the spreadsheet are hidden" in page and "row 3, 5" in page
+    assert "Do they get the message, too?" in page and "Will get it" not in page
+    draft.refresh_from_db()
+    assert draft.found["good"] == 0
+    assert press(client, draft, "send", **SOON).headers["Location"] != reverse("draft_sent", args=[draft.pk])
+    assert not Campaign.objects.exists()
+    for choice, good, said in (("keep", 6, "They get the message, too."), ("leave_out", 4, "They are left out.")):
+        press(client, draft, "hidden_rows", choice=choice)
+        checking.check(draft.pk)
+        draft.refresh_from_db()
+        page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
+        assert draft.found["good"] == good and said in page
+    columns = re.findall(r'name="header" value="([^"]+)"', page)
+    press(client, draft, "columns", recipient="email", header=columns, field=columns)  # it stays decided
+    checking.check(draft.pk)
+    draft.refresh_from_db()
+    assert draft.found["good"] == 4
+    page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
+    assert "Amounts of money (paid): not as the spreadsheet shows them, but like 3.5" in page
+    assert "{{ paid|money(&quot;EUR&quot;) }}" in page
+    press(client, draft, "send", **SOON)
+    assert set(Message.objects.values_list("recipient", flat=True)) == {f"r{n}@example.com" for n in (2, 4, 6, 7)}
+    put(client, draft := make(client, login), out.getvalue(), "may.xlsx")  # another list is asked about anew
+    checking.check(draft.pk)
+    draft.refresh_from_db()
+    assert draft.found["good"] == 0
 
 
 @pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))

@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 
 from campaigns import labels, stored_texts
 from campaigns.drafts import checking, copying, keeping, sending
+from campaigns.drafts.columns import HIDDEN_ROWS
 from campaigns.intake import BadInput
 from campaigns.models import Draft
 from campaigns.models.campaigns import sponsors_of
@@ -130,7 +131,9 @@ def _shown(name: str, value: Any) -> str:
         return str(model.objects.filter(pk=value).first() or "")
     if name == "columns":
         fields = (f"{header} → {field}" for header, field in value.get("names", {}).items())
-        return "\n".join([value.get("recipient", ""), *fields])
+        hidden = {"keep": _("Send to hidden rows, too"), "leave_out": _("Leave hidden rows out")}
+        decided = [hidden[one] for one in [value.get(HIDDEN_ROWS)] if one]
+        return "\n".join([value.get("recipient", ""), *fields, *decided])
     return _("yes") if value is True else _("no") if value is False else "" if value is None else str(value)
 
 
