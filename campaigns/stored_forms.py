@@ -46,7 +46,8 @@ FORMS = (
     gettext_noop("the spreadsheet has more than %(most)s bytes of cells"),
     gettext_noop("the row is larger than %(most)s characters"),
     gettext_noop(
-        "rows of the spreadsheet are hidden, as by a filter: %(count)s (%(rows)s); say whether they are kept or left out"
+        "rows of the spreadsheet are hidden, as by a filter: %(count)s (%(rows)s);"
+        " say whether they are kept or left out"
     ),
     gettext_noop("%(name)s is a formula that was never calculated: open the list in a spreadsheet program and save it"),
     gettext_noop("the name of column %(column)s is an error, or a formula that was never calculated"),
