@@ -18,8 +18,8 @@ from campaigns.intake import delimiters, spreadsheets, text_encoding
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
 from campaigns.intake.left_out import LeftOut
 from campaigns.intake.number_formats import Kind
-from campaigns.intake.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 from campaigns.intake.sheets import ERROR, SheetRows
+from campaigns.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, TextIO, TypeVar
 
 from campaigns.formulas import harmless
-from campaigns.intake.own_files import LEFT_OUT as COLUMNS
+from campaigns.own_files import LEFT_OUT as COLUMNS
 
 Row = TypeVar("Row")
 

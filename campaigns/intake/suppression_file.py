@@ -15,8 +15,8 @@ from django.db.models import QuerySet
 from campaigns.formulas import harmless, undone
 from campaigns.intake.checking import AddressReader, BadInput, RowErrors
 from campaigns.intake.csv_reader import HiddenRows, Table
-from campaigns.intake.own_files import SUPPRESSIONS
 from campaigns.models import Suppression
+from campaigns.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
 from vendors.instants import in_utc
 

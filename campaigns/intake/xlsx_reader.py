@@ -12,10 +12,10 @@ from functools import lru_cache
 from posixpath import join, normpath
 
 from campaigns.intake.checking import MAX_CELL, BadInput, RowError
-from campaigns.intake.own_files import TYPED
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, unescape, whole
+from campaigns.own_files import TYPED
 
 MOST_FORMATS = 100_000
 TRUE = ("1", "true")

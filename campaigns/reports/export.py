@@ -19,17 +19,15 @@ from django.db import connection
 from campaigns import labels
 from campaigns.engine import progress
 from campaigns.formulas import harmless
-from campaigns.intake.own_files import REPORT, name_report_columns
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS
+from campaigns.own_files import name_report_columns
 from campaigns.reports import reasons, xlsx_writer
 from campaigns.reports.message_rows import FINAL
 
 AT_ONCE = 5_000  # rows read by a statement
 MOST_COLUMNS = 1_000  # fields of a list
 LINES = 1_000  # of a CSV file, sent in one chunk
-OURS = REPORT
-TIMES = -3  # from here on a row has times and a number, none of which is a formula
 FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
 CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
 READ = (
@@ -71,7 +69,7 @@ def csv_chunks(of: Export) -> Iterator[bytes]:
     writer = csv.writer(text)
     text.write("\ufeff")
     for number, row in enumerate(chain([_header(fields)], _rows(of, fields))):
-        writer.writerow([*map(harmless, row[:TIMES]), *row[TIMES:]])
+        writer.writerow(map(harmless, row))
         if number % LINES == LINES - 1:
             yield _taken(text)
     yield _taken(text)

@@ -13,10 +13,10 @@ from django.core.management import call_command
 from campaigns import intake
 from campaigns.content import templates
 from campaigns.intake import Table, check_table
-from campaigns.intake.own_files import REPORT
 from campaigns.intake.suppression_file import SuppressionFile
 from campaigns.models import Campaign
 from campaigns.operators import suppressing
+from campaigns.own_files import REPORT
 from campaigns.reports import export, xlsx_writer
 from campaigns.reports.export import Export
 from campaigns.suppression.lists import NewSuppression

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from campaigns import intake
 from campaigns.intake import spreadsheets
 from campaigns.models import Job, Message
+from campaigns.own_files import REPORT
 from campaigns.reports import export, xlsx_writer
 from campaigns.reports.export import Export
 from tests import factories
@@ -39,7 +40,7 @@ def job():
 
 def test_the_columns_of_the_list_in_its_order_then_what_came_of_each(job):
     header, *rows = read(export.csv_chunks(Export(job.campaign, "email")))
-    assert header == ["recipient", "name", "zip", "a", *export.OURS]
+    assert header == ["recipient", "name", "zip", "a", *REPORT]
     assert rows[0] == [
         "r1@sandbox.example", "'=HYPERLINK(1)", "01234", "-5", "Sent", "", "", "v-1", "2026-05-01T08:00:00+00:00", "",
         "1",
@@ -58,7 +59,7 @@ def test_the_columns_of_the_list_in_its_order_then_what_came_of_each(job):
 
 def test_only_some_states_and_without_addresses(job):
     rows = read(export.csv_chunks(Export(job.campaign, "email", export.FAILURES, whole=False)))
-    assert rows[0] == ["recipient", *export.OURS]
+    assert rows[0] == ["recipient", *REPORT]
     assert [row[:2] for row in rows[1:]] == [
         ["r…@sandbox.example", word] for word in ("Failed", "Expired", "Suppressed")
     ]

@@ -12,7 +12,7 @@ from itertools import count
 LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file of rows that were left out
 REPORT = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
 SUPPRESSIONS = ("address", "reason", "source", "since", "until", "topic")
-# Columns that hardly any other list has: two of them are enough, if somebody has taken out or moved the others.
+# Columns that hardly any other list has; two are enough to know a report from which columns were taken.
 TELLING = {"vendor id", "sent at", "reported at", "sendings"}
 SUFFIX = re.compile(r" \(mailhub(?: \d{1,9})?\)\Z")
 TYPED = ("mailhub", "cells as they are")  # a property of our spreadsheets, name and value: no cell has a quote more
@@ -34,10 +34,12 @@ def _plain(name: str) -> str:
 
 
 def find_report_columns(header: Sequence[str]) -> slice | None:
-    """Return where the columns stand that a report has added; an empty slice: some are left; None: it is no report."""
+    """Return where the columns stand that a report has added; an empty slice: only some are left; None: no report."""
     known = [SUFFIX.sub("", name) for name in header]
-    width = len(REPORT)
-    for first in range(len(header) - width, 0, -1):
-        if tuple(known[first : first + width]) == REPORT:
-            return slice(first, first + width)
-    return slice(0, 0) if len(TELLING.intersection(known)) > 1 else None
+    if len(TELLING.intersection(known)) < 2:
+        return None
+    first = max((number for number, name in enumerate(known) if number and name == REPORT[0]), default=0)
+    end = first
+    while first and end < len(known) and known[end] in REPORT:
+        end += 1
+    return slice(first, end if TELLING.issubset(known[first:end]) else first)
