@@ -17,7 +17,7 @@ from campaigns.formulas import undone
 from campaigns.intake import delimiters, spreadsheets, text_encoding
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
 from campaigns.intake.left_out import LeftOut
-from campaigns.intake.number_formats import Kind
+from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, SheetRows
 from campaigns.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
 
@@ -107,9 +107,9 @@ class Table:
         return found[1:] if found and found[0] == 1 else found
 
     @property
-    def examples(self) -> dict[Kind, dict[str, str]]:
+    def examples(self) -> dict[ShownAs, dict[str, str]]:
         """Values that the spreadsheet shows in another form: by kind, then one for each header."""
-        found: dict[Kind, dict[str, str]] = {}
+        found: dict[ShownAs, dict[str, str]] = {}
         for (column, kind), value in self._sheet.examples.items() if self._sheet else ():
             if column < len(self._columns) and self._columns[column]:
                 found.setdefault(kind, {})[self._columns[column]] = value

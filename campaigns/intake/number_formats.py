@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Literal
 
-Kind = Literal["date", "time", "money", "percent", "number", ""]
+ShownAs = Literal["date", "time", "money", "percent", "number", ""]
 
 TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_(?P<width>.)|\*.|\[(?P<bracket>[^\]]*)\]'
@@ -34,7 +34,7 @@ class Section:
 
     signs: tuple[tuple[str, str], ...]
     condition: tuple[str, Decimal] | None
-    kind: Kind
+    kind: ShownAs
     is_code: bool
 
     def show(self, number: Decimal) -> str:
@@ -192,7 +192,7 @@ def _add_sign(signs: list[tuple[str, str]], kinds: set[str], sign: str) -> None:
     kinds.add(name)
 
 
-def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> Kind:
+def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> ShownAs:
     if "general" not in kinds and letters:
         if re.search("[yd]|mmm", letters):
             return "date"

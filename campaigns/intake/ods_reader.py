@@ -9,7 +9,7 @@ import zipfile
 from decimal import Decimal, InvalidOperation
 
 from campaigns.intake.checking import MAX_CELL, BadInput, RowError
-from campaigns.intake.number_formats import Kind
+from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, whole
 
@@ -20,7 +20,7 @@ HIDDEN = ("collapse", "filter")
 # Amounts whose digits are grouped by three; a sign between other groups is a part of a code.
 GROUPED = re.compile(r"\D*\d{1,3}(?:([., '\u00a0\u202f\u2019])\d{3})(?:\1\d{3})*\D*")
 TIME = re.compile(r"(-?)PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,]\d+)?S)?")
-KINDS: dict[str, Kind] = {"date": "date", "time": "time", "currency": "money", "percentage": "percent"}
+KINDS: dict[str, ShownAs] = {"date": "date", "time": "time", "currency": "money", "percentage": "percent"}
 # Texts within a cell that are none of it: remarks, and what is drawn over it.
 NOT_SHOWN = ("annotation", "note", "ruby-text", "frame", "custom-shape", "g", "control")
 

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import BinaryIO
 
 from campaigns.intake.checking import MAX_CELL, BadInput, RowError
-from campaigns.intake.number_formats import Kind
+from campaigns.intake.number_formats import ShownAs
 
 MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet
 MOST_UNPACKED = 2_000_000_000  # bytes, for who reads a file of their own by a command
@@ -30,7 +30,7 @@ class SheetRows:
         self.file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115
         weakref.finalize(self, self.file.close)
         self.hidden = array("l")
-        self.examples: dict[tuple[int, Kind], str] = {}
+        self.examples: dict[tuple[int, ShownAs], str] = {}
         self.is_typed = False
         self._most, self._last = most, 0
         self._text = TextIOWrapper(self.file, encoding="utf-8", errors="surrogatepass", newline="")
@@ -51,7 +51,7 @@ class SheetRows:
         if self.file.tell() > self._most:
             raise BadInput(f"the spreadsheet has more than {self._most:,} bytes of cells")
 
-    def note(self, column: int, kind: Kind, value: str) -> None:
+    def note(self, column: int, kind: ShownAs, value: str) -> None:
         """Keep the first value of a kind in a column."""
         self.examples.setdefault((column, kind), value)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from campaigns.intake.number_formats import Kind, NumberFormat, Section, parse
+from campaigns.intake.number_formats import NumberFormat, Section, ShownAs, parse
 
 # Formats without a code of their own in the file (ECMA-376, 18.8.30), the East Asian ones too.
 DATES = {*range(14, 18), 22, *range(27, 32), 34, 35, 36, *range(50, 59)}
@@ -12,7 +12,7 @@ TIMES = {18, 19, 20, 21, 32, 33, 45, 46, 47}
 MONEY = {5, 6, 7, 8, 42, 44}
 PERCENT = {9, 10}
 NUMBERS = {2, 3, 4, 11, 12, 13, *range(37, 42), 43, 48}
-BY_ID: dict[int, Kind] = {
+BY_ID: dict[int, ShownAs] = {
     **dict.fromkeys(DATES, "date"),
     **dict.fromkeys(TIMES, "time"),
     **dict.fromkeys(MONEY, "money"),
@@ -29,7 +29,7 @@ DAY = 86_400  # seconds
 class CellFormat:
     """How the numbers of a cell are given. kind: says what they are, if they are not given as they are shown."""
 
-    kind: Kind
+    kind: ShownAs
     parts: NumberFormat
     since_1904: bool = False
 
@@ -69,7 +69,7 @@ def number_text(text: str, form: CellFormat | None) -> str:
     return format(exact, "f")
 
 
-def _moment(days: float, kind: Kind, since_1904: bool) -> str:
+def _moment(days: float, kind: ShownAs, since_1904: bool) -> str:
     seconds = round(days * DAY)
     if kind == "time":
         minutes, second = divmod(seconds, 60)
