@@ -7,9 +7,11 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
+from django.db.models import QuerySet
 
 from campaigns.models import Entitlement, Identity, Sponsor
 from campaigns.phone_numbers import known_region
+from vendors.management.arguments import NamedRow, find_named
 from vendors.models import Vendor
 
 KNOWN = 20  # names listed if one is misspelt
@@ -17,12 +19,10 @@ KNOWN = 20  # names listed if one is misspelt
 
 def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
     """Return the sponsor of that name. new: create it if necessary."""
-    found = Sponsor.objects.filter(name=name).first()
-    if found:
-        return found
     if not new:
-        known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
-        raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
+        return find_named(Sponsor.objects.all(), name, f"there is no sponsor {name!r}; there are", most=KNOWN)
+    if found := Sponsor.objects.filter(name=name).first():
+        return found
     made = new_sponsor(name)
     made.save()
     return made
@@ -50,13 +50,14 @@ def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:
     return typed
 
 
+def find_of_sponsor(rows: QuerySet[NamedRow], of: Sponsor, kind: str, name: str, most: int | None = None) -> NamedRow:
+    """Return the sponsor's row of that name."""
+    own = rows.select_related("sponsor").filter(sponsor=of)
+    return find_named(own, name, f"{of.name} has no {kind} {name!r}; it has", most=most)
+
+
 def named_identity(of: Sponsor, name: str) -> Identity:
-    """Return the sponsor's identity of that name."""
-    found = Identity.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
-    if found is None:
-        known = ", ".join(of.identities.values_list("name", flat=True)) or "none yet"
-        raise CommandError(f"{of.name} has no sender identity {name!r}; it has: {known}")
-    return found
+    return find_of_sponsor(Identity.objects.all(), of, "sender identity", name)
 
 
 def identity_facts(row: Identity) -> dict[str, Any]:

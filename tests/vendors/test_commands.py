@@ -286,6 +286,47 @@ class TestMailcaster:
         run(*self.ADD)
         assert fails(*self.ADD[:-1], "5").endswith("differs: percentage is 4.0, not 5.0")
 
+    def test_sizes_and_kind_are_changed_in_place(self, run: Any) -> None:
+        factories.vendor("v")
+        run(*self.ADD)
+        change = ("mailcaster", "set", "v", "MC9", "--kind", "small-only", "--max", "30", "--percentage", "5")
+        assert run(*change) == "v/MC9: changed\n"
+        facts = json.loads(run(*change, "--json"))
+        assert (facts["kind"], facts["min"], facts["max"], facts["percentage"]) == ("small-only", 10, 30, 5.0)
+        assert run(*change) == "v/MC9: already so\n"
+
+    def test_set_without_a_value_says_which_there_are(self, run: Any) -> None:
+        factories.vendor("v")
+        run(*self.ADD)
+        with pytest.raises(CommandError, match="say what is to be changed: --kind, --min") as error:
+            run("mailcaster", "set", "v", "MC9")
+        assert error.value.returncode == 2
+
+    @pytest.mark.parametrize("verb", ["set", "enable", "remove"])
+    def test_an_unknown_mailcaster_is_named_with_those_that_there_are(self, run: Any, fails: Any, verb: str) -> None:
+        factories.vendor("v", casters=None)
+        assert fails("mailcaster", verb, "v", "MC7").startswith("v has no mailcaster 'MC7'; it has: MC1, MC2")
+
+    @pytest.mark.parametrize(
+        ("sizes", "complaint"),
+        [
+            (["--min", "21"], "the minimum is over the maximum"),
+            (["--max", "9"], "the minimum is over the maximum"),
+            (["--min", "0"], "the minimum must be 1 or more"),
+            (["--max", "99999999999"], "max_size: Ensure this value is less than"),
+            (["--percentage", "nan"], "the percentage over 0"),
+            (["--percentage", "101"], "at most 100"),
+        ],
+    )
+    def test_a_change_that_makes_no_sense_changes_nothing(
+        self, run: Any, fails: Any, sizes: list[str], complaint: str
+    ) -> None:
+        factories.vendor("v")
+        run(*self.ADD)
+        before = run("mailcaster", "list", "--json")
+        assert complaint in fails("mailcaster", "set", "v", "MC9", *sizes)
+        assert run("mailcaster", "list", "--json") == before
+
     @pytest.mark.parametrize(
         ("sizes", "complaint"),
         [

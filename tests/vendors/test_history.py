@@ -94,3 +94,11 @@ def test_casters_stand_in_the_history_of_their_vendor(run: Run) -> None:
     assert [one.split()[-1] for one in history()] == ["added", "disabled", "enabled", "removed"]
     assert all("night" in one for one in history())
     assert set(LogEntry.objects.values_list("action_flag", flat=True)) == {CHANGE}
+
+
+def test_a_change_of_a_caster_stands_there_with_old_and_new_values(run: Run) -> None:
+    factories.vendor("letters")
+    run("mailcaster add letters night --kind large-only")
+    run("mailcaster set letters night --percentage 4 --max 5000 --kind large-only")
+    run("mailcaster set letters night --percentage 4")
+    assert history()[1:] == ["mailcaster letters/night: max size 10000 → 5000; percentage 3.0 → 4.0"]

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from vendors import adapters
@@ -19,6 +19,7 @@ from vendors.configuration import LimitSpec
 from vendors.instants import checked
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
+NamedRow = TypeVar("NamedRow", bound=Model)
 MOST_SECRET = 10_000  # characters
 NO_SECRET = "it waits for its secret"  # noqa: S105  a sentence
 """How the reason of a pause begins that ends when the secret is entered."""
@@ -73,30 +74,30 @@ def _window(word: str) -> LimitSpec:
     return window
 
 
-def vendor(slug: str) -> Vendor:
-    found = Vendor.objects.filter(slug=slug).first()
+def find_named(
+    rows: QuerySet[NamedRow], name: str, complaint: str, field: str = "name", most: int | None = None
+) -> NamedRow:
+    """Return the row of that name. Raises CommandError: the complaint, then the names that exist, at most `most`."""
+    found = rows.filter(**{field: name}).first()
     if found is None:
-        known = ", ".join(Vendor.objects.values_list("slug", flat=True)) or "none yet"
-        raise CommandError(f"there is no vendor {slug!r}; there are: {known}")
+        known = ", ".join(rows.values_list(field, flat=True)[:most]) or "none yet"
+        raise CommandError(f"{complaint}: {known}")
     return found
+
+
+def vendor(slug: str) -> Vendor:
+    return find_named(Vendor.objects.all(), slug, f"there is no vendor {slug!r}; there are", "slug")
 
 
 def owner(name: str) -> Any:
     """Return the sponsor of that name; None for an empty name: the installation."""
-    model: Any = Vendor._meta.get_field("owner").related_model  # imports may not go up to campaigns
-    sponsors = model.objects
-    if name and (found := sponsors.filter(name=name).first()) is None:
-        known = ", ".join(sponsors.values_list("name", flat=True)[:20]) or "none yet"
-        raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
-    return found if name else None
+    sponsor: Any = Vendor._meta.get_field("owner").related_model  # imports may not go up to campaigns
+    complaint = f"there is no sponsor {name!r}; there are"
+    return find_named(sponsor.objects.all(), name, complaint, most=20) if name else None
 
 
 def credential(of: Vendor, name: str) -> Credential:
-    found = Credential.objects.filter(vendor=of, name=name).first()
-    if found is None:
-        known = ", ".join(of.credentials.values_list("name", flat=True)) or "none yet"
-        raise CommandError(f"{of.slug} has no credential {name!r}; it has: {known}")
-    return found
+    return find_named(of.credentials.all(), name, f"{of.slug} has no credential {name!r}; it has")
 
 
 def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,6 +184,12 @@ def refused(error: ValidationError) -> CommandError:
     """Return a model's complaints about a row, a line for each field."""
     faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
     return CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults))
+
+
+def check_same(row: Model, wanted: Mapping[str, Any], *further: str) -> None:
+    """Raise CommandError if an existing row differs from the arguments, or if there are further differences."""
+    if faults := [*differences(row, wanted), *further]:
+        raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
 
 
 def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:

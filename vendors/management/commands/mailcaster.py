@@ -1,111 +1,137 @@
 """`manage.py mailcaster`: the sending slots of a vendor (document 003)."""
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
+from django.core.management.base import CommandError
+from django.db import IntegrityError, transaction
 
-from vendors.management import arguments
-from vendors.management import facts as history
+from vendors.history import changes
+from vendors.management import arguments, facts
 from vendors.management.facts import caster_facts
-from vendors.management.output import tell, write_rows
-from vendors.models import Mailcaster, Vendor
+from vendors.management.resources import AddArgument, ResourceCommand, argument, verb
+from vendors.models import Mailcaster
 
-SHOWN = ("vendor", "name", "kind", "min", "max", "percentage", "enabled")
+NAMED = (argument("vendor"), argument("name"))
+FIELDS = ("kind", "min_size", "max_size", "percentage")
 
 
-class Command(BaseCommand):
-    help = (
-        "Mailcasters: add, list, enable, disable, remove. A disabled or removed caster finishes its job. Exit codes: "
-        "0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+def _sizes(*defaults: str) -> tuple[AddArgument, ...]:
+    about = zip(("messages of a child at least", "and at most", "of what remains of the parent"), defaults, strict=True)
+    least, most, share = (f"{text}{default}" for text, default in about)
+    return (
+        argument("--min", type=int, dest="min_size", metavar="N", help=least),
+        argument("--max", type=int, dest="max_size", metavar="N", help=most),
+        argument("--percentage", type=float, metavar="P", help=share),
     )
-    requires_system_checks = ()
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        verbs.add_parser("list", help="all, or those of a vendor").add_argument("vendor", nargs="?")
-        abouts = {
-            "add": "a slot that sends one job at a time",
-            "enable": "it may take jobs",
-            "disable": "it takes no further job",
-            "remove": "for good",
-        }
-        for verb, about in abouts.items():
-            one = verbs.add_parser(verb, help=about)
-            one.add_argument("vendor")
-            one.add_argument("name")
-        add = verbs.choices["add"]
-        add.add_argument("--kind", required=True, choices=Mailcaster.Kind.values)
-        add.add_argument("--min", type=int, dest="min_size", metavar="N", help="messages of a child at least (2000)")
-        add.add_argument("--max", type=int, dest="max_size", metavar="N", help="and at most (10000)")
-        add.add_argument("--percentage", type=float, metavar="P", help="of what remains of the parent (3)")
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object a caster")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
+class Command(ResourceCommand):
+    help = (
+        "Mailcasters: add, list, set, enable, disable, remove. A disabled or removed caster finishes its job. Exit "
+        "codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+    )
+    one_object = "a caster"
+    shown = ("vendor", "name", "kind", "min", "max", "percentage", "enabled")
+    row_facts = staticmethod(caster_facts)
 
+    @verb("all, or those of a vendor", argument("vendor", nargs="?"))
+    def do_list(self, vendor: str | None, **options: Any) -> None:
+        rows = Mailcaster.objects.select_related("vendor")
+        self.write_rows(rows.filter(vendor=arguments.vendor(vendor)) if vendor else rows)
+
+    @verb(
+        "a slot that sends one job at a time",
+        *NAMED,
+        argument("--kind", required=True, choices=Mailcaster.Kind.values),
+        *_sizes(" (2000)", " (10000)", " (3)"),
+    )
     def do_add(self, vendor: str, name: str, **options: Any) -> None:
         of = arguments.vendor(vendor)
-        sizes = ("min_size", "max_size", "percentage")
-        wanted = {"kind": options["kind"]} | {key: options[key] for key in sizes if options[key] is not None}
+        wanted = _typed(options)
         row = Mailcaster(vendor=of, name=name, **wanted)
-        arguments.check(row)
-        if row.min_size < 1 or not 0 < row.percentage <= 100:
-            raise CommandError("the minimum must be 1 or more, the percentage over 0 and at most 100")
+        _check(row)
         with transaction.atomic():
             row, new = Mailcaster.objects.get_or_create(vendor=of, name=name, defaults=wanted)
             if new:
-                _on_record(of, row, "added")
-        faults = [] if new else arguments.differences(row, wanted)
-        if faults:
-            raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
-        self._tell(row, "added" if new else "already there", options)
+                _record(row, " added")
+        if not new:
+            arguments.check_same(row, wanted)
+        self.tell_row(row, "added" if new else "already there")
 
-    def do_list(self, vendor: str | None, **options: Any) -> None:
-        rows = Mailcaster.objects.select_related("vendor")
-        if vendor:
-            rows = rows.filter(vendor=arguments.vendor(vendor))
-        write_rows(self.stdout, map(caster_facts, rows), options["json"], SHOWN)
+    @verb(
+        "change its kind or sizes, from the next job or child that it takes",
+        *NAMED,
+        argument("--kind", choices=Mailcaster.Kind.values),
+        *_sizes("", "", ""),
+    )
+    def do_set(self, vendor: str, name: str, **options: Any) -> None:
+        row = _named(vendor, name)
+        wanted = _typed(options)
+        if not wanted:
+            raise CommandError("say what is to be changed: --kind, --min, --max, --percentage", returncode=2)
+        before = {field: getattr(row, field) for field, value in wanted.items() if getattr(row, field) != value}
+        changed = {field: wanted[field] for field in before}
+        for field, value in changed.items():
+            setattr(row, field, value)
+        _check(row)
+        if changed:
+            _store(row, changed, f": {changes(before, changed)}")
+        self.tell_row(row, "changed" if changed else "already so")
 
+    @verb("it may take jobs", *NAMED)
     def do_enable(self, vendor: str, name: str, **options: Any) -> None:
-        self._switch(vendor, name, True, options)
+        self._switch(_named(vendor, name), True)
 
+    @verb("it takes no further job", *NAMED)
     def do_disable(self, vendor: str, name: str, **options: Any) -> None:
-        self._switch(vendor, name, False, options)
+        self._switch(_named(vendor, name), False)
 
+    @verb("for good", *NAMED)
     def do_remove(self, vendor: str, name: str, **options: Any) -> None:
-        row = _caster(arguments.vendor(vendor), name)
+        row = _named(vendor, name)
         with transaction.atomic():
-            _on_record(row.vendor, row, "removed")
+            _record(row, " removed")
             row.delete()
-        facts = {"vendor": vendor, "name": name, "removed": True}
-        tell(self.stdout, f"{row}: removed", facts, options["json"])
+        self.tell(f"{row}: removed", {"vendor": vendor, "name": name, "removed": True})
 
-    def _switch(self, vendor: str, name: str, enabled: bool, options: dict[str, Any]) -> None:
-        row = _caster(arguments.vendor(vendor), name)
+    def _switch(self, row: Mailcaster, enabled: bool) -> None:
         state = (
             "already so" if row.enabled == enabled else "enabled" if enabled else "disabled: it takes no further job"
         )
         with transaction.atomic():
             if Mailcaster.objects.filter(pk=row.pk).exclude(enabled=enabled).update(enabled=enabled):
-                _on_record(row.vendor, row, "enabled" if enabled else "disabled")
-        self._tell(row, state, options)
-
-    def _tell(self, row: Mailcaster, sentence: str, options: dict[str, Any]) -> None:
-        row.refresh_from_db()
-        tell(self.stdout, f"{row}: {sentence}", caster_facts(row), options["json"])
+                _record(row, " enabled" if enabled else " disabled")
+        self.tell_row(row, state)
 
 
-def _on_record(of: Vendor, row: Mailcaster, what: str) -> None:
+def _typed(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields given as options."""
+    return {field: options[field] for field in FIELDS if options[field] is not None}
+
+
+def _check(row: Mailcaster) -> None:
+    """Validate like the admin's form and the table's constraints. Raises CommandError."""
+    arguments.check(row)
+    if row.min_size < 1 or not 0 < row.percentage <= 100:
+        raise CommandError("the minimum must be 1 or more, the percentage over 0 and at most 100")
+
+
+def _store(row: Mailcaster, changed: dict[str, Any], record: str) -> None:
+    try:
+        with transaction.atomic():
+            stored = Mailcaster.objects.filter(pk=row.pk).update(**changed)
+            _record(row, record)
+    except IntegrityError:  # with another operator's new sizes
+        stored = 0
+    if not stored:
+        raise CommandError(f"{row} was changed or removed meanwhile, so nothing was stored: run it again")
+
+
+def _record(row: Mailcaster, change: str) -> None:
     """Log the change in the vendor's history, like the admin's changes of its casters."""
-    history.changed(of, f"mailcaster {row} {what}")
+    facts.changed(row.vendor, f"mailcaster {row}{change}")
 
 
-def _caster(of: Vendor, name: str) -> Mailcaster:
-    found = of.mailcasters.filter(name=name).first()
-    if found is None:
-        known = ", ".join(of.mailcasters.values_list("name", flat=True)) or "none yet"
-        raise CommandError(f"{of.slug} has no mailcaster {name!r}; it has: {known}")
-    return found
+def _named(vendor: str, name: str) -> Mailcaster:
+    of = arguments.vendor(vendor)
+    return arguments.find_named(of.mailcasters.all(), name, f"{of.slug} has no mailcaster {name!r}; it has")
