@@ -47,8 +47,8 @@ def counters(at: Installation) -> dict[str, float]:
 def one_job(messages: int) -> dict[str, float]:
     """Return the cost of a message from the notification until it is in the ground truth."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
 
     def deliver(size: int) -> None:
         job = recipients.job(size, made)

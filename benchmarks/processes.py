@@ -65,8 +65,8 @@ def spent(vendor: sandbox.Sandbox, at: Installation) -> dict[str, float]:
 
 def deliver(size: int, of: "Credential") -> None:
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
 
     job = recipients.job(size, of)
     dispatcher.dispatch_ready([job.pk])

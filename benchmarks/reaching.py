@@ -26,8 +26,8 @@ def ideal(jobs: int) -> float:
 
 def seconds(jobs: int, casters: int) -> float:
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
     from tests import factories
 
     with sandbox.running() as vendor:

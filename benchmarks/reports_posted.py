@@ -89,8 +89,8 @@ def rate(path: str, made: list[bytes], each: int, seconds: float) -> float:
 def sending(url: str, a_second: int, seconds: float) -> Iterator[float]:
     """Start sending; then yield messages a second since the last time, by the rows."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
     from tests import factories
     from tests.programs import sweeping, worker
     from vendors.models import RateLimit

@@ -38,8 +38,8 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 def begin(job: "Job", url: str) -> float:
     """Point the job's vendor at this address, open it and notify its queue. Returns the Unix time of that."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
 
     job.vendor.settings["url"] = url
     job.vendor.paused = False
@@ -114,8 +114,8 @@ def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
 def send(jobs: "list[Job]") -> None:
     """Send until all jobs are logged."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
 
     dispatcher.dispatch_ready([job.pk for job in jobs])
     with Installation().workers(PROCESSES):

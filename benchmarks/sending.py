@@ -48,8 +48,8 @@ def login(url: str, casters: int | None = 1, cut_from: int = WHOLE, **settings: 
 def deliver_all(of: "Credential", messages: int) -> None:
     """Send one campaign, from the notification until the last message is in the ground truth."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
 
     job = recipients.job(messages, of)
     dispatcher.dispatch_ready([job.pk])

@@ -42,10 +42,10 @@ def fill(many: int) -> None:
 def rate(messages: int, compared: bool) -> float:
     """Return messages a second, from the first arrival to the last, plus the import's time for comparing."""
     from campaigns.engine.dispatch import dispatcher
+    from campaigns.engine.dispatch.dispatcher import notify_vendors
     from campaigns.models import Job
     from campaigns.suppression import comparing, lists
     from campaigns.suppression.lists import NewSuppression
-    from campaigns.tasks import notify_vendors
 
     spent = 0.0
     with sandbox.running() as vendor:

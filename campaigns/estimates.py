@@ -20,8 +20,8 @@ from django.utils.translation import gettext as _
 from campaigns import stored_texts
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.engine.claiming.letters import ClaimedMessage
+from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.entitlements import NotEntitled
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
 from campaigns.intake import Recipients
@@ -30,7 +30,8 @@ from campaigns.letter_making import letter_of
 from campaigns.models import Campaign, Message
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
 from vendors import adapters, prices
-from vendors.adapters.base import Adapter, InvalidSettings, Letter, one_unit
+from vendors.adapters.base import Adapter, Letter, one_unit
+from vendors.adapters.options import InvalidSettings
 from vendors.models import Credential
 
 MOST_MADE = 1_000  # letters rendered for an estimate

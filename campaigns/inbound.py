@@ -20,7 +20,8 @@ from django.utils import timezone
 from campaigns import intake
 from campaigns.engine import day_counts
 from campaigns.engine.dispatch import dispatcher
-from campaigns.entitlements import NotEntitled, require
+from campaigns.engine.ports import NotEntitled
+from campaigns.entitlements import require
 from campaigns.intake import BadInput
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Suppression
 from campaigns.phone_numbers import e164

@@ -10,7 +10,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from vendors import adapters, destinations
-from vendors.adapters.base import InvalidSettings, NoSecret
+from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.models import Credential, Vendor
 

@@ -17,11 +17,12 @@ from campaigns import estimates, labels
 from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
 from campaigns.engine import progress
 from campaigns.models import Approval, Campaign, Job, Sponsor
-from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of, sponsors_of
+from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing
 from campaigns.reports import campaign_names
 from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, choice, clamped
+from vendors.ownership import ALL_SPONSORS
 
 MOST_CHOICES = 500
 MOST_FOUND = 1_000  # campaigns found by name

@@ -18,11 +18,13 @@ from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.suppression_import import import_page
 from campaigns.intake import AddressReader
 from campaigns.models import Sponsor, Suppression, Topic
-from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
+from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import suppressing
+from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import badge, choice
+from vendors.ownership import ALL_SPONSORS
 
 FOR_ALL = "campaigns.suppress_for_all"
 
@@ -112,7 +114,7 @@ class SuppressionAdmin(Scoped):
             raise PermissionDenied
         new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until, obj.topic_id)
         suppressing.add(obj.sponsor_id, obj.channel, [new], _actor(request))
-        found = suppressing.lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
+        found = lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
         obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=obj.topic_id).pk
 
     @admin.action(description=gettext_lazy("Lift: they may be written to again"), permissions=["change"])

@@ -10,7 +10,7 @@ from campaigns.deliverability.findings import NO_ANSWER, Finding
 from campaigns.deliverability.spf import Outgoing
 from campaigns.models import Identity
 from vendors.adapters import mime
-from vendors.adapters.base import is_this_machine
+from vendors.adapters.options import is_this_machine
 from vendors.models import Vendor
 
 SELECTOR = "._domainkey."

@@ -23,7 +23,7 @@ from campaigns.drafts import blocks, contents
 from campaigns.drafts.columns import HIDDEN_ROWS, Arrangement
 from campaigns.drafts.keeping import look, still_open
 from campaigns.engine import failpoints
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput, spreadsheets
 from campaigns.intake.checking import SHOWN, STEP
 from campaigns.intake.csv_reader import SHOWN_HIDDEN

@@ -10,8 +10,8 @@ from campaigns import entitlements, estimates, previews
 from campaigns.content.parts import carried_by
 from campaigns.drafts import keeping
 from campaigns.drafts.blocks import CheckedRows
+from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput, Hours
 from campaigns.intake.contents import CampaignContent, compiled
 from campaigns.intake.files import CampaignFiles

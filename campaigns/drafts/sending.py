@@ -20,7 +20,7 @@ from campaigns.drafts.checking import FenceLost, Sign, claim, unexpected
 from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
 from campaigns.engine import failpoints
 from campaigns.engine.dispatch import dispatcher
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import At, BadInput, Hours, to_oneself
 from campaigns.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job

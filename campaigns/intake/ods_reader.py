@@ -8,7 +8,8 @@ import re
 import zipfile
 from decimal import Decimal, InvalidOperation
 
-from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.checking import BadInput, RowError
+from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, whole

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import BinaryIO
 
-from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.checking import BadInput, RowError
+from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
 
 MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from campaigns.content.apart import NEEDED
-from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.checking import BadInput, RowError
+from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
 

@@ -11,7 +11,8 @@ from array import array
 from functools import lru_cache
 from posixpath import join, normpath
 
-from campaigns.intake.checking import MAX_CELL, BadInput, RowError
+from campaigns.intake.checking import BadInput, RowError
+from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, unescape, whole

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 from xml.parsers import expat
 
-from campaigns.intake.checking import MAX_CELL, BadInput
+from campaigns.intake.checking import BadInput
+from campaigns.intake.fields import MAX_CELL
 
 LONGEST_TAG = 1_000_000  # bytes, with its attributes
 DEEPEST, MOST_NAMES = 50, 1_000

@@ -14,8 +14,8 @@ from campaigns.content import mjml, templates
 from campaigns.content.addresses import with_addresses
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput, to_oneself
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner

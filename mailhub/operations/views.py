@@ -22,13 +22,14 @@ from campaigns.engine.failover import holding, recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
-from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
+from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operators import answering
 from mailhub.operations import charts, dashboard, findings, saved_looks
 from vendors import ownership, shut
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
+from vendors.ownership import ALL_SPONSORS
 
 
 def clock() -> str:

@@ -20,7 +20,7 @@ from campaigns.reports.campaign_rows import STATES, CampaignQuery
 from mailhub.owners.access import page
 from mailhub.owners.day_chart import chart
 from mailhub.owners.polling import LivePart
-from mailhub.owners.wizard.drafts import MAKE
+from mailhub.owners.wizard.uploads import MAKE
 
 MOST_SPONSORS = 500  # in their select
 MOST_NEEDS = 5  # of each kind

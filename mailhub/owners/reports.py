@@ -15,6 +15,7 @@ from campaigns.forecast import campaign_states
 from campaigns.reports import export
 from campaigns.reports.export import Export
 from mailhub.front import reports as files
+from mailhub.front.downloads import KINDS
 from mailhub.owners import campaign as campaign_page
 from mailhub.owners.access import LOOK, page
 
@@ -24,7 +25,7 @@ WIDTH = 720  # of a drawing
 @page(LOOK, "campaigns.view_message")
 def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     """Download the recipients as csv or xlsx: all, or with ?state=failed those not reached."""
-    if kind not in files.KINDS:
+    if kind not in KINDS:
         raise Http404
     campaign = campaign_page.of_user(request, campaign_id)
     states = export.FAILURES if request.GET.get("state") == "failed" else ()

@@ -3,8 +3,8 @@
 import pytest
 from django.db.models import Sum
 
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.programs import sweeping, wait_until, worker
 from vendors.models import Minute

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries, moving
-from campaigns.entitlements import NotEntitled
 from campaigns.models import Entitlement, Job, Route, RouteMove
 from tests import factories as make
 from tests.front.program import Program, api_vendor, forget, fresh, letter

@@ -17,7 +17,7 @@ from django.test import Client
 from campaigns import entitlements
 from campaigns.engine.connections import connect
 from campaigns.engine.doubts import queries
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Identity
 from campaigns.models.identities import NumberPool
 from mailhub.front.vendor_cache import vendor_cache

@@ -11,11 +11,11 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.finishing import sweep as sweeper
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Store
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import family, logged
 from tests.workers import worker

@@ -8,10 +8,10 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis import RedisError
 
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE
 from campaigns.operators import actions
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.sandbox import Sandbox
 from vendors.models import Vendor

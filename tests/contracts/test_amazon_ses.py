@@ -22,7 +22,8 @@ from tests.contracts.test_anymail import (
     until_it_arrives,
 )
 from vendors.adapters.anymail import Anymail
-from vendors.adapters.base import Attachment, InvalidSettings, Letter
+from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing import http_server
 

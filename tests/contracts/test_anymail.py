@@ -16,7 +16,8 @@ from vendors.adapters import anymail, building
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.anymail_services import RequestsWriter
-from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.adapters.base import Attachment, Letter, Origin
+from vendors.adapters.options import InvalidSettings
 from vendors.health import OURS
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing import http_server

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from vendors.adapters import load, names
-from vendors.adapters.base import Adapter, InvalidSettings, Letter, Origin
+from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.adapters.http import Http
 from vendors.adapters.http_client import header
+from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import Accepted, NotSent
 from vendors.testing.http_cases import VendorAnswer, http_cases
 from vendors.testing.http_server import MisbehavingHttp, answer, raw

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP
 
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.smtp import Smtp
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 from vendors.testing.certificates import authority, server_tls

@@ -11,7 +11,8 @@ import pytest
 
 from tests.described.calling import send, with_adapter
 from tests.described.servers import Answer, Called, VendorServer
-from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.adapters.base import Attachment, Letter, Origin
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import ReportRequest, ReportSource
 from vendors.described import positions, reading
 from vendors.described.adapter import Described

@@ -19,7 +19,8 @@ from lob_python.model.psc_use_type import PscUseType
 
 from tests.described.calling import send, with_adapter
 from tests.described.servers import KEY, Answer, Lob
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 

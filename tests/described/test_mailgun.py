@@ -14,7 +14,8 @@ import pytest
 
 from tests.described.calling import with_adapter
 from tests.described.servers import DOMAIN, MAILGUN_KEY, Answer, Mailgun
-from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.adapters.base import Attachment, Letter, Origin
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused

@@ -13,7 +13,8 @@ import pytest
 
 from tests.described.calling import send
 from tests.described.servers import POSTGRID_KEY, Answer, PostGrid
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused

@@ -9,7 +9,8 @@ from twilio.base.exceptions import TwilioRestException
 
 from tests.described.calling import send, twilio_client
 from tests.described.servers import ACCOUNT, TOKEN, Answer, Twilio, _twilio_error
-from vendors.adapters.base import InvalidSettings, Letter, Origin
+from vendors.adapters.base import Letter, Origin
+from vendors.adapters.options import InvalidSettings
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 

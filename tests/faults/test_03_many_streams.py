@@ -15,10 +15,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import Sender
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.test_claims_and_answers import locked
 from tests.faults import rounds

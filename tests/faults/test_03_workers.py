@@ -13,8 +13,9 @@ import pytest
 from django.db.models.functions import Now
 
 from campaigns.engine import sending as sender
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors, sweep
+from campaigns.tasks import sweep
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

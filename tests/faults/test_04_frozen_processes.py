@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

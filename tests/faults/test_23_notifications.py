@@ -16,8 +16,8 @@ from django.db import connection
 from redis import Redis
 
 from campaigns import tasks
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

@@ -21,6 +21,7 @@ from psycopg.errors import LockNotAvailable
 
 from campaigns import tasks
 from campaigns.engine.claiming.rebuild import rebuild_lost
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold
@@ -30,7 +31,6 @@ from campaigns.engine.sending.sender import Sent
 from campaigns.engine.threads import BLOCKING, DatabaseThreads
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Session
 from campaigns.results import writer
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged, statuses
 from tests.campaigns.test_claims_and_answers import locked

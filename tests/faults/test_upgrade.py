@@ -14,12 +14,12 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster as casting_queries
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.doubts.reconciler import reconcile
 from campaigns.engine.failover import guard
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending.sender import Sender
 from campaigns.models import Claim, Job, Message, Store
-from campaigns.tasks import notify_vendors
 from mailhub import checks
 from tests import factories, forks
 from tests.faults import rounds

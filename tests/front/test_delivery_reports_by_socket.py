@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from campaigns.engine import audit
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job, Message
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import messages
 from tests.programs import sweeping, wait_until, worker

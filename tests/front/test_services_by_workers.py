@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from campaigns.engine import audit
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Identity, Job
-from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import messages
 from tests.contracts.services import SERVICES, Service

@@ -11,8 +11,8 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Campaign, Job
-from campaigns.tasks import notify_vendors
 from mailhub import installation
 from mailhub.environment import celery_url
 from mailhub.models import PeriodicRun

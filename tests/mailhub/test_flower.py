@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.tasks import notify_vendors
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from mailhub import worker_queues
 from tests import factories
 from tests.celery_tasks import note

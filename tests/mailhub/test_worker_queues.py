@@ -2,8 +2,8 @@
 
 import pytest
 
+from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors
 from mailhub import worker_queues
 from mailhub.celery import app
 from tests import factories, programs

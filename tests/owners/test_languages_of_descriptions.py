@@ -13,7 +13,7 @@ from campaigns import stored_texts
 from campaigns.stored_description_faults import DESCRIPTION_FAULTS
 from tests.described.test_descriptions import GOOD
 from tests.owners.test_languages import GERMAN
-from vendors.adapters.base import InvalidSettings
+from vendors.adapters.options import InvalidSettings
 from vendors.described.adapter import Described
 from vendors.described.reading import InvalidDescription, read_entered
 

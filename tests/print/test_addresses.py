@@ -26,7 +26,7 @@ from tests.faults.sending import taken
 from tests.front.program import Program, fresh, letter
 from tests.print.test_print_file import DOT
 from vendors.adapters.addresses import AddressRules
-from vendors.adapters.base import InvalidSettings
+from vendors.adapters.options import InvalidSettings
 from vendors.printing import pages
 from vendors.printing.adapter import PrintFile
 

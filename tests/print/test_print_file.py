@@ -21,7 +21,8 @@ import pytest
 from tests.print.printed_once import printed_once
 from tests.print.sftp_server import PASSWORD, SftpVendor
 from tests.waiting import wait_until
-from vendors.adapters.base import Attachment, InvalidSettings, Letter
+from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.printing import pages
 from vendors.printing.adapter import PrintFile

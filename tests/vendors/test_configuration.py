@@ -16,8 +16,9 @@ from tests.installed import installed
 from tests.sandbox import Sandbox
 from tests.vendors.test_admin import form
 from vendors import adapters, configuration, history
-from vendors.adapters.base import Adapter, Option, text
+from vendors.adapters.base import Adapter
 from vendors.adapters.http import Http
+from vendors.adapters.options import Option, text
 from vendors.models import Credential, Vendor
 from vendors.testing.certificates import authority
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from vendors.adapters import anymail_answers, anymail_mails, anymail_reports, building
-from vendors.adapters import base as options
+from vendors.adapters import anymail_answers, anymail_mails, anymail_reports, building, options
 from vendors.adapters.anymail_services import (
     NO_IMAGES,
     NO_METADATA,
@@ -29,9 +28,10 @@ from vendors.adapters.anymail_services import (
     check_secret,
 )
 from vendors.adapters.anymail_ses import SesWriter, throttled
-from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
+from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, Letter
 from vendors.adapters.http import statuses, url
 from vendors.adapters.http_client import Client, Response, header
+from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
 from vendors.adapters.segments import by_size
 from vendors.outcomes import (

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import requests
 from requests.structures import CaseInsensitiveDict
 
-from vendors.adapters.base import InvalidSettings
 from vendors.adapters.http_client import Response
+from vendors.adapters.options import InvalidSettings
 
 SERVICES = (
     "amazon_ses",

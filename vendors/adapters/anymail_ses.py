@@ -15,8 +15,8 @@ import orjson
 
 from vendors.adapters import anymail_answers, anymail_services
 from vendors.adapters.anymail_services import SES_SECRETS, UNWRITABLE, ServiceRequest, Unwritable, Writer
-from vendors.adapters.base import InvalidSettings
 from vendors.adapters.http_client import Response
+from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import RETRY_DEFAULT, TEXT_MAX, NotSent, parse_retry_after
 
 OUT_OF_QUOTA = "quota"

@@ -9,19 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from vendors.adapters.dkim import DkimKey
-from vendors.adapters.options import (  # noqa: F401  adapters import them from here
-    InvalidSettings,
-    NoSecret,
-    Option,
-    certificates,
-    choice,
-    clean,
-    flag,
-    is_this_machine,
-    seconds,
-    text,
-    whole,
-)
+from vendors.adapters.options import InvalidSettings, NoSecret, Option, clean
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 

@@ -10,22 +10,10 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
-from vendors.adapters import base as options
-from vendors.adapters import reports
-from vendors.adapters.base import (
-    MAKING,
-    PARTS,
-    WIND_UP,
-    Adapter,
-    Attachment,
-    Capabilities,
-    InvalidSettings,
-    Letter,
-    Option,
-    one_unit,
-)
+from vendors.adapters import options, reports
+from vendors.adapters.base import MAKING, PARTS, WIND_UP, Adapter, Attachment, Capabilities, Letter, one_unit
 from vendors.adapters.http_client import Client, header
-from vendors.adapters.options import check_protected
+from vendors.adapters.options import InvalidSettings, Option, check_protected
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
 from vendors.outcomes import (

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from vendors.adapters import base as options
-from vendors.adapters import mime
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
+from vendors.adapters import mime, options
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
+from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
 from vendors.adapters.transport import Pool, connect

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
 
-from vendors.adapters import base as options
+from vendors.adapters import options
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
-from vendors.adapters.base import MAKING, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
+from vendors.adapters.base import MAKING, WIND_UP, Adapter, Capabilities, Letter, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
+from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
 from vendors.described import batches, bodies, checks, reading, reports

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from vendors.adapters.base import Attachment, InvalidSettings, Letter
+from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.described.placeholders import (
     ALPHABET,
     SENDERS,

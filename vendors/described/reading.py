@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vendors.adapters.base import InvalidSettings
+from vendors.adapters.options import InvalidSettings
 from vendors.described import checks, secrets
 from vendors.described.placeholders import LISTS, Placeholder
 from vendors.described.positions import DEEPEST, KeyFault, KeyPath, deep_line, line_at, lines_of

@@ -14,7 +14,7 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from vendors import adapters
-from vendors.adapters.base import InvalidSettings, NoSecret
+from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
 from vendors.instants import checked
 from vendors.models import LONGEST_WINDOW, Credential, Vendor

@@ -15,8 +15,9 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from vendors import configuration
 from vendors import history as records
-from vendors.adapters.base import InvalidSettings, Letter, Origin
+from vendors.adapters.base import Letter, Origin
 from vendors.adapters.http_client import Client, Response
+from vendors.adapters.options import InvalidSettings
 from vendors.described import reading
 from vendors.described.adapter import Described
 from vendors.described.secrets import hidden
@@ -122,7 +123,7 @@ def _give(out: OutputWrapper, err: OutputWrapper, source: str, options: Mapping[
     row.settings = wanted
     moving.agree_on_vendor(err, row, options)
     with history.kept(row, vendor_facts):
-        by = records.Actor(history.person())
+        by = records.Actor(arguments.person())
         forgotten = configuration.save_vendor(row, ["settings"], by, options["same_account"])
     said = [f"{row.slug}: {'already so' if same else 'changed; jobs that are taken from now on are sent by it'}"]
     said += [f"{login} is paused: {login.paused_reason}" for login in forgotten]

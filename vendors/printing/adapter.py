@@ -17,7 +17,8 @@ from django.conf import settings as installation
 
 from vendors.adapters import addresses
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, one_unit
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, one_unit
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.printing import acknowledgements, batches, places, sheets

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.testing.calls import CallContract
 from vendors.testing.cases import Trial
 from vendors.testing.declared import DeclarationContract

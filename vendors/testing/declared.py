@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from vendors.adapters.base import PARTS, InvalidSettings
+from vendors.adapters.base import PARTS
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportedKind, ReportRequest, ReportSource
 from vendors.outcomes import NotSent
 from vendors.testing.servers import closed_port

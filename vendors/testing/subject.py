@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import pytest
 import uvloop
 
-from vendors.adapters.base import Adapter, InvalidSettings, Letter
+from vendors.adapters.base import Adapter, Letter
+from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import ReportRequest
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing.cases import Expected, Trial

@@ -18,9 +18,9 @@ from django.utils import timezone
 from campaigns import approvals, entitlements, estimates, intake
 from campaigns.content import templates
 from campaigns.engine.dispatch import dispatcher
+from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
 from campaigns.engine.sending_hours import describe_opening, opens_at
-from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours, to_oneself
 from campaigns.intake.contents import CampaignContent
 from campaigns.intake.hours import parse_hours

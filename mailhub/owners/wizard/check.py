@@ -19,7 +19,7 @@ from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
 from campaigns.engine.dispatch import nightly
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard import preview

@@ -16,13 +16,14 @@ from django.utils.translation import gettext_lazy
 from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
 from campaigns.drafts.keeping import MESSAGE, Closed, Stale
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
-from mailhub.owners.wizard.drafts import LABELS, MAKE, check_soon, conflict, show, step
+from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
+from mailhub.owners.wizard.uploads import MAKE
 
 MOST_SPONSORS = 200  # in the list of sponsors
 SPLIT = ":"

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, sending
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard.drafts import show, step

@@ -15,7 +15,7 @@ from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents, keeping
 from campaigns.drafts.columns import HIDDEN_ROWS
 from campaigns.drafts.keeping import LIST, Stale
-from campaigns.entitlements import NotEntitled
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft, DraftBlock
 from mailhub.front.downloads import download

@@ -133,7 +133,7 @@ class Command(BaseCommand):
         moving.agree_on_vendor(self.stderr, row, options)
         with history.kept(row, vendor_facts):
             # Only these columns: senders write others. Beat learns of a changed night.
-            by = records.Actor(history.person())
+            by = records.Actor(arguments.person())
             forgotten = configuration.save_vendor(row, changed, by, options["same_account"])
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
         summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
