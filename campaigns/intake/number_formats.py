@@ -30,12 +30,16 @@ INEXACT = {"general", "exponent", "slash", "text"}  # of a section that is never
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One of the up to four parts of a code. signs: pairs of a class ("digit", "literal", ...) and a character."""
+    """One of the up to four parts of a code. signs: pairs of a class ("digit", "literal", ...) and a character.
+
+    is_text: it shows a text instead of the number, or nothing.
+    """
 
     signs: tuple[tuple[str, str], ...]
     condition: tuple[str, Decimal] | None
     kind: ShownAs
-    is_code: bool
+    is_code: bool = False
+    is_text: bool = False
 
     def show(self, number: Decimal) -> str:
         """Return what a spreadsheet shows of a number that is not negative."""
@@ -96,6 +100,10 @@ class NumberFormat:
     """A code with its parts for numbers."""
 
     sections: tuple[Section, ...]
+
+    @property
+    def has_code(self) -> bool:
+        return any(section.is_code for section in self.sections)
 
     def section(self, number: Decimal) -> tuple[Section | None, bool]:
         """Return the part by which a number is shown, and whether a negative one has its sign besides."""
@@ -169,7 +177,7 @@ def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
     has_currency = bool(currency) or CURRENCY.search(text) is not None
     kind = _kind(kinds, letters, has_currency, any(one == "literal" and sign.isalnum() for one, sign in signs))
     is_code = not letters and not kinds & INEXACT and _is_code(signs, kinds, is_signed)
-    return Section(tuple(signs), condition, kind, is_code)
+    return Section(tuple(signs), condition, kind, is_code, not kinds and not letters)
 
 
 def _decimal(text: str) -> Decimal:

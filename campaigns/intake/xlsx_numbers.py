@@ -39,7 +39,7 @@ def cell_format(id: str, code: str | None, since_1904: bool) -> CellFormat | Non
     if code is None:
         number = int(id) if id.isdecimal() and len(id) < 10 else 0
         kind = BY_ID.get(number, "")
-        return CellFormat(kind, NumberFormat((Section((), None, kind, False),)), since_1904) if kind else None
+        return CellFormat(kind, NumberFormat((Section((), None, kind),)), since_1904) if kind else None
     parts = parse(code)
     if not any(section.kind or section.is_code for section in parts.sections):
         return None
@@ -61,7 +61,7 @@ def number_text(text: str, form: CellFormat | None) -> str:
     section, has_sign = form.parts.section(exact) if form else (None, True)
     if form and section and section.kind in ("date", "time") and 0 <= number < LAST_DAY:
         return _moment(number, section.kind, form.since_1904)
-    if section and section.is_code:
+    if form and section and (section.is_code or (section.is_text and form.parts.has_code)):
         try:
             return ("-" if exact < 0 and has_sign else "") + section.show(abs(exact))
         except ArithmeticError:  # it has more digits than anybody writes

@@ -62,8 +62,8 @@ def get_report(
     format: Literal["csv", "xlsx"] = Query("csv"),
     status: str = Query("", max_length=200, description="Only those in these states, as failed,bounced"),
 ) -> Any:
-    """Recipient and fields, then state, reason, vendor's id and times. A text that a spreadsheet would take for a
-    formula begins with a quote."""
+    """Recipient and fields, then state, reason, vendor's id and times. In CSV, a text that a spreadsheet would take
+    for a formula begins with a quote."""
     look = session_of(request, session_id)
     return file_of(
         Export(look.job.campaign, look.job.vendor.channel, labels_of(status)), format, look.session.pk.hex[:12]

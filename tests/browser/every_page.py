@@ -78,6 +78,7 @@ NO_PAGES = {
         "draft_list",
         "draft_columns",
         "draft_leave_out",
+        "draft_hidden_rows",
         "draft_check_again",
         "draft_test",
         "draft_send",

@@ -25,6 +25,7 @@ from campaigns.suppression import lists
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
 from tests import factories
+from tests.campaigns.test_intake_spreadsheets import ods, ods_row, xls
 from vendors.history import Actor
 from vendors.printing import pages
 
@@ -828,6 +829,21 @@ def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, l
     checking.check(draft.pk)
     draft.refresh_from_db()
     assert draft.found["good"] == 0
+
+
+@pytest.mark.parametrize("kind", ["ods", "xls"])
+def test_a_list_may_be_a_spreadsheet_of_another_program(client, login, kind):
+    rows = [["email", "first_name"], ["ann@example.com", "01067"], ["bob@example.com", "Bob"]]
+    data = xls(rows) if kind == "xls" else ods("".join(ods_row(*row) for row in rows))
+    draft = make(client, login)
+    put(client, draft, data, f"may.{kind}")
+    draft.refresh_from_db()
+    assert draft.busy == Draft.CHECKING  # by a worker: it may unpack to many times its size
+    checking.check(draft.pk)
+    press(client, draft, "send", **SOON)
+    assert dict(Message.objects.values_list("recipient", "params")) == {
+        "ann@example.com": {"first_name": "01067"}, "bob@example.com": {"first_name": "Bob"}
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))

@@ -24,7 +24,7 @@ class Command(BaseCommand):
     help = (
         "Summarises a campaign with the reasons of failures, or writes its recipients with results: the columns of "
         "the list, then state, reason and times. Any number of rows in constant memory; a text that a spreadsheet "
-        "would take for a formula begins with a quote. Exit codes: 0 done, 1 unknown campaign or state, 2 usage."
+        "would take for a formula begins with a quote in CSV. Exit codes: 0 done, 1 unknown campaign or state, 2 usage."
     )
     requires_system_checks = ()
 
