@@ -12,9 +12,12 @@ from django.db.models import QuerySet
 from campaigns.models import Entitlement, Identity, Sponsor
 from campaigns.phone_numbers import known_region
 from vendors.management.arguments import NamedRow, find_named
+from vendors.management.resources import argument
 from vendors.models import Vendor
 
 KNOWN = 20  # names listed if one is misspelt
+NEW_SPONSOR = argument("--new-sponsor", action="store_true", help="create the sponsor if there is none")
+OF_SPONSOR = argument("--sponsor", metavar="NAME")
 
 
 def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
@@ -48,6 +51,11 @@ def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:
     except ValidationError as error:
         raise CommandError(f"--region: {error.messages[0]}") from None
     return typed
+
+
+def filter_by_sponsor(rows: QuerySet[NamedRow], name: str | None) -> QuerySet[NamedRow]:
+    """Return the rows of the sponsor of that name; all rows without a name."""
+    return rows.filter(sponsor=named_sponsor(name)) if name else rows
 
 
 def find_of_sponsor(rows: QuerySet[NamedRow], of: Sponsor, kind: str, name: str, most: int | None = None) -> NamedRow:

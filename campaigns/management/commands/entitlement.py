@@ -1,47 +1,34 @@
 """`manage.py entitlement`: lists, grants and withdraws sponsors' use of vendors and credentials."""
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 
 from campaigns import entitlements
-from campaigns.management.sponsors import entitlement_facts, named_sponsor
+from campaigns.management.sponsors import NEW_SPONSOR, OF_SPONSOR, entitlement_facts, filter_by_sponsor, named_sponsor
 from campaigns.models import Entitlement, Identity
 from vendors.management import arguments, facts
-from vendors.management.output import tell, write_rows
+from vendors.management.resources import ResourceCommand, argument, verb
 
-SHOWN = ("sponsor", "vendor", "credential")
+NAMED = (
+    argument("sponsor"),
+    argument("vendor"),
+    argument("--credential", metavar="NAME", help="only this one; else all that the vendor has"),
+)
 
 
-class Command(BaseCommand):
+class Command(ResourceCommand):
     help = (
         "Which sponsor may use which vendor: add, list, remove. Everything must be granted, except the first vendor "
         "to the sponsor made with it. After a removal, jobs waiting for dispatch are held; dispatched ones continue. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
-    requires_system_checks = ()
+    one_object = "an entitlement"
+    shown = ("sponsor", "vendor", "credential")
+    row_facts = staticmethod(entitlement_facts)
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        for verb, about in (("add", "the sponsor may use the vendor"), ("remove", "it may not any more")):
-            one = verbs.add_parser(verb, help=about)
-            one.add_argument("sponsor")
-            one.add_argument("vendor")
-            one.add_argument("--credential", metavar="NAME", help="only this one; else all that the vendor has")
-        verbs.choices["add"].add_argument(
-            "--new-sponsor", action="store_true", help="create the sponsor if there is none"
-        )
-        listing = verbs.add_parser("list", help="all of them")
-        listing.add_argument("--sponsor", metavar="NAME")
-        listing.add_argument("--vendor", metavar="SLUG")
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object an entitlement")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb("the sponsor may use the vendor", *NAMED, NEW_SPONSOR)
     def do_add(self, sponsor: str, vendor: str, **options: Any) -> None:
         of = arguments.vendor(vendor)
         login = arguments.credential(of, options["credential"]) if options["credential"] else None
@@ -55,16 +42,9 @@ class Command(BaseCommand):
         first = None if before else Identity.objects.first()
         if first:
             text += f"; its sender identity {first.name} is {first.shown}, from the vendor's settings"
-        tell(self.stdout, text, entitlement_facts(row), options["json"])
+        self.tell(text, entitlement_facts(row))
 
-    def do_list(self, **options: Any) -> None:
-        rows = Entitlement.objects.select_related("sponsor", "vendor", "credential").defer("credential__secret")
-        if options["sponsor"]:
-            rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
-        if options["vendor"]:
-            rows = rows.filter(vendor=arguments.vendor(options["vendor"]))
-        write_rows(self.stdout, map(entitlement_facts, rows), options["json"], SHOWN)
-
+    @verb("it may not any more", *NAMED)
     def do_remove(self, sponsor: str, vendor: str, **options: Any) -> None:
         who, of = named_sponsor(sponsor), arguments.vendor(vendor)
         login = arguments.credential(of, options["credential"]) if options["credential"] else None
@@ -79,4 +59,14 @@ class Command(BaseCommand):
             raise CommandError(f"{who.name} may still use single credentials of {of.slug}: {names}; name each")
         text = f"{who.name} may not use {login or of.slug} {'any more' if found else 'anyway'}"
         removal = {"sponsor": who.name, "vendor": of.slug, "credential": login and login.name, "removed": bool(found)}
-        tell(self.stdout, text, removal, options["json"])
+        self.tell(text, removal)
+
+    @verb("all of them", OF_SPONSOR, argument("--vendor", metavar="SLUG"))
+    def do_list(self, **options: Any) -> None:
+        rows = filter_by_sponsor(
+            Entitlement.objects.select_related("sponsor", "vendor", "credential").defer("credential__secret"),
+            options["sponsor"],
+        )
+        if options["vendor"]:
+            rows = rows.filter(vendor=arguments.vendor(options["vendor"]))
+        self.write_rows(rows)

@@ -1,15 +1,15 @@
 """`manage.py identity`: manages the sender identities of e-mails and SMS."""
 
-from argparse import ArgumentParser, BooleanOptionalAction
+from argparse import BooleanOptionalAction
 from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import ProtectedError
 
-from campaigns.management.sponsors import identity_facts, named_identity, named_sponsor
+from campaigns.management.sponsors import NEW_SPONSOR, filter_by_sponsor, identity_facts, named_identity, named_sponsor
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
 from campaigns.operators import senders
@@ -17,73 +17,49 @@ from campaigns.phone_numbers import e164
 from vendors.adapters import dkim
 from vendors.history import Actor
 from vendors.management import arguments, facts
-from vendors.management.output import tell, write_rows
+from vendors.management.resources import ResourceCommand, argument, verb
 
-SHOWN = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
+NAMED = (argument("sponsor"), argument("name"))
 FIELDS = ("reply_to", "return_path", "help_answer")
 ASKING = ("stop", "start", "help")
+NUMBERS = "of SMS: a number; may be repeated: a recipient always sees the same one; set replaces them all"
+ASKS = "of SMS: a further word that asks as {} does; may be repeated; set replaces them"
+ORIGIN = (
+    argument("--from", metavar="FROM", help="of e-mail: an address, or Name <address>"),
+    argument("--sender-id", metavar="TEXT", help="of SMS: up to 11 letters, digits and signs"),
+    argument("--number", action="append", metavar="NUMBER", help=NUMBERS),
+    *(argument(f"--{one}-word", action="append", metavar="WORD", help=ASKS.format(one.upper())) for one in ASKING),
+    argument("--help-answer", metavar="TEXT", help="of SMS: the answer to HELP; empty: none"),
+    argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>"),
+    argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address"),
+    argument(
+        "--verp",
+        action=BooleanOptionalAction,
+        help="bounces come back to mailhub: each message gets a return path of its own",
+    ),
+    argument("--default", action="store_true", help="of campaigns and requests that name none"),
+)
 
 
-class Command(BaseCommand):
+class Command(ResourceCommand):
     help = (
         "Sender identities of sponsors, for e-mail and SMS: add, list, set, dkim, enable, disable, remove. A campaign "
         "or request names one, else it goes out as the sponsor's default one of its channel. What waits for its "
         "dispatch while its identity is disabled is held. Exit codes: 0 done (or it was so already), 1 unknown name or "
         "bad value, 2 usage."
     )
-    requires_system_checks = ()
+    one_object = "an identity"
+    shown = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
+    row_facts = staticmethod(identity_facts)
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        verbs.add_parser("list", help="all, or those of a sponsor").add_argument("sponsor", nargs="?")
-        abouts = {
-            "add": "a new one, by --from, --sender-id or --number; the first of a channel is the default",
-            "set": "change it; an empty text takes an option away",
-            "dkim": "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
-            "enable": "it may be used",
-            "disable": "it may not be used any more",
-            "remove": "one without campaigns",
-        }
-        for verb, about in abouts.items():
-            one = verbs.add_parser(verb, help=about)
-            one.add_argument("sponsor")
-            one.add_argument("name")
-        for verb in ("add", "set"):
-            one = verbs.choices[verb]
-            one.add_argument("--from", metavar="FROM", help="of e-mail: an address, or Name <address>")
-            one.add_argument("--sender-id", metavar="TEXT", help="of SMS: up to 11 letters, digits and signs")
-            one.add_argument(
-                "--number",
-                action="append",
-                metavar="NUMBER",
-                help="of SMS: a number; may be repeated: a recipient always sees the same one; set replaces them all",
-            )
-            for asking in ASKING:
-                about = f"of SMS: a further word that asks as {asking.upper()} does; may be repeated; set replaces them"
-                one.add_argument(f"--{asking}-word", action="append", metavar="WORD", help=about)
-            one.add_argument("--help-answer", metavar="TEXT", help="of SMS: the answer to HELP; empty: none")
-            one.add_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>")
-            one.add_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address")
-            one.add_argument(
-                "--verp",
-                action=BooleanOptionalAction,
-                help="bounces come back to mailhub: each message gets a return path of its own",
-            )
-            one.add_argument("--default", action="store_true", help="of campaigns and requests that name none")
-        verbs.choices["add"].add_argument(
-            "--new-sponsor", action="store_true", help="create the sponsor if there is none"
-        )
-        sign = verbs.choices["dkim"]
-        sign.add_argument("--selector", metavar="NAME", help="needed for a new key, for example mailhub1")
-        sign.add_argument("--domain", help="default: that of From's address")
-        sign.add_argument("--key-file", metavar="PEM", help="an RSA key of your own; default: a new one of 2,048 bits")
-        sign.add_argument("--off", action="store_true", help="forget the key: its mails are not signed any more")
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object an identity")
+    @verb("all, or those of a sponsor", argument("sponsor", nargs="?"))
+    def do_list(self, sponsor: str | None, **options: Any) -> None:
+        self.write_rows(filter_by_sponsor(Identity.objects.select_related("sponsor").defer("secret"), sponsor))
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb(
+        "a new one, by --from, --sender-id or --number; the first of a channel is the default",
+        *(*NAMED, *ORIGIN, NEW_SPONSOR),
+    )
     def do_add(self, sponsor: str, name: str, **options: Any) -> None:
         if sum(options[one] is not None for one in ("from", "sender_id", "number")) != 1:
             raise CommandError("say --from for e-mail, or --sender-id or --number for SMS", returncode=2)
@@ -96,32 +72,34 @@ class Command(BaseCommand):
             except ValidationError as error:
                 raise arguments.refused(error) from None
         if added:
-            self._tell(row, f"added: {row.shown}{', its default' if row.default else ''}", options)
+            self.tell_row(row, f"added: {row.shown}{', its default' if row.default else ''}")
             return
         row = named_identity(who, name)
-        if faults := arguments.differences(row, wanted):
-            raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
-        self._tell(row, "already there", options)
+        arguments.check_same(row, wanted)
+        self.tell_row(row, "already there")
 
-    def do_list(self, sponsor: str | None, **options: Any) -> None:
-        rows = Identity.objects.select_related("sponsor").defer("secret")
-        if sponsor:
-            rows = rows.filter(sponsor=named_sponsor(sponsor))
-        write_rows(self.stdout, map(identity_facts, rows), options["json"], SHOWN)
-
+    @verb("change it; an empty text takes an option away", *NAMED, *ORIGIN)
     def do_set(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         wanted = _typed(options, row.sponsor) | ({"default": True} if options["default"] else {})
         if not wanted:
             raise CommandError("say what is to be changed: --from, --number and the like", returncode=2)
-        self._change(row, wanted, options)
+        self._change(row, wanted)
 
+    @verb(
+        "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
+        *NAMED,
+        argument("--selector", metavar="NAME", help="needed for a new key, for example mailhub1"),
+        argument("--domain", help="default: that of From's address"),
+        argument("--key-file", metavar="PEM", help="an RSA key of your own; default: a new one of 2,048 bits"),
+        argument("--off", action="store_true", help="forget the key: its mails are not signed any more"),
+    )
     def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         if options["off"]:
             changed = senders.sign_no_more(row.pk, Actor(arguments.person()))
             row.refresh_from_db()
-            self._tell(row, "changed" if changed else "already so", options)
+            self.tell_row(row, "changed" if changed else "already so")
             return
         if options["selector"]:
             domain = options["domain"] or row.from_address.rpartition("@")[2]
@@ -133,16 +111,19 @@ class Command(BaseCommand):
             raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
         where, record = f"{known.selector}._domainkey.{known.domain}", dkim.record(known)
         entry = identity_facts(row) | {"dns_name": where, "dns_type": "TXT", "dns_text": record}
-        tell(self.stdout, f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry, options["json"])
+        self.tell(f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry)
 
+    @verb("it may be used", *NAMED)
     def do_enable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {"enabled": True}, options)
+        self._change(row, {"enabled": True})
 
+    @verb("it may not be used any more", *NAMED)
     def do_disable(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        self._change(row, {"enabled": False}, options)
+        self._change(row, {"enabled": False})
 
+    @verb("one without campaigns", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         try:
@@ -151,19 +132,11 @@ class Command(BaseCommand):
                 row.delete()
         except ProtectedError:
             raise CommandError(f"{row} has campaigns and stays, for the record; disable it instead") from None
-        tell(
-            self.stdout,
-            f"{sponsor}/{name}: removed",
-            {"sponsor": sponsor, "name": name, "removed": True},
-            options["json"],
-        )
+        self.tell(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})
 
-    def _change(self, row: Identity, wanted: dict[str, Any], options: dict[str, Any]) -> None:
+    def _change(self, row: Identity, wanted: dict[str, Any]) -> None:
         row, changed = _stored(row, wanted)
-        self._tell(row, "changed" if changed else "already so", options)
-
-    def _tell(self, row: Identity, sentence: str, options: dict[str, Any]) -> None:
-        tell(self.stdout, f"{row}: {sentence}", identity_facts(row), options["json"])
+        self.tell_row(row, "changed" if changed else "already so")
 
 
 def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:

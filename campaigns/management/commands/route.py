@@ -1,9 +1,8 @@
 """`manage.py route`: manages routes, the vendors of a campaign in order."""
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 
 from campaigns.engine.routes.entries import why_not
@@ -11,44 +10,50 @@ from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Campaign, Route, RouteEntry
 from campaigns.models.routes import MOST_WEIGHT
 from vendors.management import arguments, facts
-from vendors.management.output import tell, write_rows
+from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential
 
-SHOWN = ("name", "sponsor", "channel", "by", "patience", "closed")
 MOST = 20  # entries
+BY = "in order: VENDOR or VENDOR/CREDENTIAL; with =WEIGHT it has that share of new campaigns"
+PATIENCE = argument(
+    "--patience",
+    type=int,
+    metavar="SECONDS",
+    help="for which a vendor may be out of reach, or ask to wait, before the next one is taken; default: 5",
+)
+SPONSOR = argument("--sponsor", metavar="NAME", help="whose it is; default: it is for all")
 
 
-class Command(BaseCommand):
+def route_facts(row: Route) -> dict[str, Any]:
+    entries = row.entries.all()
+    logins = [entry.credential for entry in entries]
+    closed = why_not([login.pk for login in logins], row.patience)
+    return {
+        "name": row.name,
+        "sponsor": row.sponsor.name if row.sponsor else None,
+        "channel": row.channel,
+        "by": [str(entry) for entry in entries],
+        "patience": row.patience,
+        "closed": [f"{login}: {closed[login.pk]}" for login in logins if closed[login.pk]],
+    }
+
+
+class Command(ResourceCommand):
     help = (
         "Routes: add, list, set, remove. A campaign with a route begins with its first credential, or by weight; "
         "while a vendor takes no work, unaccepted messages go by the next one. Exit codes: 0 done (or so already), 1 "
         "unknown name or bad value, 2 usage."
     )
-    requires_system_checks = ()
+    one_object = "a route"
+    shown = ("name", "sponsor", "channel", "by", "patience", "closed")
+    row_facts = staticmethod(route_facts)
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        verbs.add_parser("list", help="all of them, and what takes no work now")
-        abouts = {
-            "add": "a new one",
-            "set": "change its vendors or its patience",
-            "remove": "campaigns stay where they are",
-        }
-        for verb, about in abouts.items():
-            one = verbs.add_parser(verb, help=about)
-            one.add_argument("name")
-            if verb != "remove":
-                what = "in order: VENDOR or VENDOR/CREDENTIAL; with =WEIGHT it has that share of new campaigns"
-                one.add_argument("by", nargs="+" if verb == "add" else "*", metavar="VENDOR", help=what)
-                seconds = "for which a vendor may be out of reach, or ask to wait, before the next one is taken"
-                one.add_argument("--patience", type=int, metavar="SECONDS", help=f"{seconds}; default: 5")
-            one.add_argument("--sponsor", metavar="NAME", help="whose it is; default: it is for all")
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object a route")
+    @verb("all of them, and what takes no work now")
+    def do_list(self, **options: Any) -> None:
+        rows = Route.objects.select_related("sponsor").prefetch_related("entries__credential__vendor")
+        self.write_rows(rows)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb("a new one", argument("name"), argument("by", nargs="+", metavar="VENDOR", help=BY), PATIENCE, SPONSOR)
     def do_add(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
         entries = _entries(by)
         row = Route(name=name, channel=entries[0].credential.vendor.channel, sponsor=_whose(options["sponsor"]))
@@ -61,12 +66,15 @@ class Command(BaseCommand):
                 facts.added(row)
         except IntegrityError:
             raise CommandError(f"{row} is already there: route set changes it") from None
-        self._tell(row, options)
+        self._tell_order(row)
 
-    def do_list(self, **options: Any) -> None:
-        rows = Route.objects.select_related("sponsor").prefetch_related("entries__credential__vendor")
-        write_rows(self.stdout, map(route_facts, rows), options["json"], SHOWN)
-
+    @verb(
+        "change its vendors or its patience",
+        argument("name"),
+        argument("by", nargs="*", metavar="VENDOR", help=BY),
+        PATIENCE,
+        SPONSOR,
+    )
     def do_set(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
         row = _named(name, options["sponsor"])
         with facts.kept(row, route_facts):
@@ -76,8 +84,9 @@ class Command(BaseCommand):
                 row.save(update_fields=["patience"])
             if by:
                 _enter(row, _entries(by))
-        self._tell(row, options)
+        self._tell_order(row)
 
+    @verb("campaigns stay where they are", argument("name"), SPONSOR)
     def do_remove(self, name: str, **options: Any) -> None:
         row = _named(name, options["sponsor"])
         open_jobs = Campaign.objects.filter(route=row, jobs__finished_at=None, jobs__parent=None).count()
@@ -88,11 +97,11 @@ class Command(BaseCommand):
             f"; {open_jobs:,} campaigns that are not finished stay with the vendors that they have" if open_jobs else ""
         )
         removal = {"name": name, "sponsor": options["sponsor"], "removed": True, "open": open_jobs}
-        tell(self.stdout, f"{name}: removed{stay}", removal, options["json"])
+        self.tell(f"{name}: removed{stay}", removal)
 
-    def _tell(self, row: Route, options: dict[str, Any]) -> None:
+    def _tell_order(self, row: Route) -> None:
         found = route_facts(Route.objects.prefetch_related("entries__credential__vendor").get(pk=row.pk))
-        tell(self.stdout, f"{row}: {', then '.join(found['by'])}", found, options["json"])
+        self.tell(f"{row}: {', then '.join(found['by'])}", found)
 
 
 def _whose(sponsor: str | None) -> Any:
@@ -147,17 +156,3 @@ def _enter(row: Route, entries: list[RouteEntry]) -> None:
     for entry in entries:
         entry.route = row
     RouteEntry.objects.bulk_create(entries)
-
-
-def route_facts(row: Route) -> dict[str, Any]:
-    entries = row.entries.all()
-    logins = [entry.credential for entry in entries]
-    closed = why_not([login.pk for login in logins], row.patience)
-    return {
-        "name": row.name,
-        "sponsor": row.sponsor.name if row.sponsor else None,
-        "channel": row.channel,
-        "by": [str(entry) for entry in entries],
-        "patience": row.patience,
-        "closed": [f"{login}: {closed[login.pk]}" for login in logins if closed[login.pk]],
-    }

@@ -1,60 +1,56 @@
 """`manage.py sponsor`: manages sponsors, on whose behalf mail is sent."""
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from campaigns.intake import BadInput
 from campaigns.intake.hours import parse_hours
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts
-from vendors.management.output import tell, write_rows
+from vendors.management.resources import ResourceCommand, argument, verb
 
-SHOWN = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone", "approval_above")
+LANGUAGES = ", ".join(name for name, _ in Sponsor.LANGUAGES)
+REGION = "of phone numbers in its lists that lack the country code; empty: none"
+APPROVAL = "campaigns of more recipients wait for the approval of a second person; 0: all, empty: none"
 
 
-class Command(BaseCommand):
+def sponsor_facts(row: Sponsor) -> dict[str, Any]:
+    return {
+        "sponsor": row.name,
+        "language": row.language,
+        "region": row.phone_region,
+        "transactional": row.may_be_transactional,
+        "quiet_hours": f"{row.quiet_from:%H:%M}-{row.quiet_to:%H:%M}" if row.quiet_from else None,
+        "time_zone": row.time_zone,
+        "approval_above": row.approval_above,
+    }
+
+
+class Command(ResourceCommand):
     help = (
         "Sponsors: list, set. A sponsor is made with its first campaign, or by `entitlement add --new-sponsor`. Exit "
         "codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
-    requires_system_checks = ()
+    one_object = "a sponsor"
+    shown = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone", "approval_above")
+    row_facts = staticmethod(sponsor_facts)
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        listing = verbs.add_parser("list", help="all of them")
-        change = verbs.add_parser("set", help="change it")
-        change.add_argument("sponsor")
-        languages = ", ".join(name for name, _ in Sponsor.LANGUAGES)
-        change.add_argument(
-            "--language", metavar="CODE", help=f"of the page to unsubscribe: {languages}; empty: the browser's"
-        )
-        change.add_argument(
-            "--region",
-            metavar="GB",
-            help="of phone numbers in its lists that lack the country code; empty: none",
-        )
-        change.add_argument("--transactional", choices=["yes", "no"], help="may it mark campaigns so?")
-        change.add_argument(
-            "--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"
-        )
-        change.add_argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone")
-        change.add_argument(
-            "--approval-above",
-            metavar="N",
-            help="campaigns of more recipients wait for the approval of a second person; 0: all, empty: none",
-        )
-        for one in (listing, change):
-            one.add_argument("--json", action="store_true", help="one object a sponsor")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb("all of them")
     def do_list(self, **options: Any) -> None:
-        write_rows(self.stdout, map(sponsor_facts, Sponsor.objects.all()), options["json"], SHOWN)
+        self.write_rows(Sponsor.objects.all())
 
+    @verb(
+        "change it",
+        argument("sponsor"),
+        argument("--language", metavar="CODE", help=f"of the page to unsubscribe: {LANGUAGES}; empty: the browser's"),
+        argument("--region", metavar="GB", help=REGION),
+        argument("--transactional", choices=["yes", "no"], help="may it mark campaigns so?"),
+        argument("--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"),
+        argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone"),
+        argument("--approval-above", metavar="N", help=APPROVAL),
+    )
     def do_set(self, sponsor: str, **options: Any) -> None:
         row = named_sponsor(sponsor)
         may = {"yes": True, "no": False, None: None}[options["transactional"]]
@@ -72,8 +68,7 @@ class Command(BaseCommand):
             arguments.check(row)
             with facts.kept(row, sponsor_facts):
                 row.save(update_fields=list(changed))
-        sentence = "changed" if changed else "already so"
-        tell(self.stdout, f"{row}: {sentence}", sponsor_facts(row), options["json"])
+        self.tell_row(row, "changed" if changed else "already so")
 
 
 def _hours(text: str | None) -> dict[str, Any]:
@@ -93,15 +88,3 @@ def _above(text: str | None) -> dict[str, Any]:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise CommandError(f"--approval-above {text!r} is no number of recipients")
     return {"approval_above": int(text)}
-
-
-def sponsor_facts(row: Sponsor) -> dict[str, Any]:
-    return {
-        "sponsor": row.name,
-        "language": row.language,
-        "region": row.phone_region,
-        "transactional": row.may_be_transactional,
-        "quiet_hours": f"{row.quiet_from:%H:%M}-{row.quiet_to:%H:%M}" if row.quiet_from else None,
-        "time_zone": row.time_zone,
-        "approval_above": row.approval_above,
-    }

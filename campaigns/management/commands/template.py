@@ -1,66 +1,63 @@
 """`manage.py template`: manages sponsors' templates and their versions."""
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from campaigns.content.templates import TemplateError
 from campaigns.management.content_options import typed_content
-from campaigns.management.sponsors import KNOWN, named_sponsor
-from campaigns.models import Sponsor, Template, TemplateVersion
+from campaigns.management.sponsors import KNOWN, filter_by_sponsor, find_of_sponsor, named_sponsor
+from campaigns.models import Template, TemplateVersion
 from campaigns.template_versions import comparing, versions
 from vendors.history import Actor
 from vendors.management.arguments import person
-from vendors.management.output import tell, write_rows
+from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Vendor
 
-SHOWN = ("sponsor", "name", "channel", "version", "made_by", "made_at", "archived")
+NAMED = (argument("sponsor"), argument("name", metavar="NAME"))
 VERSIONS = ("version", "made_by", "made_at", "remark", "campaigns")
 
+BASED_ON = "the version that this started from, 0: none; if there is a newer one, nothing is stored"
+CONTENT = (
+    argument("--channel", choices=Vendor.Channel.values, help="of a new template"),
+    argument("--subject", default="", metavar="TEXT", help="e-mail must have one"),
+    argument("--body", required=True, metavar="TEMPLATE_FILE", help="UTF-8"),
+    argument("--html", action="store_true", help="the body is HTML: fields are escaped in it"),
+    argument("--mjml", action="store_true", help="the body is MJML; its HTML is stored"),
+    argument(
+        "--text",
+        metavar="TEMPLATE_FILE",
+        help="beside an HTML body; default: made from the HTML by each campaign",
+    ),
+    argument("--header", action="append", metavar="NAME:VALUE", help="a further header of e-mail; may be repeated"),
+    argument("--remark", default="", metavar="TEXT", help="the news in it, for people"),
+    argument("--based-on", type=int, metavar="VERSION", help=BASED_ON),
+)
 
-class Command(BaseCommand):
+
+class Command(ResourceCommand):
     help = (
         "Templates of sponsors: list, show, versions, add, diff, archive, restore. A version never changes: add stores "
         "the next one, compiled and checked; send_campaign --template NAME@VERSION names one. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
-    requires_system_checks = ()
+    shown = ("sponsor", "name", "channel", "version", "made_by", "made_at", "archived")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        listing = verbs.add_parser("list", help="all, or those of a sponsor")
-        listing.add_argument("sponsor", nargs="?")
-        listing.add_argument("--archived", action="store_true", help="the archived ones instead")
-        for verb, about in (
-            ("show", "a version's text, by default the newest"),
-            ("versions", "all versions, and how many campaigns each has"),
-            ("add", "the next version; the first one makes the template"),
-            ("diff", "what two versions differ in"),
-            ("archive", "no new campaign can name it"),
-            ("restore", "it can be named again"),
-        ):
-            one = verbs.add_parser(verb, help=about)
-            one.add_argument("sponsor")
-            one.add_argument("name", metavar="NAME[@VERSION]" if verb == "show" else "NAME")
-        _add_content(verbs.choices["add"])
-        verbs.choices["diff"].add_argument("old", type=int)
-        verbs.choices["diff"].add_argument("new", type=int)
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object a line")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb(
+        "all, or those of a sponsor",
+        argument("sponsor", nargs="?"),
+        argument("--archived", action="store_true", help="the archived ones instead"),
+    )
     def do_list(self, sponsor: str | None, **options: Any) -> None:
         rows = Template.objects.select_related("sponsor").filter(archived_at__isnull=not options["archived"])
-        found = list(rows.filter(sponsor=named_sponsor(sponsor)) if sponsor else rows)
+        found = list(filter_by_sponsor(rows, sponsor))
         newest = versions.newest_of(found)
-        write_rows(self.stdout, [_facts(row, newest[row.pk]) for row in found], options["json"], SHOWN)
+        self.write_facts([_facts(row, newest[row.pk]) for row in found], self.shown)
 
+    @verb("a version's text, by default the newest", argument("sponsor"), argument("name", metavar="NAME[@VERSION]"))
     def do_show(self, sponsor: str, name: str, **options: Any) -> None:
         plain, at, number = name.rpartition("@") if "@" in name else (name, "", "")
-        template = _named(named_sponsor(sponsor), plain)
+        template = _named(sponsor, plain)
         version = _version(template, number) if at else template.versions.get(number=_newest(template))
         says = versions.content_of(version)
         facts = {
@@ -72,10 +69,11 @@ class Command(BaseCommand):
             "headers": dict(says.headers),
             "remark": version.remark,
         }
-        tell(self.stdout, _shown(version), facts, options["json"])
+        self.tell(_shown(version), facts)
 
+    @verb("all versions, and how many campaigns each has", *NAMED)
     def do_versions(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(named_sponsor(sponsor), name)
+        template = _named(sponsor, name)
         rows = list(template.versions.defer("subject", "body", "text", "headers"))
         used = versions.uses(rows)
         lines = [
@@ -88,8 +86,9 @@ class Command(BaseCommand):
             }
             for row in rows
         ]
-        write_rows(self.stdout, lines, options["json"], VERSIONS)
+        self.write_facts(lines, VERSIONS)
 
+    @verb("the next version; the first one makes the template", *NAMED, *CONTENT)
     def do_add(self, sponsor: str, name: str, **options: Any) -> None:
         of = named_sponsor(sponsor)
         known = Template.objects.filter(sponsor=of, name=name).first()
@@ -104,51 +103,36 @@ class Command(BaseCommand):
             raise CommandError(f"nothing was stored: {error}") from None
         what = "added" if added.new else "says that already; nothing was added"
         facts = {**_facts(added.version.template, added.version), "added": added.new}
-        tell(self.stdout, f"{of.name}/{added.version}: {what}", facts, options["json"])
+        self.tell(f"{of.name}/{added.version}: {what}", facts)
 
+    @verb("what two versions differ in", *NAMED, argument("old", type=int), argument("new", type=int))
     def do_diff(self, sponsor: str, name: str, old: int, new: int, **options: Any) -> None:
-        template = _named(named_sponsor(sponsor), name)
+        template = _named(sponsor, name)
         before, after = (versions.content_of(_version(template, str(number))) for number in (old, new))
         parts = comparing.differences(before, after)
         text = comparing.as_text(parts)
         facts = {"name": name, "old": old, "new": new, "differences": text}
-        tell(self.stdout, text or f"{name}@{old} and {name}@{new} say the same", facts, options["json"])
+        self.tell(text or f"{name}@{old} and {name}@{new} say the same", facts)
 
+    @verb("no new campaign can name it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(named_sponsor(sponsor), name)
+        template = _named(sponsor, name)
         changed = versions.archive(template, Actor(person()))
-        self._ended(template, "archived" if changed else "was archived already", options)
+        self._ended(template, "archived" if changed else "was archived already")
 
+    @verb("it can be named again", *NAMED)
     def do_restore(self, sponsor: str, name: str, **options: Any) -> None:
-        template = _named(named_sponsor(sponsor), name)
+        template = _named(sponsor, name)
         changed = versions.restore(template, Actor(person()))
-        self._ended(template, "restored" if changed else "was not archived", options)
+        self._ended(template, "restored" if changed else "was not archived")
 
-    def _ended(self, template: Template, what: str, options: dict[str, Any]) -> None:
+    def _ended(self, template: Template, what: str) -> None:
         facts = {"sponsor": template.sponsor.name, "name": template.name, "archived": bool(template.archived_at)}
-        tell(self.stdout, f"{template.sponsor.name}/{template.name}: {what}", facts, options["json"])
+        self.tell(f"{template.sponsor.name}/{template.name}: {what}", facts)
 
 
-def _add_content(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--channel", choices=Vendor.Channel.values, help="of a new template")
-    add("--subject", default="", metavar="TEXT", help="e-mail must have one")
-    add("--body", required=True, metavar="TEMPLATE_FILE", help="UTF-8")
-    add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
-    add("--mjml", action="store_true", help="the body is MJML; its HTML is stored")
-    add("--text", metavar="TEMPLATE_FILE", help="beside an HTML body; default: made from the HTML by each campaign")
-    add("--header", action="append", metavar="NAME:VALUE", help="a further header of e-mail; may be repeated")
-    add("--remark", default="", metavar="TEXT", help="the news in it, for people")
-    about = "the version that this started from, 0: none; if there is a newer one, nothing is stored"
-    add("--based-on", type=int, metavar="VERSION", help=about)
-
-
-def _named(of: Sponsor, name: str) -> Template:
-    found = Template.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
-    if found is None:
-        known = ", ".join(of.templates.values_list("name", flat=True)[:KNOWN]) or "none yet"
-        raise CommandError(f"{of.name} has no template {name!r}; it has: {known}")
-    return found
+def _named(sponsor: str, name: str) -> Template:
+    return find_of_sponsor(Template.objects.all(), named_sponsor(sponsor), "template", name, most=KNOWN)
 
 
 def _newest(template: Template) -> int:

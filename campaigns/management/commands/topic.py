@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 
-from campaigns.management.sponsors import find_of_sponsor, named_sponsor
+from campaigns.management.sponsors import filter_by_sponsor, find_of_sponsor, named_sponsor
 from campaigns.models import Topic
 from campaigns.operators import senders
 from vendors.history import Actor
@@ -34,8 +34,7 @@ class Command(ResourceCommand):
 
     @verb("all, or those of a sponsor", argument("sponsor", nargs="?"))
     def do_list(self, sponsor: str | None, **options: Any) -> None:
-        rows = Topic.objects.select_related("sponsor")
-        self.write_rows(rows.filter(sponsor=named_sponsor(sponsor)) if sponsor else rows)
+        self.write_rows(filter_by_sponsor(Topic.objects.select_related("sponsor"), sponsor))
 
     @verb("a new one", *NAMED, TITLE)
     def do_add(self, sponsor: str, name: str, title: str, **options: Any) -> None:
