@@ -1,12 +1,11 @@
 """`manage.py vendor`: vendors, their rate limits, health and nightly dispatch."""
 
 import re
-from argparse import ArgumentParser
 from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
@@ -15,72 +14,47 @@ from vendors import history as records
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
-from vendors.management.output import tell, word, write_rows
+from vendors.management.output import word
+from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential, Vendor
 
 # option -> field; stored as typed
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
 HEALTH_OPTIONS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
-SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
+SLUG = argument("slug")
+OWN = (  # what a new vendor gets and what can be changed later
+    argument("--name", help="its name in the admin; the default of a new one is its slug"),
+    argument("--owner", metavar="SPONSOR", help="whose users govern it; empty: the installation's"),
+    argument("--channel", choices=Vendor.Channel.values),
+    argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small"),
+    argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch"),
+    argument("--time-zone", metavar="ZONE", help="for example Europe/London"),
+    argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday"),
+    argument("--catch-up", metavar="HH:MM", help="how late a nightly dispatch may still start"),
+)
 
 
-class Command(BaseCommand):
+class Command(ResourceCommand):
     help = (
         "Vendors: add, list, show, set, limit, price, pause, resume, status, reset, receipts, describe, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
-    requires_system_checks = ()
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        add = verbs.add_parser("add", help="a vendor with a credential 'default' and a set of casters")
-        add.add_argument("slug")
-        add.add_argument("--adapter", required=True, choices=adapters.names())
-        add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values")
-        add.add_argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits")
-        add.add_argument("--secret-file", metavar="JSON", help="the secret of the credential default")
-        _own(add)
-        add.add_argument("--sandbox", action="store_true", help="delivers to nobody: test keys may use it")
-        add.add_argument("--no-casters", action="store_true", help="they are added with the command mailcaster")
-        verbs.add_parser("list", help="all of them")
-        for verb, about in (
-            ("show", "one of them"),
-            ("resume", "calls may start again"),
-            ("reset", "forget its good and bad answers: work of API clients is accepted again"),
-            ("remove", "a vendor without campaigns"),
-        ):
-            verbs.add_parser(verb, help=about).add_argument("slug")
-        change = verbs.add_parser("set", help="change its name, night or settings; KEY= takes one away")
-        change.add_argument("slug")
-        change.add_argument("values", nargs="*", metavar="KEY=VALUE")
-        _own(change)
-        moving.add_arguments(change)
-        limit = verbs.add_parser("limit", help="replace its limits, in force immediately; 0/60 pauses; none: show them")
-        limit.add_argument("slug")
-        limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
-        limit.add_argument("--credential", metavar="NAME", help="of this credential alone")
-        limit.add_argument("--clear", action="store_true", help="no limit any more")
-        pricing.add_arguments(verbs.add_parser("price", help="set its price from a day on, or show the prices"))
-        status = verbs.add_parser(
-            "status", help="whether work of API clients is accepted, and why not; or change the rules for it"
-        )
-        status.add_argument("slug")
-        status.add_argument("--min-requests", type=int, metavar="N", help="with fewer answers it counts as healthy")
-        status.add_argument("--min-ratio", type=float, metavar="0..1", help="share of good answers needed")
-        status.add_argument("--health-ttl", type=int, metavar="S", help="seconds after which answers are forgotten")
-        status.add_argument("--retry-after", type=int, metavar="S", help="seconds that API clients are asked to wait")
-        pause = verbs.add_parser("pause", help="no new call starts")
-        pause.add_argument("slug")
-        pause.add_argument("--reason", default="paused by hand")
-        secrets = verbs.add_parser("receipts", help="a secret for its delivery reports: a new one, or its own")
-        receipts.add_arguments(secrets)
-        describing.add_arguments(verbs.add_parser("describe", help="check a description (TOML), try it, or store it"))
-        for one in verbs.choices.values():
-            one.add_argument("--json", action="store_true", help="one object a vendor")
+    one_object = "a vendor"
+    shown = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
+    row_facts = staticmethod(vendor_facts)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        getattr(self, f"do_{options['verb']}")(**options)
-
+    @verb(
+        "a vendor with a credential 'default' and a set of casters",
+        SLUG,
+        argument("--adapter", required=True, choices=adapters.names()),
+        argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values"),
+        argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits"),
+        argument("--secret-file", metavar="JSON", help="the secret of the credential default"),
+        *OWN,
+        argument("--sandbox", action="store_true", help="delivers to nobody: test keys may use it"),
+        argument("--no-casters", action="store_true", help="they are added with the command mailcaster"),
+    )
     def do_add(self, slug: str, **options: Any) -> None:
         wanted = self._wanted(slug, options)
         limits = arguments.windows(options["limits"] or [])
@@ -95,27 +69,66 @@ class Command(BaseCommand):
                     configuration.create_default_casters(row)
                 history.added(row)
         except IntegrityError:
-            self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
+            self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits)
             return
         summary = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
         summary = "\n".join([summary, *restarts.after_adding(row.adapter)])
         if login.paused:
             summary += f"\n{login} is paused: {login.paused_reason}"
-        self._tell(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]), options)
+        self._tell_stored(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]))
 
+    @verb("all of them")
     def do_list(self, **options: Any) -> None:
         rows = [
-            vendor_facts(row) | ({} if options["json"] else {"limits": history.limit_texts(row)})
+            vendor_facts(row) | ({} if self.as_json else {"limits": history.limit_texts(row)})
             for row in Vendor.objects.select_related("owner").prefetch_related("limits", "credentials", "mailcasters")
         ]
-        write_rows(self.stdout, rows, options["json"], SHOWN)
+        self.write_facts(rows, self.shown)
 
+    @verb("one of them", SLUG)
     def do_show(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         lines = [f"{name}: {word(value)}" for name, value in vendor_facts(row).items()]
         lines += map(configuration.describe_rate_limit, configuration.rate_limits(row))
-        self._tell(row, "\n".join(lines), options)
+        self._tell_stored(row, "\n".join(lines))
 
+    @verb("calls may start again", SLUG)
+    def do_resume(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        result = "resumed" if row.paused else "was not paused"
+        with history.kept(row, vendor_facts):
+            Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+        self._tell_stored(row, f"{slug}: {result}")
+
+    @verb("forget its good and bad answers: work of API clients is accepted again", SLUG)
+    def do_reset(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        try:
+            health.at(settings.REDIS_URL).reset(row.pk)
+        except health.HealthStoreUnreachable as error:
+            raise CommandError(f"the status store cannot be reached: {error}") from error
+        history.changed(row, "its answers are forgotten")
+        self._tell_stored(row, f"{slug}: its answers are forgotten")
+
+    @verb("a vendor without campaigns", SLUG)
+    def do_remove(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        try:
+            with transaction.atomic():
+                history.removed(row)
+                row.credentials.all().delete()
+                row.delete()
+        except ProtectedError:
+            raise CommandError(f"{slug} has campaigns and stays, for the record; pause it instead") from None
+        self.tell(f"{slug}: removed", {"slug": slug, "removed": True})
+
+    @verb(
+        "change its name, night or settings; KEY= takes one away",
+        SLUG,
+        argument("values", nargs="*", metavar="KEY=VALUE"),
+        *OWN,
+        moving.add_arguments,
+    )
     def do_set(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         wanted = _typed(options)
@@ -137,8 +150,15 @@ class Command(BaseCommand):
             forgotten = configuration.save_vendor(row, changed, by, options["same_account"])
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
         summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
-        self._tell(row, "\n".join(summary), options)
+        self._tell_stored(row, "\n".join(summary))
 
+    @verb(
+        "replace its limits, in force immediately; 0/60 pauses; none: show them",
+        SLUG,
+        argument("limits", nargs="*", metavar="N/SECONDS"),
+        argument("--credential", metavar="NAME", help="of this credential alone"),
+        argument("--clear", action="store_true", help="no limit any more"),
+    )
     def do_limit(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         name = options["credential"]
@@ -151,24 +171,20 @@ class Command(BaseCommand):
             with history.kept(login, credential_facts) if login else history.kept(row, vendor_facts):
                 result = "changed\n" if configuration.replace_rate_limits(row, login, windows) else "already so\n"
         now = "\n".join(map(configuration.describe_rate_limit, configuration.rate_limits(row, login))) or "no limit"
-        self._tell(row, f"{login or slug}: {result}{now}", options)
+        self._tell_stored(row, f"{login or slug}: {result}{now}")
 
-    def do_pause(self, slug: str, **options: Any) -> None:
-        row = arguments.vendor(slug)
-        result = "was paused already" if row.paused else "paused: no new call starts"
-        with history.kept(row, vendor_facts):
-            locks.take_turn(row.pk)
-            reason = second_person.name_pause(row.pk, options["reason"])
-            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=reason[:255])
-        self._tell(row, f"{slug}: {result}", options)
+    @verb("set its price from a day on, or show the prices", pricing.add_arguments)
+    def do_price(self, slug: str, **options: Any) -> None:
+        pricing.price(self.stdout, slug, options)
 
-    def do_resume(self, slug: str, **options: Any) -> None:
-        row = arguments.vendor(slug)
-        result = "resumed" if row.paused else "was not paused"
-        with history.kept(row, vendor_facts):
-            Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
-        self._tell(row, f"{slug}: {result}", options)
-
+    @verb(
+        "whether work of API clients is accepted, and why not; or change the rules for it",
+        SLUG,
+        argument("--min-requests", type=int, metavar="N", help="with fewer answers it counts as healthy"),
+        argument("--min-ratio", type=float, metavar="0..1", help="share of good answers needed"),
+        argument("--health-ttl", type=int, metavar="S", help="seconds after which answers are forgotten"),
+        argument("--retry-after", type=int, metavar="S", help="seconds that API clients are asked to wait"),
+    )
     def do_status(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         changed = {name: options[name] for name in HEALTH_OPTIONS if options[name] is not None}
@@ -188,36 +204,25 @@ class Command(BaseCommand):
         reports = report_counts.of_today([row.pk])[row.pk]
         counted = ", ".join(f"{number:,} {what}" for what, number in reports.items())
         note = f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s; reports today: {counted}"
-        tell(self.stdout, note, status_facts(row, status, reports), options["json"])
+        self.tell(note, status_facts(row, status, reports))
 
-    def do_reset(self, slug: str, **options: Any) -> None:
+    @verb("no new call starts", SLUG, argument("--reason", default="paused by hand"))
+    def do_pause(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        try:
-            health.at(settings.REDIS_URL).reset(row.pk)
-        except health.HealthStoreUnreachable as error:
-            raise CommandError(f"the status store cannot be reached: {error}") from error
-        history.changed(row, "its answers are forgotten")
-        self._tell(row, f"{slug}: its answers are forgotten", options)
+        result = "was paused already" if row.paused else "paused: no new call starts"
+        with history.kept(row, vendor_facts):
+            locks.take_turn(row.pk)
+            reason = second_person.name_pause(row.pk, options["reason"])
+            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=reason[:255])
+        self._tell_stored(row, f"{slug}: {result}")
 
+    @verb("a secret for its delivery reports: a new one, or its own", receipts.add_arguments)
     def do_receipts(self, slug: str, **options: Any) -> None:
         receipts.receipts(self.stdout, slug, options)
 
+    @verb("check a description (TOML), try it, or store it", describing.add_arguments)
     def do_describe(self, **options: Any) -> None:
         describing.describe(self.stdout, self.stderr, options)
-
-    def do_price(self, slug: str, **options: Any) -> None:
-        pricing.price(self.stdout, slug, options)
-
-    def do_remove(self, slug: str, **options: Any) -> None:
-        row = arguments.vendor(slug)
-        try:
-            with transaction.atomic():
-                history.removed(row)
-                row.credentials.all().delete()
-                row.delete()
-        except ProtectedError:
-            raise CommandError(f"{slug} has campaigns and stays, for the record; pause it instead") from None
-        tell(self.stdout, f"{slug}: removed", {"slug": slug, "removed": True}, options["json"])
 
     def _wanted(self, slug: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return the fields given for a new vendor; the others keep their defaults."""
@@ -225,35 +230,19 @@ class Command(BaseCommand):
         wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
         return wanted | ({"sandbox": True} if options["sandbox"] else {})
 
-    def _compare(
-        self, row: Vendor, wanted: dict[str, Any], limits: list[configuration.LimitSpec] | None, options: dict[str, Any]
-    ) -> None:
-        faults = arguments.differences(row, wanted)
-        if limits is not None and configuration.rate_limits(row) != limits:
-            faults.append(f"the limits are {word(vendor_facts(row)['limits']) or 'none'}")
-        if faults:
-            raise CommandError(f"{row.slug} is already there, and differs: " + "; ".join(faults))
-        self._tell(row, f"{row.slug}: already there", options)
+    def _compare(self, row: Vendor, wanted: dict[str, Any], limits: list[configuration.LimitSpec] | None) -> None:
+        differs = limits is not None and configuration.rate_limits(row) != limits
+        others = [f"the limits are {word(vendor_facts(row)['limits']) or 'none'}"] if differs else []
+        arguments.check_same(row, wanted, *others)
+        self._tell_stored(row, f"{row.slug}: already there")
 
-    def _tell(self, row: Vendor, sentence: str, options: dict[str, Any]) -> None:
+    def _tell_stored(self, row: Vendor, sentence: str) -> None:
         row.refresh_from_db()
-        tell(self.stdout, sentence, vendor_facts(row), options["json"])
+        self.tell(sentence, vendor_facts(row))
 
 
 def _health_options(row: Vendor) -> dict[str, Any]:
     return {name: getattr(row, name) for name in HEALTH_OPTIONS}
-
-
-def _own(parser: ArgumentParser) -> None:
-    """Add options for new vendors that can be changed later."""
-    parser.add_argument("--name", help="its name in the admin; the default of a new one is its slug")
-    parser.add_argument("--owner", metavar="SPONSOR", help="whose users govern it; empty: the installation's")
-    parser.add_argument("--channel", choices=Vendor.Channel.values)
-    parser.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
-    parser.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
-    parser.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
-    parser.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
-    parser.add_argument("--catch-up", metavar="HH:MM", help="how late a nightly dispatch may still start")
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
