@@ -26,8 +26,9 @@ from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
 from tests import calling, factories
 from tests.campaigns.rows import messages, recount
-from tests.campaigns.test_locks import breaches, somebody_waits
+from tests.campaigns.test_locks import breaches
 from tests.faults.sending import meanwhile, take_again
+from tests.lock_waits import count_lock_waits
 from tests.waiting import DEADLINE, wait_until
 from vendors.outcomes import Accepted
 
@@ -114,7 +115,7 @@ def while_it_waits(second: Callable[..., Any], *args: Any) -> Iterator[list[Any]
         yield found
         waiting = meanwhile(second, *args)
         future = waiting.__enter__()
-        wait_until(lambda: future.done() or somebody_waits(), "the second one waits for the first")
+        wait_until(lambda: future.done() or count_lock_waits(), "the second one waits for the first")
         assert not future.done(), f"it did not wait: {future.result()}"
     waiting.__exit__(None, None, None)
     found.append(future.result())

@@ -31,6 +31,7 @@ from tests.campaigns.rows import in_doubt, logged
 from tests.campaigns.test_claims_and_answers import claim, locked, sending
 from tests.campaigns.test_claims_that_wait import called, in_doubt_of, limit_edited, limit_of_login_edited, scope_of
 from tests.faults.sending import meanwhile
+from tests.lock_waits import count_lock_waits
 from tests.vendors.test_admin import form, login_form
 from tests.waiting import DEADLINE, wait_until
 from vendors import locks, redis_clients
@@ -170,16 +171,6 @@ FORBID: list[Writer] = [
 CHANGE: list[Writer] = [marked_as_full, no_longer_full, served, reached, suppressed]
 
 
-def waiting() -> int:
-    """How many sessions wait for a lock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same activity for ever
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        return int(cursor.fetchone()[0])
-
-
 def ready(job: Job) -> Job:
     """Its vendor can be edited on pages, and each writer has something to change."""
     User.objects.create(username="ann", is_staff=True, is_superuser=True)
@@ -272,11 +263,11 @@ def asked_behind(writer: Writer, calls: Claiming | LookingUp) -> bool:
     with ExitStack() as threads:
         with one_under_way(calls):
             writing = threads.enter_context(meanwhile(writer, calls.job))
-            wait_until(lambda: writing.done() or waiting() == 1, "the writer waits")
+            wait_until(lambda: writing.done() or count_lock_waits() == 1, "the writer waits")
             assert not writing.done(), f"it did not wait: {writing.result()}"
             assert rows_are_free(calls.job), "it waits before its first row"
             later = threads.enter_context(meanwhile(calls.ask))
-            wait_until(lambda: later.done() or waiting() == 2, "the later one waits, too")
+            wait_until(lambda: later.done() or count_lock_waits() == 2, "the later one waits, too")
             assert not later.done(), f"it passed the writer, and was {'' if later.result() else 'not '}allowed"
         writing.result()
         return later.result()
@@ -308,7 +299,7 @@ def test_a_writer_who_finds_nothing_to_change_waits_for_no_claim(writer: Writer)
     with ExitStack() as threads, transaction.atomic():
         shared(job)
         writing = threads.enter_context(meanwhile(writer, job))
-        wait_until(lambda: writing.done() or waiting(), "it ends")
+        wait_until(lambda: writing.done() or count_lock_waits(), "it ends")
         assert writing.done(), "it waits"
         writing.result()
 
@@ -320,9 +311,9 @@ def test_a_claim_that_waits_for_its_job_holds_up_no_writer(writer: Writer) -> No
     with ExitStack() as threads:
         with locked(Job.objects.filter(pk=calls.job.pk)):
             later = threads.enter_context(meanwhile(calls.ask))
-            wait_until(lambda: later.done() or waiting() == 1, "the claim waits for its job")
+            wait_until(lambda: later.done() or count_lock_waits() == 1, "the claim waits for its job")
             writing = threads.enter_context(meanwhile(writer, calls.job))
-            wait_until(lambda: writing.done() or waiting() == 2, "the writer ends")
+            wait_until(lambda: writing.done() or count_lock_waits() == 2, "the writer ends")
             assert writing.done(), "it waits"
             writing.result()
         assert later.result() is False
@@ -350,7 +341,7 @@ def test_a_job_whose_claim_would_wait_for_a_turn_counts_as_locked_until_that_is_
             take(held)
             assert calling.by_sender(locked_now) == {held.pk}
             in_line = threads.enter_context(meanwhile(calling.by_sender, lambda rows: claims.unlocked(rows, held.pk)))
-            wait_until(lambda: in_line.done() or waiting() == 1, "it stands in the line")
+            wait_until(lambda: in_line.done() or count_lock_waits() == 1, "it stands in the line")
             assert not in_line.done()
         in_line.result()
     assert calling.by_sender(locked_now) == set()
@@ -361,6 +352,6 @@ def test_a_job_counts_as_locked_while_a_writer_waits_for_another_claim() -> None
     with ExitStack() as threads:
         with one_under_way(calls):
             writing = threads.enter_context(meanwhile(vendor_paused_by_command, calls.job))
-            wait_until(lambda: writing.done() or waiting() == 1, "the writer waits")
+            wait_until(lambda: writing.done() or count_lock_waits() == 1, "the writer waits")
             assert calling.by_sender(lambda rows: claims.locked(rows, [calls.job.pk])) == {calls.job.pk}
         writing.result()

@@ -19,8 +19,9 @@ from campaigns.operators import actions, pausing
 from tests import calling, factories
 from tests.campaigns.rows import in_doubt, logged
 from tests.campaigns.test_claims_and_answers import claim, sending, while_it_waits
-from tests.campaigns.test_locks import breaches, somebody_waits
+from tests.campaigns.test_locks import breaches
 from tests.faults.sending import meanwhile
+from tests.lock_waits import count_lock_waits
 from tests.waiting import wait_until
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
@@ -181,7 +182,7 @@ def test_who_edits_a_limit_locks_vendor_and_credential_in_the_order_of_a_claim(e
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR SHARE", [job.vendor_id])
             editing = stack.enter_context(meanwhile(edit, job))
-            wait_until(somebody_waits, "the edit waits for the vendor")
+            wait_until(count_lock_waits, "the edit waits for the vendor")
             cursor.execute("SELECT FROM vendors_credential WHERE id = %s FOR SHARE NOWAIT", [job.credential_id])
         editing.result()
     assert RateLimit.objects.count() == 1
@@ -195,7 +196,7 @@ def test_who_edits_a_limit_leaves_the_vendor_to_those_who_store_a_row_of_it(edit
         with transaction.atomic(), connection.cursor() as cursor:
             assert mailcaster.admits(job)
             editing = stack.enter_context(meanwhile(edit, job))
-            wait_until(somebody_waits, "the edit waits for the credential")
+            wait_until(count_lock_waits, "the edit waits for the credential")
             cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR KEY SHARE NOWAIT", [job.vendor_id])
         editing.result()
     assert RateLimit.objects.count() == 1
@@ -213,7 +214,7 @@ def test_who_saves_the_page_of_a_credential_locks_its_vendor_first(admin_client:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT FROM vendors_vendor WHERE id = %s FOR SHARE", [job.vendor_id])
             saving = stack.enter_context(meanwhile(admin_client.post, page, form))
-            wait_until(lambda: saving.done() or somebody_waits(), "the page waits for the vendor")
+            wait_until(lambda: saving.done() or count_lock_waits(), "the page waits for the vendor")
             cursor.execute("SELECT FROM vendors_credential WHERE id = %s FOR SHARE NOWAIT", [job.credential_id])
         saved = saving.result()
         assert saved.status_code == 302, saved.context["errors"]
@@ -230,7 +231,7 @@ def test_a_pause_that_waits_for_a_claim_begins_after_it(row: type[Any]) -> None:
         with transaction.atomic():
             lock(row, job)
             pausing_it = stack.enter_context(meanwhile(pause, job))
-            wait_until(somebody_waits, "the pause waits")
+            wait_until(count_lock_waits, "the pause waits")
             at = timezone.now()
             Usage.objects.create(vendor_id=job.vendor_id, credential_id=job.credential_id, at=at, until=at, units=1)
         pausing_it.result()

@@ -19,8 +19,8 @@ from campaigns.models import Claim, Job, Message, MessageEvent
 from campaigns.models.jobs import new_uuids, read_reference
 from tests import calling, factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
-from tests.campaigns.test_locks import somebody_waits
 from tests.faults.sending import meanwhile
+from tests.lock_waits import count_lock_waits
 from tests.waiting import wait_until
 from vendors.adapters.reports import Reported
 from vendors.outcomes import Accepted, Outcome, Refused
@@ -267,7 +267,7 @@ def test_jobs_are_locked_in_the_order_of_their_ids_also_for_several_sendings_of_
         with transaction.atomic():
             lifecycle.hold([first.pk])
             taking = stack.enter_context(meanwhile(take, first, *reports))
-            wait_until(somebody_waits, "the reports wait for the first job")
+            wait_until(count_lock_waits, "the reports wait for the first job")
             assert Job.objects.select_for_update(nowait=True).get(pk=second.pk)
         assert taking.result().changed == 2
 

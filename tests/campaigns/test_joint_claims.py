@@ -34,9 +34,9 @@ from campaigns.models import Claim, Job, Message, Sponsor
 from campaigns.operators import actions, pausing
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
-from tests.campaigns.test_locks import somebody_waits
 from tests.faults.sending import meanwhile, nobody_claims
 from tests.faults.test_29_lost_replies import through
+from tests.lock_waits import count_lock_waits
 from tests.postgres_proxy import PostgresProxy
 from tests.waiting import DEADLINE, wait_until
 from vendors import redis_clients
@@ -177,7 +177,7 @@ class OnItsWay:
 
     def keep(self) -> None:
         """By who holds the lock."""
-        wait_until(somebody_waits, "a claim is on its way")
+        wait_until(count_lock_waits, "a claim is on its way")
         self._waits.set()
         assert self._over.wait(DEADLINE)
 
@@ -391,7 +391,7 @@ def test_a_statement_that_was_cancelled_is_repeated_for_each_and_its_permits_are
     with ExitStack() as stack:
         with nobody_claims(two[0].vendor):
             claiming = stack.enter_context(meanwhile(run, story, "0"))
-            wait_until(somebody_waits, "the claim is on its way")
+            wait_until(count_lock_waits, "the claim is on its way")
             cancel_the_claim()
         assert numbers(claiming.result()) == [5, 5]
     assert list(Usage.objects.values_list("units", flat=True)) == [5, 5] and in_use(two[0]) == 10
@@ -438,7 +438,7 @@ def test_a_job_that_somebody_has_locked_at_any_time_is_claimed_for_in_its_turn()
 
     with meanwhile(lock_again_and_again) as one, meanwhile(lock_again_and_again) as other:
         try:
-            wait_until(somebody_waits, "one has the lock, and the other one waits for it")
+            wait_until(count_lock_waits, "one has the lock, and the other one waits for it")
             assert numbers([run(story)]) == [5]
         finally:
             set_aside.set()

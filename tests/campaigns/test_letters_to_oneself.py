@@ -18,6 +18,7 @@ from campaigns.models import Campaign, Draft, Job, Session, Sponsor
 from tests import factories
 from tests.campaigns.test_intake_command import files, send, vendor
 from tests.front.program import Program, api_vendor, fresh, letter, problem
+from tests.lock_waits import count_lock_waits
 from tests.owners.test_wizard import ann, login, ready
 from tests.waiting import wait_until
 from vendors.history import Actor
@@ -122,13 +123,6 @@ def test_it_has_one_recipient_and_somebody_who_sends_it() -> None:
     assert stored() == 0
 
 
-def waits_for_another() -> bool:
-    with connection.cursor() as cursor:
-        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        cursor.execute(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND {here}")
-        return bool(cursor.fetchone()[0])
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("door", ["api", "others"])
 def test_who_comes_while_the_tenth_is_being_stored_waits_for_it_and_is_refused(door: str) -> None:
@@ -153,6 +147,6 @@ def test_who_comes_while_the_tenth_is_being_stored_waits_for_it_and_is_refused(d
             sent_already(by.name, program.sponsor, 1)
             to_oneself.count(cursor, factories.job(Campaign.objects.first()).pk)
             asked = pool.submit(ask)
-            wait_until(lambda: asked.done() or waits_for_another(), "the second one waits")
+            wait_until(lambda: asked.done() or count_lock_waits(), "the second one waits")
         assert not asked.result()
     assert stored() == 1

@@ -25,6 +25,7 @@ from campaigns.operators import actions
 from tests import calling, factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
 from tests.faults.sending import login, meanwhile, taken
+from tests.lock_waits import count_lock_waits
 from tests.waiting import wait_until
 from vendors.outcomes import Accepted, InDoubt, Outcome, Refused
 
@@ -49,20 +50,10 @@ def while_it_waits(second: Callable[..., Any], *args: Any) -> Iterator[None]:
         yield
         waiting = meanwhile(second, *args)
         future = waiting.__enter__()
-        wait_until(lambda: future.done() or somebody_waits(), "the second verb waits for the first")
+        wait_until(lambda: future.done() or count_lock_waits(), "the second verb waits for the first")
         assert not future.done(), "it did not wait"
     waiting.__exit__(None, None, None)
     future.result()
-
-
-def somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same activity for ever
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock')"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def counters(job: Job) -> tuple[int, int, int]:
@@ -149,7 +140,7 @@ def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:
     with psycopg.connect(**options, autocommit=True) as other, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(11)")
         with meanwhile(over_a_connection_of_its_own, holds_while_it_waits) as future:
-            wait_until(somebody_waits, "the second statement waits")
+            wait_until(count_lock_waits, "the second statement waits")
             assert not may_be_held(other)
             cursor.execute("SELECT pg_advisory_unlock(11)")
             future.result()

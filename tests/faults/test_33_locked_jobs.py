@@ -34,10 +34,10 @@ from campaigns.results import writer
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged, statuses
 from tests.campaigns.test_claims_and_answers import locked
-from tests.campaigns.test_locks import somebody_waits
 from tests.faults.checker import judge, sums
 from tests.faults.sending import login, meanwhile, send_the_rest, taken
 from tests.installed import installed
+from tests.lock_waits import count_lock_waits
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
 from tests.waiting import DEADLINE
@@ -79,7 +79,7 @@ def test_a_letter_goes_out_while_jobs_that_are_sent_are_locked_and_the_process_e
             assert {*statuses(*held)} == {"SENDING"}, "they were locked in time"
             wait_until(lambda: AnswerBatch.objects.count() == MORE, "all are answered")
             slow.settings(latency_ms=0.0)
-            wait_until(somebody_waits, "a verb waits")
+            wait_until(count_lock_waits, "a verb waits")
             a_letter_goes_out(free)
             assert program.end(signal.SIGTERM) == 0
             assert {*statuses(*held)} == {"SENDING"}
@@ -99,7 +99,7 @@ def test_a_letter_goes_out_while_the_only_parent_of_another_vendor_is_locked(san
         with locked(rows(parent)):
             for _ in range(MORE):
                 notify_vendors([large.vendor_id])
-            wait_until(somebody_waits, "a mailcaster waits")
+            wait_until(count_lock_waits, "a mailcaster waits")
             a_letter_goes_out(free)
             assert not parent.children.exists()
         with sweeping():
@@ -117,7 +117,7 @@ def test_locked_jobs_keep_no_other_one_from_being_taken_and_are_taken_when_they_
         over = stopped_at_the_end(stack)
         with locked(rows(*held)):
             waiting = [stack.enter_context(meanwhile(sender.send, job.pk, job.fence, over)) for job in held]
-            wait_until(somebody_waits, "one waits")
+            wait_until(count_lock_waits, "one waits")
             going = stack.enter_context(meanwhile(sender.send, free.pk, free.fence, over))
             assert going.result(DEADLINE) == Sent(free.pk)
             assert not any(one.done() for one in waiting)
@@ -186,8 +186,8 @@ def test_a_job_whose_letters_cannot_be_made_ready_as_a_table_is_locked_is_starte
     with closing(Sender(many=True)) as sender, ExitStack() as stack:
         with locked_table("campaigns_campaign"):
             going = stack.enter_context(meanwhile(sender.send, job.pk, job.fence, stopped_at_the_end(stack)))
-            wait_until(somebody_waits, "its campaign is to be read")
-            wait_until(lambda: not somebody_waits(), "it is put off")
+            wait_until(count_lock_waits, "its campaign is to be read")
+            wait_until(lambda: not count_lock_waits(), "it is put off")
             assert not going.done() and statuses(job) == ["SENDING"]
         assert going.result(DEADLINE) == Sent(job.pk)
     job.refresh_from_db()
@@ -196,7 +196,7 @@ def test_a_job_whose_letters_cannot_be_made_ready_as_a_table_is_locked_is_starte
 
 def stop_while_it_is_locked(job: Job, going: "Future[Sent]", stop: Callable[[], None], status: str) -> None:
     """The sender waits for the job, and is told to end."""
-    wait_until(somebody_waits, "it waits")
+    wait_until(count_lock_waits, "it waits")
     stop()
     with pytest.raises(LockNotAvailable):
         going.result(DEADLINE)

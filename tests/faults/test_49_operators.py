@@ -34,21 +34,13 @@ from tests.faults.sending import (
     take_again,
     taken,
 )
+from tests.lock_waits import count_lock_waits
 from tests.programs import wait_until
 from tests.sandbox import Sandbox
 from tests.windows import worst_window
 from vendors.models import RateLimit
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
-
-
-def waiting_for_locks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees what it saw first
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        return cursor.fetchone()[0]
 
 
 def stop(job: Job) -> Verdict:
@@ -63,9 +55,9 @@ def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_messag
     job = taken(5 * CONCURRENCY, account)
     with ExitStack() as both, nobody_claims(job.vendor):
         answer = both.enter_context(being_sent(job))
-        wait_until(waiting_for_locks, "the sender waits for the vendor's row")
+        wait_until(count_lock_waits, "the sender waits for the vendor's row")
         verdict = both.enter_context(meanwhile(stop, job))
-        wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the claim")
+        wait_until(lambda: count_lock_waits() == 2, "the stop waits for the claim")
         assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == job.size
     assert verdict.result() == Verdict.DONE and not answer.result().left
     assert finalizer.finalise(job.pk) and judge(sandbox.books()) == []
@@ -84,7 +76,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
     with ExitStack() as both, transaction.atomic():
         Job.objects.select_for_update().get(pk=job.pk)
         expiring = both.enter_context(meanwhile(asyncio.run, expire()))
-        wait_until(waiting_for_locks, "the sender waits for the job")
+        wait_until(count_lock_waits, "the sender waits for the job")
         assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == 5
         assert stop(job) == Verdict.DONE
     expiring.result()

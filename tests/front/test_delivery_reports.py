@@ -18,12 +18,12 @@ from mailhub.front import receipts
 from mailhub.front.receipts import KnownVendors, known_vendors
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
 from tests.campaigns.test_claims_and_answers import locked
-from tests.campaigns.test_locks import somebody_waits
 from tests.faults.sending import meanwhile
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
 from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
+from tests.lock_waits import count_lock_waits
 from tests.programs import wait_until, worker
 from vendors import report_keys
 from vendors.models import Credential, ReportKey, Vendor
@@ -116,7 +116,7 @@ def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_as
     jobs = [logged(1, [accepted()], of=Credential.objects.get(vendor=one.row)) for one in (ill, well)]
     late, early = [receipt(references(job)[0]) for job in jobs]
     with locked(Job.objects.filter(pk=jobs[0].pk)), meanwhile(ill.post, [late]) as waiting:
-        wait_until(somebody_waits, "the report waits for the job")
+        wait_until(count_lock_waits, "the report waits for the job")
         assert well.post([early]).json() == {"changed": 1, "unknown": []}
         assert not waiting.done()
         answer = waiting.result(60)

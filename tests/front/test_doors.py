@@ -15,6 +15,7 @@ from campaigns.models import Message
 from mailhub import devices
 from tests.front.doors import ask, connect, doors, get, head, read, unanswered
 from tests.front.program import Program, api_vendor, fresh, letter
+from tests.lock_waits import count_lock_waits
 from tests.programs import DEADLINE, wait_until
 
 __all__ = ["fresh"]
@@ -178,19 +179,11 @@ def held(user):
         yield
 
 
-def hanging():
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        return cursor.fetchone()[0]
-
-
 def test_log_ins_that_hang_at_one_address_stop_nobody_at_another_one_or_on_a_known_device(both, connections):
     eve, _ = person("eve"), person("ann")
     with held(eve):
         stuck = begin(connections, both.web, credentials(both, "eve"), 6)
-        wait_until(hanging, "one of them hangs")
+        wait_until(count_lock_waits, "one of them hangs")
         elsewhere = connections.enter_context(
             socket.create_connection(("127.0.0.1", both.web), DEADLINE, source_address=("127.0.0.2", 0))
         )
@@ -201,7 +194,7 @@ def test_log_ins_that_hang_at_one_address_stop_nobody_at_another_one_or_on_a_kno
         assert ask(both.web, credentials(both, "ann", mailhub_device=device))[0] == 302, "the same one, on that device"
         forged = begin(connections, both.web, credentials(both, "ann", mailhub_device=device[:-1] + "_"), 1)
         others_are_served(both, Program())
-        assert unanswered(stuck + forged) == 7 and hanging() == 1
+        assert unanswered(stuck + forged) == 7 and count_lock_waits() == 1
     assert {read(one)[0] for one in stuck + forged} == {302}
 
 

@@ -16,6 +16,7 @@ from campaigns.tasks import delete_files
 from tests import factories
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_message_content import news, relay
+from tests.lock_waits import count_lock_waits
 from tests.waiting import wait_until
 
 __all__ = ["fresh"]
@@ -82,26 +83,15 @@ def test_requests_at_once_that_refer_to_an_idle_file_all_find_it() -> None:
 
     def second() -> bool:
         try:
-            with connection.cursor() as cursor:
-                cursor.execute("SET application_name = 'the second request'")
             return digest in uploads.find(of, [digest])
         finally:
             connection.close()
-
-    def waits() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees what it saw first
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the second request'"
-                " AND wait_event_type = 'Lock'"
-            )
-            return bool(cursor.fetchone()[0])
 
     with ThreadPoolExecutor(1) as threads:
         with transaction.atomic():
             assert digest in uploads.find(of, [digest])
             answer = threads.submit(second)
-            wait_until(waits, "the second request waits for the first")
+            wait_until(count_lock_waits, "the second request waits for the first")
         assert answer.result() is True
 
 

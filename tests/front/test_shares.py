@@ -28,6 +28,7 @@ from tests import factories
 from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter, problem
+from tests.lock_waits import count_lock_waits
 from tests.programs import DEADLINE, wait_until
 
 __all__ = ["fresh"]
@@ -48,15 +49,6 @@ def held(table):
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as other:
         other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
-
-
-def waiting_for_it():
-    """Of how many requests the work waits for the table: as many as have a thread."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        return cursor.fetchone()[0]
 
 
 class Asked:
@@ -108,10 +100,10 @@ def test_forty_dry_runs_of_one_sponsor_hold_up_nobody_else(front):
     other = known(front, Program(alpha.sponsor, requests_per_minute=0))
     with held("campaigns_uploadedfile"):
         asked = [Asked(front, one.token, with_file(vendor)) for one in (alpha, other) for _ in range(20)]
-        wait_until(waiting_for_it, "one of them has begun")
+        wait_until(count_lock_waits, "one of them has begun")
         for _ in range(10):
             assert front.ask("GET", "/api/v1/services", beta.token)[0] == 200
-            assert waiting_for_it() == 1, "one of Alpha's is in progress, by whichever key"
+            assert count_lock_waits() == 1, "one of Alpha's is in progress, by whichever key"
         assert front.ask("POST", "/api/v1/messages?dry_run=true", beta.token, heavy(vendor))[0] == 200
         assert front.send(beta.token, letter(vendor), "hers")[0] == 202
         assert not any(one.is_answered() for one in asked)
@@ -123,7 +115,7 @@ def test_a_letter_that_turns_out_dear_waits_with_its_sponsors_dear_ones_and_is_s
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
     with held("campaigns_uploadedfile"):
         first = Asked(front, alpha.token, with_file(vendor))
-        wait_until(waiting_for_it, "it has begun")
+        wait_until(count_lock_waits, "it has begun")
         second = Asked(front, alpha.token, heavy(vendor), key="heavy")
         assert front.send(alpha.token, letter(vendor), "light")[0] == 202, "a cheap one of Alpha's goes on"
         assert front.send(beta.token, heavy(vendor), "hers")[0] == 202
@@ -138,10 +130,10 @@ def test_one_sponsors_letters_never_have_all_threads(front):
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
     with held("campaigns_uploadedfile"):
         asked = [Asked(front, alpha.token, with_file(vendor), key=f"k{number}") for number in range(20)]
-        wait_until(lambda: waiting_for_it() == THREADS - 1, "Alpha has its share")
+        wait_until(lambda: count_lock_waits() == THREADS - 1, "Alpha has its share")
         for _ in range(5):
             assert front.ask("GET", "/api/v1/services", beta.token)[0] == 200
-            assert waiting_for_it() == THREADS - 1
+            assert count_lock_waits() == THREADS - 1
     assert {one.status() for one in asked} == {422}
 
 
@@ -150,7 +142,7 @@ def test_who_sends_too_many_dear_ones_is_told_to_wait(front):
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
     with held("campaigns_uploadedfile"):
         asked = [Asked(front, alpha.token, with_file(vendor)) for _ in range(DEAR_MOST + 1)]
-        wait_until(waiting_for_it, "one of them has begun")
+        wait_until(count_lock_waits, "one of them has begun")
         asked += [Asked(front, alpha.token, with_file(vendor)) for _ in range(5)]
         wait_until(lambda: sum(one.is_answered() for one in asked) == 5, "those beyond are refused")
         assert front.ask("POST", "/api/v1/messages?dry_run=true", beta.token, letter(vendor))[0] == 200

@@ -18,6 +18,7 @@ from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_webhooks import deliver, finished, receiver
+from tests.lock_waits import count_lock_waits
 from tests.programs import wait_until
 from vendors.adapters.reports import Reported
 
@@ -185,7 +186,7 @@ class TestRemovedMeanwhile:
         with transaction.atomic():
             taken = delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now())])
             thread.start()
-            wait_until(lambda: answers or waiting_for_a_lock(), "it is removed, or waits")
+            wait_until(lambda: answers or count_lock_waits(), "it is removed, or waits")
         thread.join()
         assert answers == [204] and len(taken.calls) == 1
         assert not Webhook.objects.exists() and not WebhookCall.objects.exists()
@@ -206,12 +207,6 @@ class TestRemovedMeanwhile:
 
         receiver.answer = removing
         assert deliver(call) is None and len(receiver.got) == 1
-
-
-def waiting_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return cursor.fetchone()[0] > 0
 
 
 @pytest.mark.parametrize("scopes", [("read",), ("send", "read")])

@@ -16,6 +16,7 @@ from campaigns.models import Claim, Message, Store
 from tests import factories
 from tests.emptying import Emptying
 from tests.faults.sending import meanwhile
+from tests.lock_waits import count_lock_waits
 from tests.programs import environment
 from tests.waiting import wait_until
 
@@ -104,17 +105,10 @@ def test_an_insert_that_is_still_to_be_committed_is_waited_for(emptying: Emptyin
     with psycopg.connect(environment()["DATABASE_URL"]) as other:
         other.execute("INSERT INTO django_session VALUES ('key', 'data', now())")
         with meanwhile(emptying.put_back) as emptied:
-            wait_until(lambda: waits_for_a_lock() or emptied.done(), "it waits, or does not")
+            wait_until(lambda: count_lock_waits() or emptied.done(), "it waits, or does not")
             assert not emptied.done()
             other.commit()
     assert emptied.result() is None and not Session.objects.exists()
-
-
-def waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        cursor.execute(f"SELECT EXISTS ({waits})")
-        return cursor.fetchone() == (True,)
 
 
 def plans() -> list[Any]:

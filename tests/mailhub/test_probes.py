@@ -23,6 +23,7 @@ from mailhub import installation
 from mailhub.environment import celery_url
 from mailhub.monitoring import endpoints, probes
 from tests.front.server import Server, serving
+from tests.lock_waits import count_lock_waits
 from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
 from tests.private_redis import PrivateRedis
 from tests.programs import environment, running
@@ -256,16 +257,11 @@ def test_a_probe_is_answered_while_every_thread_waits_for_the_database(beat_has_
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("LOCK TABLE mailhub_apikey IN ACCESS EXCLUSIVE MODE")
             request = other.submit(server.ask, "GET", "/api/v1/services", "mh_live_nobody_knows")
-            wait_until(lambda: blocked(cursor), "the only thread waits")
+            wait_until(count_lock_waits, "the only thread waits")
             assert get(server, "/livez").status == 200
             assert get(server, "/readyz").parts == OK
             assert not request.done()
         assert request.result(DEADLINE)[0] == 401
-
-
-def blocked(cursor: Any) -> int:
-    cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'mailhub_apikey'::regclass")
-    return int(cursor.fetchone()[0])
 
 
 def test_beat_writes_down_at_once_that_it_has_sent_a_task(settings: Any) -> None:

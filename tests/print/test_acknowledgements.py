@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.utils import timezone
 
 from campaigns import estimates
@@ -26,6 +25,7 @@ from mailhub.operations import dashboard
 from tests import factories, forks, programs
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
+from tests.lock_waits import count_lock_waits
 from tests.print.printed_once import printed_once
 from tests.print.sftp_server import SftpVendor
 from tests.waiting import wait_until
@@ -257,12 +257,6 @@ def test_whoever_kills_the_reader_after_it_stored_a_file_has_it_read_again(serve
     assert not path.exists() and sums() == {"accepted": 1, "refused": 1} and broken() == []
 
 
-def asked(statement: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone()
-
-
 def test_whoever_kills_the_reader_before_it_commits_has_it_read_again(server: SftpVendor) -> None:
     made = send_the_rest(job(server, 2))
     path = server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
@@ -270,9 +264,7 @@ def test_whoever_kills_the_reader_before_it_commits_has_it_read_again(server: Sf
         other.execute("SELECT FROM campaigns_job WHERE id = %s FOR UPDATE", [made.pk])
         reader = program("from campaigns import fetched_reports as f; f.fetch_all()")
         try:
-            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            waiting += " AND datname = current_database()"
-            wait_until(lambda: asked(waiting) != (0,), "it waits for the job")
+            wait_until(count_lock_waits, "it waits for the job")
         finally:
             reader.send_signal(signal.SIGKILL)
             reader.wait()
