@@ -15,6 +15,7 @@ NEEDS_PYTHON = [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later 
 # On two cores: tests wait a good part of their time, and with more of them nothing is gained.
 TEST_PROCESSES ?= 5
 TESTS ?=
+RUN_TESTS = $(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 CHAOS ?=
 CHANNELS ?=
 # name,its numbers; without numbers each takes its own
@@ -26,8 +27,8 @@ PY := .venv/bin/python
 NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
-.PHONY: help setup test-setup demo test lint lint-openapi docs docs-pictures docs-reference messages bench bench-page chaos \
-  requirements clean venv
+.PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages \
+  bench bench-page chaos requirements clean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,8 +43,14 @@ demo: setup ## the main job from the first row to the last receipt (CHANNELS=all
 	@$(if $(CHANNELS),$(MAKE) -s .venv/.extras-installed)
 	$(PY) manage.py demo $(if $(CHANNELS),--channels=$(CHANNELS))
 
-test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=5, TESTS="paths or options")
-	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) </dev/null
+test: test-setup ## the fast tests, on a database and a Redis of their own (TEST_PROCESSES=5, TESTS="any paths or options")
+	$(RUN_TESTS) --tier fast $(TESTS) </dev/null
+
+test-slow: test-setup ## the other tests: browsers, started processes, servers that end
+	$(RUN_TESTS) --tier slow $(TESTS) </dev/null
+
+test-all: test-setup ## the tests of both tiers
+	$(RUN_TESTS) $(TESTS) </dev/null
 
 lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) -m ruff check .

@@ -14,6 +14,7 @@ import psycopg
 from mailhub.embedded.binaries import postgres_programs
 from mailhub.embedded.process import demoted
 from tests.plugin import folders
+from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=60"]
@@ -23,6 +24,7 @@ class Server:
     """One PostgreSQL on a socket in a folder of its own. settings: of its command line, beside FAST."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
+        demand_slow("a PostgreSQL of its own")
         self.folder, self.data, self.settings = folder, folder / "data", settings
         self.programs = postgres_programs()
 

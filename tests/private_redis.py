@@ -9,6 +9,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
 from mailhub.embedded.binaries import redis_program
+from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
 
@@ -19,6 +20,7 @@ class PrivateRedis:
     """
 
     def __init__(self, **more: str) -> None:
+        demand_slow("a Redis of its own")
         self.more = more
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-redis-"))
         self.url = f"unix://{self.folder}/redis.sock"

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 
 from tests import forks
+from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
@@ -39,6 +40,7 @@ class Program:
     """A process in a group of its own, with its output in a file."""
 
     def __init__(self, arguments: list[str], **more: str) -> None:
+        demand_slow("a process of mailhub")
         self.log = Path(tempfile.mkstemp(prefix="mailhub-program-", suffix=".log")[1])
         with self.log.open("ab") as output:
             self.process = forks.start(arguments, env=environment(**more), stdout=output, start_new_session=True)

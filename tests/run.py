@@ -1,4 +1,4 @@
-"""make test: the whole suite. What broke is fatal at the first try; what only missed a deadline runs once more, alone.
+"""make test, test-slow, test-all. What broke is fatal at the first try; what only missed a deadline runs again, alone.
 
 Which is which, says the exception: docs/decisions/0001-a-missed-deadline-is-tried-again-a-broken-promise-is-not.md.
 

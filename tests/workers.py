@@ -15,6 +15,7 @@ from django.db import connection
 from tests import forks
 from tests.factories import unique
 from tests.programs import NO_WATCHDOG
+from tests.tiers import demand_slow
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
@@ -56,6 +57,7 @@ def worker(*queues: str, name: str = "", **variables: str) -> Any:
 
 @contextmanager
 def celery(*arguments: str, **variables: str) -> Iterator[Process]:
+    demand_slow("a process of Celery")
     with tempfile.NamedTemporaryFile() as log:
         process = forks.start(["-m", "celery", "-A", "mailhub", *arguments], env=environment(**variables), stdout=log)
         try:

@@ -161,6 +161,7 @@ def test_a_large_folder_is_searched_in_pieces_and_a_time_that_cannot_be_is_now(
     assert MessageEvent.objects.get().at > datetime.now(UTC) - timedelta(hours=1)
 
 
+@pytest.mark.slow("time")
 def test_a_database_that_is_away_ends_no_repeated_reading(server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put(bounce())
     take, tries = inbound.take, [OperationalError("away"), InterfaceError("away")]

@@ -249,6 +249,7 @@ def test_the_first_of_two_that_bring_the_same_mail_at_once_counts() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "smtp://127.0.0.1:{port}"])
+@pytest.mark.slow("processes")
 def test_the_process_of_the_procfile_ends_when_it_is_told_to(address: str) -> None:
     with hold_port("127.0.0.1", 0) as held:
         port = held.getsockname()[1]

@@ -130,6 +130,7 @@ def test_up_runs_the_receiver_only_where_it_has_an_address(settings: Any) -> Non
 
 @pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not())
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("programs")
 def test_a_mail_that_a_real_postfix_accepts_and_cannot_deliver_comes_back_as_a_hard_bounce() -> None:
     job = logged(1, [accepted()])
     (row,) = messages(job)

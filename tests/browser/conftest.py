@@ -27,11 +27,13 @@ THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if CHROMIUM is None:
-        here = Path(__file__).parent
-        for item in items:
-            if here in item.path.parents:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow("programs"))
+            if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason="no chromium here: install the package chromium to run it"))
 
 

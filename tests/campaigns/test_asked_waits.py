@@ -155,6 +155,7 @@ def test_a_relay_that_answers_421_again_and_again_is_called_ever_more_rarely() -
             job = take_again(job)
 
 
+@pytest.mark.slow("time")
 def test_good_answers_of_a_sender_end_the_growth(sandbox: Sandbox) -> None:
     account = login(sandbox.url)
     closed(account, 200.0)

@@ -61,6 +61,7 @@ def test_the_next_job_goes_on_where_the_last_one_was(nobody_listens: str) -> Non
     assert once(take_again(job), account) == BACKOFF_MOST
 
 
+@pytest.mark.slow("time")
 def test_long_after_a_failure_the_next_one_is_a_first_one(nobody_listens: str) -> None:
     account = login(nobody_listens)
     job = taken(20, account)
@@ -68,6 +69,7 @@ def test_long_after_a_failure_the_next_one_is_a_first_one(nobody_listens: str) -
     assert once(job, account) < BACKOFF_MOST
 
 
+@pytest.mark.slow("time")
 def test_after_good_answers_the_next_failure_is_a_first_one(sandbox: Sandbox) -> None:
     sandbox.settings(latency_ms=100.0)
     account = login(sandbox.url, concurrency=2)

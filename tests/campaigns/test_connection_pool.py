@@ -70,6 +70,7 @@ def of_the_worker():
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 def test_a_process_of_the_hub_keeps_its_connection_from_task_to_task_and_opens_another_if_it_was_lost():
     before = set(of_the_worker())
 

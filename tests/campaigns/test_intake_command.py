@@ -269,6 +269,7 @@ def manage(*arguments: str, stdin: bytes = b"", **variables: str) -> "subprocess
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
     make.credential(make.vendor("amazing-mail"))
     done = manage("-", *basics(files), "--new-sponsor", "--json", stdin=GOOD.encode())
@@ -284,6 +285,7 @@ def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 def test_one_letter_waits_for_no_module_that_only_workers_pages_or_terminals_need(files: Path) -> None:
     make.credential(make.vendor("amazing-mail"))
     now = [*basics(files), "--new-sponsor", "--at", "now"]

@@ -139,6 +139,7 @@ def test_fields_that_are_not_text_are_checked_too() -> None:
     ]
 
 
+@pytest.mark.slow("processes")
 def test_a_long_file_is_checked_in_memory_that_hardly_grows() -> None:
     command = [sys.executable, "-m", "tests.campaigns.checking", "300000"]
     ran = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)

@@ -184,6 +184,7 @@ def test_what_is_packed_to_unpack_endlessly_is_not_unpacked(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("constant_memory", ["", "1"], ids=["shared texts", "texts in the sheet"])
+@pytest.mark.slow("processes")
 def test_a_long_spreadsheet_is_read_in_memory_that_hardly_grows(tmp_path: Path, constant_memory: str) -> None:
     path = tmp_path / "long.xlsx"
     with xlsxwriter.Workbook(path, {"constant_memory": bool(constant_memory)}) as made:

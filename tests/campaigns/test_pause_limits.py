@@ -62,6 +62,7 @@ def test_an_error_in_the_rates_of_a_campaign_is_already_logged_once_and_the_othe
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("time")
 def test_a_campaign_whose_jobs_are_held_too_long_keeps_no_other_from_being_judged() -> None:
     busy, bad = under_way(3), under_way(3)
     with transaction.atomic():

@@ -9,7 +9,7 @@ from tests import factories
 from tests.programs import sweeping, wait_until, worker
 from vendors.models import Minute
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True)]
 
 
 def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):

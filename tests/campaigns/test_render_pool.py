@@ -18,6 +18,8 @@ from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.properties import template_bombs
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow("processes")
+
 LOOPS = "{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}x"
 FIELDS = {**template_bombs.FIELDS, **template_bombs.SMALL, "n": "x\ny", "u": "\ud800", "d": {"b": 1, "a": [1.5, None]}}
 SOURCES = [

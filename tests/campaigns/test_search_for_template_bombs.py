@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow("many")
+
 ROOT = Path(__file__).resolve().parents[2]
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 # Each in a process of its own: what Hypothesis remembers of 2,000 such examples exceeds the memory of a search.

@@ -185,6 +185,7 @@ def test_the_alarm_says_why_and_only_of_vendors_with_late_jobs() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 def test_the_alarm_comes_when_nobody_takes_a_letter_and_goes_when_a_worker_does(
     capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

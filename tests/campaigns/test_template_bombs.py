@@ -116,6 +116,7 @@ def test_a_row_that_lacks_many_fields_is_told_in_a_sentence():
     ["<p " + " ".join(f"a{number}=1" for number in range(60_000)) + ">x", "<ul>x" * 240 + "<li>x" * 190_000],
     ids=["attributes", "lists"],
 )
+@pytest.mark.slow("processes")
 def test_long_html_is_read_as_text_by_a_process_with_limits(html, monkeypatch):
     monkeypatch.setattr("campaigns.content.apart.SECONDS", 3)
     with pytest.raises(TemplateError, match="no text can be made from the HTML"):

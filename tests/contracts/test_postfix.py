@@ -23,6 +23,7 @@ from vendors.testing.certificates import authority
 from vendors.testing.subject import LOOPS, run
 
 pytestmark = [
+    pytest.mark.slow("programs"),
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
     pytest.mark.parametrize("loop", LOOPS),
 ]

@@ -112,6 +112,7 @@ def test_a_reply_that_never_comes_ends_the_round_and_leaves_one_in_doubt(loop: s
     run(loop, story)
 
 
+@pytest.mark.slow("time")
 def test_no_mail_of_a_round_begins_too_late_although_its_go_ahead_is_here_already(loop: str, pipelining: bool) -> None:
     """The reply to the first mail comes late, and with it those to the envelope that was written ahead."""
 

@@ -25,7 +25,7 @@ MOST = 1.0  # points; filters begin to doubt at 5
 NEWSLETTER = Path(__file__).parents[2] / "sandbox" / "demo" / "newsletter.html"
 STATUS = re.compile(rb"^X-Spam-Status: \w+, score=(-?[0-9.]+) .*?tests=(.*?) autolearn=", re.DOTALL | re.MULTILINE)
 
-pytestmark = pytest.mark.skipif(not PROGRAM, reason="SpamAssassin is not installed")
+pytestmark = [pytest.mark.slow("programs"), pytest.mark.skipif(not PROGRAM, reason="SpamAssassin is not installed")]
 
 
 def newsletter() -> bytes:

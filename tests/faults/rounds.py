@@ -18,6 +18,7 @@ from campaigns.models import Job, Message
 from campaigns.models.states import DONE
 from tests import factories, forks
 from tests.programs import environment
+from tests.tiers import demand_slow
 from vendors.models import Vendor
 
 CONCURRENCY = 4
@@ -28,6 +29,7 @@ class Driver:
     """tests/faults/driver.py as a process."""
 
     def __init__(self, log: IO[str], **more: str) -> None:
+        demand_slow("a sender that is killed")
         self._log = log
         reads, writes = os.pipe()
         self._answers = open(reads)  # noqa: SIM115

@@ -14,7 +14,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 DOUBTS = 4  # of the mail itself
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 

@@ -34,7 +34,7 @@ from vendors.adapters.http import Http
 from vendors.models import Credential, Vendor
 from vendors.outcomes import Outcome
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 STREAMS = 300 if NIGHTLY else 100
 EACH = 20  # messages of a job: at five seconds a call none is done before the last one has begun
 AT_ONCE = 2  # calls of a stream

@@ -24,7 +24,7 @@ from tests.programs import Program, wait_until, worker
 from tests.sandbox import Sandbox
 from vendors.models import Credential
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 LEASE = timedelta(seconds=4)  # as tests/programs.py has it
 
 

@@ -18,7 +18,7 @@ from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import running
 from vendors.models import Credential
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 STREAMS, EACH, AT_ONCE = 8, 75, 2
 LIMIT = (30, 1.0)  # 20 seconds for all of them, on any machine
 

@@ -45,6 +45,7 @@ def wakes_too_late(pid: int, since: float, driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("at", ["after_claim:2", "before_call:3", "after_call:1", "before_record:1", "before_drain:1"])
+@pytest.mark.slow("processes")
 def test_a_zombie_doubles_nothing_and_what_it_knows_of_acceptances_counts(
     at: str, vendor: Sandbox, driver: Driver
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_zombie_doubles_nothing_and_what_it_knows_of_acceptances_counts(
     assert judge(vendor.books()) == []
 
 
+@pytest.mark.slow("processes")
 def test_a_zombie_does_not_make_the_vendor_faster(sandbox: Sandbox, driver: Driver) -> None:
     limit = (8, 1.0)
     mail = rounds.mail(sandbox.url, timeout=2)
@@ -176,6 +178,7 @@ def proves_that_it_called_nobody(lease: Lease, of: Any) -> None:
     by_sender(lambda rows: answer(rows, lease, of.claim, proof))
 
 
+@pytest.mark.slow("processes")
 def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sandbox, driver: Driver) -> None:
     with rounds.driver(TRANSACTION_IDLE_SECONDS="3") as impatient:
         mail = rounds.mail(vendor.url)
@@ -187,6 +190,7 @@ def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sa
         assert judge(vendor.books()) == []
 
 
+@pytest.mark.slow("processes")
 def test_33_a_zombie_that_was_merging_loses_its_locks_too(vendor: Sandbox, driver: Driver) -> None:
     """They are of a connection of its event loop; what it was merging is merged by others."""
     with rounds.driver(TRANSACTION_IDLE_SECONDS="3") as impatient:

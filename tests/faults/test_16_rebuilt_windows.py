@@ -29,7 +29,7 @@ from tests.windows import worst_window
 from vendors.models import Credential, Usage
 
 __all__ = ["redis"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 LIMIT = (4, 1.0)
 LOSSES = pytest.mark.parametrize(
     "loss",

@@ -16,7 +16,7 @@ from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the
 from tests.private_redis import PrivateRedis
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 LIMIT = (10, 1.0)
 
 

@@ -25,7 +25,7 @@ from tests.faults.sending import login, taken
 from tests.programs import DEADLINE, wait_until, worker
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
 
 def test_22_23_a_notification_that_comes_three_times_sends_once(vendor: Sandbox) -> None:

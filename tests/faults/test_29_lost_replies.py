@@ -42,7 +42,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 from vendors.models import Credential, Usage, Vendor
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 CONCURRENCY = 2
 NOW = timedelta()
 TRIES = 200  # more statements than any story has

@@ -67,6 +67,7 @@ def reading(*accounts: Credential) -> Any:
     return worker(queues=",".join(["hub", *(account.vendor.queue for account in accounts)]))
 
 
+@pytest.mark.slow("processes")
 def test_a_letter_goes_out_while_jobs_that_are_sent_are_locked_and_the_process_ends_when_it_is_told_to() -> None:
     """Each of their streams has ended, and its verb waits for the job."""
     with running(latency_ms=3000.0) as slow, ExitStack() as stack:
@@ -89,6 +90,7 @@ def test_a_letter_goes_out_while_jobs_that_are_sent_are_locked_and_the_process_e
         assert sums()["accepted"] == MORE + 1 and sums()["in doubt"] == 0
 
 
+@pytest.mark.slow("processes")
 def test_a_letter_goes_out_while_the_only_parent_of_another_vendor_is_locked(sandbox: Sandbox) -> None:
     """Each notification has another one of its mailcasters wait for it."""
     large, free = login(sandbox.url), login(sandbox.url)
@@ -291,6 +293,7 @@ def test_a_sweep_passes_over_what_is_locked_and_the_next_one_does_it() -> None:
     assert statuses(*held) == after and not AnswerBatch.objects.exists()
 
 
+@pytest.mark.slow("time")
 def test_who_pauses_campaigns_after_their_first_messages_passes_over_one_that_is_locked() -> None:
     def first_sent() -> Job:
         parent, _ = family(parent="P_ASSIGNING", remaining=30, children=["LOGGED"])
@@ -303,6 +306,7 @@ def test_who_pauses_campaigns_after_their_first_messages_passes_over_one_that_is
     assert pauses.pause_after_first() == [held.pk]
 
 
+@pytest.mark.slow("time")
 def test_whoever_writes_a_result_gives_up_while_its_job_is_locked_and_the_sweep_finds_it_again() -> None:
     job = logged(1, [accepted()])
     session = Session.objects.create(
@@ -315,6 +319,7 @@ def test_whoever_writes_a_result_gives_up_while_its_job_is_locked_and_the_sweep_
     assert writer.left_behind() == []
 
 
+@pytest.mark.slow("time")
 def test_a_night_gives_up_while_a_job_is_locked_and_goes_on_when_the_sweep_finds_it() -> None:
     held, free = (factories.campaign_with_job(1, status="RENDERED") for _ in range(2))
     Vendor.objects.update(dispatch_at=(timezone.now() - timedelta(minutes=1)).time(), time_zone="UTC")

@@ -155,6 +155,7 @@ def test_42_a_repeat_costs_what_the_letter_costs_and_a_look_up_one(sandbox: Sand
     assert job.units == 2
 
 
+@pytest.mark.slow("time")
 def test_42_a_limit_that_is_lowered_meanwhile_holds_by_segments(sandbox: Sandbox) -> None:
     sandbox.settings(latency_ms=100.0)
     account = sms(sandbox.url, (40, 1.0))

@@ -144,6 +144,7 @@ def mail(url: str) -> Mail:
 
 
 @pytest.mark.parametrize("point", ["before_grant:4", "after_claim:4"])
+@pytest.mark.slow("processes")
 def test_a_kill_between_two_claims_loses_nothing_and_doubles_nothing(
     point: str, vendor: Sandbox, driver: Driver
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_kill_between_two_claims_loses_nothing_and_doubles_nothing(
     assert judge(vendor.books()) == [] and sums().total() == of.small.size
 
 
+@pytest.mark.slow("processes")
 def test_a_sender_that_was_thought_dead_claims_nothing_when_it_wakes_up(vendor: Sandbox, driver: Driver) -> None:
     of = mail(vendor.url)
     result = driver.round("before_grant:4:STOP")

@@ -130,6 +130,7 @@ def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
     assert sums() == {"in doubt": 1, "refused": 1} and judge(sandbox.books()) == []
 
 
+@pytest.mark.slow("time")
 def test_53_a_limit_that_is_edited_holds_from_the_next_call_on(sandbox: Sandbox) -> None:
     """5, then 0 (paused), 3 and 50 in the same second-long window, while a sender is at it."""
     job = taken(80, login(sandbox.url, (5, 1.0)))

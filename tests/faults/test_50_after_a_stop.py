@@ -59,6 +59,7 @@ def sweeping(lease: timedelta) -> Iterator[None]:
         swept.result()
 
 
+@pytest.mark.slow("time")
 def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_what_they_are(
     sandbox: Sandbox, settings: Any
 ) -> None:
@@ -120,6 +121,7 @@ def test_50_after_a_stop_has_committed_no_new_call_is_allowed(sandbox: Sandbox) 
     assert judge(sandbox.books()) == []
 
 
+@pytest.mark.slow("processes")
 def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
     vendor: Sandbox, driver: rounds.Driver
 ) -> None:

@@ -22,7 +22,7 @@ from tests.programs import Program
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.timeout(600)]
 RECIPIENTS = 10
 SHORT = {"LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
 HELD = "nothing is called: this installation was copied, moved or away: a person has to run manage.py recover_store"

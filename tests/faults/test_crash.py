@@ -42,7 +42,7 @@ from vendors.limits.throttle import Grant, Throttle
 from vendors.limits.values import Limit, Scope
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 LEASE = timedelta(seconds=15)
 MANY = 60
 

@@ -19,7 +19,7 @@ from tests.programs import Program, environment
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.timeout(600)]
 RECIPIENTS, RATE = 400, 40
 MORE = 1000  # enough to go on while a standby is started again, on a slow machine too
 CALLED = "m.dequeued_at IS NOT NULL OR m.id IN (SELECT unnest(messages) FROM campaigns_claim)"

@@ -36,7 +36,7 @@ from tests.private_redis import PrivateRedis
 from tests.programs import Program, environment, running, wait_until, worker
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 LASTS = 3.0  # seconds of each refusal: longer than what clients try again
 LIMIT = (10, 1.0)
 EACH = 40  # mails for each refusal

@@ -15,7 +15,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.rounds import Driver, Mail
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 FIRST = 10
 POINTS = ["after_cut", "after_claim", "after_call", "before_record", "mid_merge", "after_drain", "mid_finalise"]
 

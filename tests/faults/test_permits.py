@@ -11,7 +11,7 @@ from tests.faults.rounds import Driver
 from tests.faults.sending import login, take_again
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
 
 def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minute(

@@ -17,7 +17,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import DEADLINE
 from vendors.models import Credential
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 MAILS = 20
 POOLS = {"prefork": ("prefork", 2), "threads": ("threads", 8), "solo": ("solo", 1)}
 

@@ -19,6 +19,7 @@ from vendors.models import Credential, Vendor
 from vendors.testing.certificates import authority
 
 pytestmark = [
+    pytest.mark.slow("programs"),
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),

@@ -183,6 +183,7 @@ def test_a_sender_from_before_the_takeover_claims_nothing_after_it(sandbox: Sand
 
 
 @pytest.mark.parametrize("redis", ["kept", "emptied"])
+@pytest.mark.slow("servers")
 def test_a_dump_that_is_taken_in_mid_send_calls_nobody_twice_and_loses_nobody(
     redis: str, sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def by(one: Credential) -> int:
     return found or 0
 
 
+@pytest.mark.slow("processes")
 def test_a_vendor_that_dies_midway_keeps_what_it_was_called_for_and_nobody_gets_anything_twice(
     two: tuple[Sandbox, Sandbox], driver: Driver
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_vendor_that_dies_midway_keeps_what_it_was_called_for_and_nobody_gets_
 
 
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.slow("processes")
 def test_a_kill_in_the_move_loses_nothing_and_doubles_nothing(
     point: str, two: tuple[Sandbox, Sandbox], driver: Driver
 ) -> None:
@@ -167,6 +169,7 @@ def test_what_was_called_or_is_in_doubt_stays_and_what_lies_between_goes(two: tu
     assert [one for one in audit.run() if not one.ok and one.promise in ("P1", "P2", "P7")] == []
 
 
+@pytest.mark.slow("processes")
 def test_what_a_lost_sender_had_claimed_stays_and_its_late_answers_find_it(
     two: tuple[Sandbox, Sandbox], driver: Driver
 ) -> None:

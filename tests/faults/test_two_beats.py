@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tests.workers import celery
 from vendors.models import Vendor
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
 
 def test_two_beats_start_everything_twice_and_the_night_runs_once(sandbox: Sandbox) -> None:

@@ -30,7 +30,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import DEADLINE, wait_until
 from vendors.models import RateLimit
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 MANY = 400  # more than are called before a slow machine has done what is to stop them
 
 

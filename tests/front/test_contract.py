@@ -12,7 +12,7 @@ from tests.front.everything import OF_VENDORS, everything, operations
 from tests.front.program import Program, api_vendor, fresh
 
 __all__ = ["fresh"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 SCHEMA = "/api/v1/openapi.json"
 FEW = hypothesis_settings(

@@ -126,6 +126,7 @@ def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_as
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(600)
+@pytest.mark.slow("processes")
 def test_workers_post_the_news(receiver: Receiver):
     program, vendor = Program(), reporting()
     events.create(program.sponsor, receiver.url, ["message.delivered"], test=False)

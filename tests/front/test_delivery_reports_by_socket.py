@@ -16,7 +16,7 @@ from tests.programs import sweeping, wait_until, worker
 from tests.sandbox import Sandbox
 from vendors import report_keys
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

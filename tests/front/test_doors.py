@@ -19,7 +19,7 @@ from tests.lock_waits import count_lock_waits
 from tests.programs import DEADLINE, wait_until
 
 __all__ = ["fresh"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 MANY = 250  # at each door; a door has eight threads
 PATIENCE = 12  # seconds that a body has
 QUICK = "tests.front.quick_passwords"  # there are still more of them than are looked at in a second

@@ -19,7 +19,7 @@ from tests.front.program import Program, fresh
 from tests.waiting import wait_until
 
 __all__ = ["fresh"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 LARGE = 9_000_000
 SPOOL = {"SPOOL_MEGABYTES": "40", "LIST_MEGABYTES": "10", "BODY_SECONDS": "100"}
 

@@ -9,7 +9,7 @@ from tests.front.program import Program, api_vendor, fresh, letter
 from tests.front.server import serving
 
 __all__ = ["fresh"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True)]
 ROWS = 1000
 
 

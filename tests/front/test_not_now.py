@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.private_redis import PrivateRedis
 
 __all__ = ["fresh"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tests.programs import sweeping, wait_until, worker
 from vendors import report_keys
 from vendors.testing import http_server
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 RECIPIENTS = [f"{who}@example.com" for who in ("ann", "nobody", "lost", "bob")]
 
 

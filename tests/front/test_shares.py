@@ -94,6 +94,7 @@ def heavy(vendor, **more):
     return letter(vendor, body=LOOPS, recipients=[{"to": "p@sandbox.example", "fields": {"l": [0] * 200}}], **more)
 
 
+@pytest.mark.slow("processes")
 def test_forty_dry_runs_of_one_sponsor_hold_up_nobody_else(front):
     vendor = api_vendor()
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
@@ -110,6 +111,7 @@ def test_forty_dry_runs_of_one_sponsor_hold_up_nobody_else(front):
     assert {one.status() for one in asked} == {422}
 
 
+@pytest.mark.slow("processes")
 def test_a_letter_that_turns_out_dear_waits_with_its_sponsors_dear_ones_and_is_stored_once(front):
     vendor = api_vendor()
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
@@ -125,6 +127,7 @@ def test_a_letter_that_turns_out_dear_waits_with_its_sponsors_dear_ones_and_is_s
     assert Session.objects.filter(idempotency_key="heavy").count() == 1 and Message.objects.count() == 3
 
 
+@pytest.mark.slow("processes")
 def test_one_sponsors_letters_never_have_all_threads(front):
     vendor = api_vendor()
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
@@ -137,6 +140,7 @@ def test_one_sponsors_letters_never_have_all_threads(front):
     assert {one.status() for one in asked} == {422}
 
 
+@pytest.mark.slow("processes")
 def test_who_sends_too_many_dear_ones_is_told_to_wait(front):
     vendor = api_vendor()
     alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
@@ -270,6 +274,7 @@ def own_front():
         yield running
 
 
+@pytest.mark.slow("processes")
 def test_dear_letters_are_made_by_another_process_which_is_replaced_when_it_has_died(own_front):
     vendor, program = api_vendor(), Program(requests_per_minute=0)
     one = letter(vendor, body="Hello {{ a }}", recipients=[{"to": "p@sandbox.example", "fields": {"a": "b"}}])
@@ -285,6 +290,7 @@ def test_dear_letters_are_made_by_another_process_which_is_replaced_when_it_has_
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow("processes")
 def test_however_a_front_ends_no_process_that_makes_letters_is_left(number, own_front):
     own_front.ask("POST", DRY, Program(requests_per_minute=0).token, heavies(api_vendor()))
     ((pid, parent),) = makers_of(own_front).items()

@@ -76,6 +76,7 @@ def calls(program: Program, url: str, hooks: int, each: int) -> list[Webhook]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(240)
+@pytest.mark.slow("processes")
 def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_is_posted_at_once(settings) -> None:
     """Seen by how often the slow ones were called when the other one had its event: not once each of them."""
     settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]

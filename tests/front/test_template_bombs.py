@@ -7,7 +7,7 @@ from tests.campaigns.elsewhere import where
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
 __all__ = ["fresh", "where"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True)]
 DRY = "/api/v1/messages?dry_run=true"
 FIELDS = {"x": "short", "y": {"a": "b"}, "l": ["a", "b"]}
 

@@ -8,7 +8,7 @@ from tests import factories
 from tests.front.doors import connect, doors, get, head, read
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 BASE = "https://news.example.org"
 KIND = "application/x-www-form-urlencoded"
 

@@ -291,6 +291,7 @@ def test_the_command_adds_lists_and_removes_and_names_what_is_wrong(settings):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(240)
+@pytest.mark.slow("processes")
 def test_a_dead_receiver_holds_up_no_mail(sandbox, settings):
     """Its queue is its own: the workers that send do not read it."""
     settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]

@@ -4,6 +4,6 @@ Two real connections, real statements on real rows. A verb that waits for a lock
 when that one does. Afterwards everything is driven to its end, and a judge asks the rows, and holds them against what
 the vendor has.
 
-    python -m tests.interleaving           some of the pairs, as in `make test`
+    python -m tests.interleaving           some of the pairs, as in `make test-all`
     python -m tests.interleaving --long    all of them
 """

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interleaving.pairs import Interleaver, Pair, Verdict, some_pairs
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 SEED, MOST, SECONDS = 11, 120, 12.0  # so many, or as many as that time allows
 # What broke once: halted before its commit, and ended before the other begins.
 BROKE = [

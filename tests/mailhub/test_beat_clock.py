@@ -26,7 +26,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 from tests.workers import Process, celery
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
 SWEEP = "campaigns.tasks.sweep"
 # The clock of this one process is an hour ahead until the file is gone: nothing can set the clock of the machine.

@@ -75,6 +75,7 @@ def forgetful_redis() -> Iterator[str]:
             server.wait()
 
 
+@pytest.mark.slow("servers")
 def test_a_redis_that_drops_keys_when_it_is_short_of_memory_is_an_error_where_servers_are_asked() -> None:
     assert not checks.redis_keeps_all()
 
@@ -112,6 +113,7 @@ def test_a_session_of_its_own_is_kept() -> None:
 @pytest.mark.parametrize(
     ("mode", "ids"), [("session", []), ("transaction", ["mailhub.E007"]), ("statement", ["mailhub.E007"])]
 )
+@pytest.mark.slow("programs")
 def test_a_pooler_is_an_error_unless_it_keeps_sessions(mode: str, ids: list[str]) -> None:
     with pooler.pooler(mode) as url, through(url):
         assert [message.id for message in checks.sessions_are_kept()] == ids
@@ -127,6 +129,7 @@ def test_a_database_that_is_away_is_a_warning_as_senders_wait_for_it(tmp_path: P
 @pytest.mark.timeout(600)
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["worker", "beat", "web"])
+@pytest.mark.slow("programs")
 def test_nobody_starts_behind_a_pooler_that_keeps_no_sessions(role: str) -> None:
     with pooler.pooler("transaction") as url:
         if role == "web":
@@ -150,6 +153,7 @@ def test_nobody_starts_behind_a_pooler_that_keeps_no_sessions(role: str) -> None
 @pytest.mark.timeout(600)
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["worker", "beat"])
+@pytest.mark.slow("processes")
 def test_neither_a_worker_nor_beat_starts_where_something_is_wrong(role: str) -> None:
     arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
 

@@ -22,6 +22,8 @@ from tests.plugin import folders
 from tests.programs import all_have_ended
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow("processes")
+
 PROJECT = Path(__file__).parents[2]
 DEADLINE = 480.0  # seconds; it takes under a minute on a machine that has nothing else to do
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"

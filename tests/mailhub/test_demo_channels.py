@@ -8,6 +8,8 @@ import pytest
 
 from tests.mailhub.test_demo import DEADLINE, Demo, home, servers_run
 
+pytestmark = pytest.mark.slow("processes")
+
 __all__ = ["home"]
 
 

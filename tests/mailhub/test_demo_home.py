@@ -17,6 +17,8 @@ from tests import forks
 from tests.plugin import folders
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow("processes")
+
 # What manage.py does with the home of the demo; the demo itself takes a minute.
 AT_HOME = """
 import signal, sys

@@ -61,6 +61,7 @@ def test_servers_are_addresses_with_or_without_a_port(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])
+@pytest.mark.slow("processes")
 def test_a_command_says_so_in_one_line(command: str, tmp_path: Path) -> None:
     nowhere = {"DATABASE_URL": f"postgres://u@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
     wrong = {**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path), "SWEEP_SECONDS": "soon"}

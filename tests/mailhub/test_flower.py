@@ -17,7 +17,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import DEADLINE, wait_until
 from tests.workers import worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True)]
 PROMISED = 30.0  # seconds until the Broker page has a vendor that was added (docs/how-to/watch.md)
 
 

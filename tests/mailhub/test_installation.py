@@ -196,6 +196,7 @@ def test_migrating_brings_the_table_up_to_date() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 @override_settings(SWEEP_SECONDS=0.2)
+@pytest.mark.slow("processes")
 def test_beat_sends_the_tasks_of_these_rows() -> None:
     installation.sync_beat()
 

@@ -36,6 +36,7 @@ def test_only_what_starts_everything_or_changes_tables_runs_all_of_djangos_check
     assert checking == {"up", "demo", "migrate"}
 
 
+@pytest.mark.slow("processes")
 def test_a_command_does_not_load_the_api_which_would_take_a_tenth_of_its_start() -> None:
     line = [sys.executable, "-X", "importtime", "manage.py", "send_campaign", "--help"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -52,6 +53,7 @@ def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("The database failed: connection")
 
 
+@pytest.mark.slow("processes")
 def test_who_closes_the_pipe_sees_no_traceback(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -69,6 +71,7 @@ def test_who_closes_the_pipe_sees_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.slow("processes")
 def test_what_starts_everything_says_so_before_it_loads_anything_and_ends_early_in_a_sentence(
     command: str, tmp_path: Path
 ) -> None:

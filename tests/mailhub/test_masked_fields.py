@@ -24,7 +24,7 @@ from tests.campaigns.rows import accepted, in_doubt, logged
 from vendors.listing import OwnLookups
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 ROLES = ("viewer", "vendor admin")  # roles that may not see to whom messages go
 OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in installation.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")

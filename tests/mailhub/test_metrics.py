@@ -169,6 +169,7 @@ def accepted(server: Server) -> float | None:
     return value(scraped(server), "outcomes_total", vendor="post", outcome="accepted")
 
 
+@pytest.mark.slow("processes")
 def test_every_process_gives_the_same_numbers_and_only_who_has_the_token_gets_them() -> None:
     vendor = factories.vendor("post")
     minute(vendor, accepted=41)
@@ -183,11 +184,13 @@ def test_every_process_gives_the_same_numbers_and_only_who_has_the_token_gets_th
         assert get(one, "/metrics", Authorization=TOKEN).status == 401
 
 
+@pytest.mark.slow("processes")
 def test_without_a_token_there_are_no_metrics() -> None:
     with serving() as server:
         assert get(server, "/metrics", Authorization="Bearer ").status == 404
 
 
+@pytest.mark.slow("processes")
 def test_what_is_away_is_told_and_the_rest_is_there() -> None:
     factories.vendor("post")
     redis = PrivateRedis()
@@ -202,6 +205,7 @@ def test_what_is_away_is_told_and_the_rest_is_there() -> None:
         redis.end()
 
 
+@pytest.mark.slow("processes")
 def test_a_database_that_is_away_leaves_what_redis_tells(tmp_path: Path) -> None:
     factories.vendor("post")
     database = DatabaseSocket(tmp_path)

@@ -23,7 +23,7 @@ from tests.dns_server import DnsServer, dns_server
 from tests.programs import sweeping, worker
 from vendors.testing.certificates import authority, server_tls
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "newsletter.md").read_text()
 PUBLIC_URL = "https://mail.example.com"

@@ -61,7 +61,7 @@ from vendors.models import Credential, Vendor
 
 __all__ = ["fresh"]
 T = TypeVar("T")
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 SETTINGS = {"url": "http://127.0.0.1:9/"}
 OUTSIDE = ("unsubscribe/", "api/")
 MOST_TRIED = 3  # fields of an unchanged form that are changed one by one until it is seen to change something

@@ -194,6 +194,7 @@ class TestPlot:
 
 class TestWorkers:
     @pytest.mark.django_db(transaction=True)
+    @pytest.mark.slow("processes")
     def test_a_queue_that_nobody_reads_is_named(self) -> None:
         read, unread = factories.vendor(), factories.vendor()
         with worker("hub", "webhooks", read.queue) as running:

@@ -23,7 +23,7 @@ from vendors.models import Price, RateLimit, Vendor
 from waiter import parking
 from waiter.models import ParkedTask
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 JOBS, ATTENTION = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
 OURS = (
     "campaigns",

@@ -100,6 +100,7 @@ def test_a_month_with_few_messages_or_a_second_cut_changes_nothing(sandbox: Sand
 
 
 @pytest.mark.parametrize("block", [FIRST, MONTH, LEAVE])
+@pytest.mark.slow("time")
 def test_a_lock_that_does_not_come_and_a_session_that_is_killed_leave_nothing_behind(block: str) -> None:
     if block != FIRST:
         psql(FIRST)

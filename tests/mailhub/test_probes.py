@@ -30,7 +30,7 @@ from tests.programs import environment, running
 from tests.waiting import DEADLINE, wait_until
 from tests.workers import celery
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 OK = dict.fromkeys(probes.PARTS, "ok")
 
 

@@ -21,6 +21,7 @@ from tests.sandbox import Sandbox
 from vendors.models import Credential
 
 pytestmark = [
+    pytest.mark.slow("programs"),
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(400),
     pytest.mark.skipif(not PROGRAM, reason="no rabbitmq-server is installed (Debian's package rabbitmq-server)"),

@@ -22,6 +22,8 @@ from mailhub.embedded import process as embedded_process
 from mailhub.embedded.redis_data import RedisVersion
 from mailhub.environment import celery_url
 
+pytestmark = pytest.mark.slow("servers")
+
 DEADLINE_SECONDS = 240
 START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
 

@@ -20,6 +20,8 @@ from tests import forks
 from tests.programs import all_have_ended, environment, marked
 from tests.waiting import DEADLINE, wait_until
 
+pytestmark = pytest.mark.slow("processes")
+
 ROOT = Path(__file__).parents[2]
 # Hears a hang-up also where the whole run was started with nohup.
 SUPERVISE = """

@@ -21,6 +21,8 @@ from packaging.requirements import Requirement
 
 from mailhub.embedded.process import Daemon
 
+pytestmark = pytest.mark.slow("processes")
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("campaigns", "mailhub", "sandbox", "vendors", "waiter")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

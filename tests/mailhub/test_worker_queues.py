@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from tests.workers import DEADLINE, worker
 from vendors.models import Vendor
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 NEVER = "86400"
 OFTEN = "0.2"

@@ -14,7 +14,7 @@ from tests.front.doors import connect, doors, head
 from tests.front.program import fresh
 
 __all__ = ["fresh"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 ROWS = b"".join(b"reader%d@sandbox.example\r\n" % number for number in range(100_000))
 PARTS = b'--b\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
 

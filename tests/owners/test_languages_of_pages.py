@@ -16,6 +16,8 @@ from tests.browser import every_page
 from tests.front.program import fresh
 from tests.owners.test_languages import GERMAN
 
+pytestmark = pytest.mark.slow("many")
+
 __all__ = ["fresh"]
 PARTS = {  # what pages load or poll
     *("home-live", "campaign-live", "approval-cost", "draft_progress", "campaigns_job_live", "campaigns_job_parts"),

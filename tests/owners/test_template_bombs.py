@@ -10,7 +10,7 @@ from tests.owners.test_templates import NEW, sponsor, stored
 from tests.owners.test_wizard import SOON, ann, login, make, press, put
 
 __all__ = ["ann", "login", "sponsor", "where"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 SMALL = 100_000  # bytes of a page
 SAMPLES = {"field.x": "short", "field.y": '{"a": "b"}', "field.l": '["a", "b"]'}
 

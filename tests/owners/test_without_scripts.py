@@ -20,7 +20,7 @@ from tests.plain_browser import PlainBrowser, by_client
 from vendors.history import Actor
 
 __all__ = ["fresh"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 GROUPS = ("campaign owner", "integrator", "campaign approver")
 MORE = ("add_topic", "change_topic", "delete_topic", "change_suppression", "add_identity", "change_identity")
 LIST = (

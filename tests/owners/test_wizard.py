@@ -847,6 +847,7 @@ def test_a_list_may_be_a_spreadsheet_of_another_program(client, login, kind):
 
 
 @pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))
+@pytest.mark.slow("processes")
 def test_a_letter_to_print_is_seen_as_pdf(client, login):
     login.vendor.adapter, login.vendor.channel = "print_file", "print"
     login.vendor.settings = {"folder": "x", "accepted": "uploaded", "window": "din5008b"}

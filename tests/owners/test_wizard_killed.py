@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from tests.workers import worker
 
 __all__ = ["ann", "login"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True)]
 
 
 def test_a_worker_that_is_killed_leaves_a_draft_that_goes_on_to_one_campaign(client, login, monkeypatch):

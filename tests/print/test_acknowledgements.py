@@ -36,6 +36,7 @@ from vendors.printing import acknowledgements, pages
 
 __all__ = ["printed_once"]
 pytestmark = [
+    pytest.mark.slow("processes"),
     pytest.mark.usefixtures("printed_once"),  # a sender that is killed is a process of its own and prints itself
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),

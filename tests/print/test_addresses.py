@@ -126,6 +126,7 @@ def test_bad_addresses_are_bad_rows_of_the_import(tmp_path: Path) -> None:
     assert not Campaign.objects.exists()
 
 
+@pytest.mark.slow("processes")
 def test_a_preview_is_the_letter_with_the_address_in_the_window(tmp_path: Path) -> None:
     left, look = tmp_path / "left-out.csv", tmp_path / "look.pdf"
     command(tmp_path, "--skip-bad-rows", str(left), "--preview-pdf", str(look))
@@ -251,6 +252,7 @@ def test_requests_are_checked_as_lists_are() -> None:
     assert program.send(body | {"recipients": recipients[:1]}, None, DRY).status_code == 200
 
 
+@pytest.mark.slow("processes")
 def test_a_dry_run_gives_its_letters_as_printed(settings: Any) -> None:
     shop = {"folder": "x", "accepted": "uploaded", "window": "us10", "paper": "Letter", "duplex": "yes"}
     vendor, program = factories.vendor(adapter="print_file", channel="print", settings=shop), Program()
@@ -274,6 +276,7 @@ def test_a_dry_run_gives_its_letters_as_printed(settings: Any) -> None:
     assert 429 in [program.send(asked, None, DRY).status_code for _ in range(2)]
 
 
+@pytest.mark.slow("processes")
 def test_the_page_of_a_message_shows_it_as_printed(settings: Any) -> None:
     shop = {"folder": "x", "accepted": "uploaded", "window": "din5008b"}
     login = factories.credential(factories.vendor(adapter="print_file", channel="print", settings=shop))

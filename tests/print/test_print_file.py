@@ -28,7 +28,10 @@ from vendors.printing import pages
 from vendors.printing.adapter import PrintFile
 
 __all__ = ["printed_once"]
-pytestmark = pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))
+pytestmark = [
+    pytest.mark.slow("processes"),
+    pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
+]
 DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c4944415408d763f8cfc0000003010100c9fe92ef0000000049454e44ae426082"

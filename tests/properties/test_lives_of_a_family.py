@@ -47,7 +47,7 @@ from vendors.adapters.reports import Reported
 from vendors.models import Minute, RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(3600)]
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 RECIPIENTS = 4
 ANY = st.integers(0, 99)

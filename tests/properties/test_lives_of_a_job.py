@@ -34,7 +34,7 @@ from vendors.adapters.reports import Reported
 from vendors.models import Minute
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 RECIPIENTS = 2
 NEVER = timedelta()

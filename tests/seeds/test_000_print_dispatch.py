@@ -123,6 +123,7 @@ HOUR = 3600.0
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(900)
+@pytest.mark.slow("many")
 def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazing_mail, sandbox):
     type(amazing_mail.vendor).objects.update(settings={"url": sandbox.url})
     rendered(1000, amazing_mail)
@@ -144,6 +145,7 @@ def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazin
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(900)
+@pytest.mark.slow("many")
 def test_two_hundred_a_day_take_five_days_for_a_thousand_whatever_restarts(amazing_mail, sandbox):
     type(amazing_mail.vendor).objects.update(settings={"url": sandbox.url})
     limit = amazing_mail.vendor.limits.get()

@@ -83,6 +83,7 @@ class TestDetailedTransaction:
         assert set(Job.objects.values_list("vendor", "status")) == {(service.pk, "DISPATCHED")}
         assert picked(service) == (Job.objects.earliest("id").pk, 1), "it is in the right queue"
 
+    @pytest.mark.slow("servers")
     def test_steps_4_to_10_worker_consumer_result_server_session_and_the_answer(self, service, sandbox, result_servers):
         program = Program()
         links = program.send(letter(service, THREE)).json()["links"]
@@ -107,6 +108,7 @@ class TestDetailedTransaction:
         assert (session["status"], session["counts"]["sent"], session["counts"]["failed"]) == ("partly_sent", 2, 1)
         assert sorted(sandbox.books().recipients) == ["ann@sandbox.example", "cid@sandbox.example"]
 
+    @pytest.mark.slow("processes")
     def test_the_whole_way_with_real_workers(self, service, sandbox):
         program = Program()
         with worker(queues=f"hub,{service.queue}"), sweeping():
@@ -125,6 +127,7 @@ def test_sessions_are_spread_over_the_result_servers(settings):
 
 
 class TestFailureScenarios:
+    @pytest.mark.slow("servers")
     def test_1_to_3_without_status_database_session_database_or_queue_503_and_nothing_is_stored(self, service):
         program = Program()
         status, queue = PrivateRedis(), PrivateRedis()
@@ -153,6 +156,7 @@ class TestFailureScenarios:
         assert keys == sorted(f"{name} {when}" for name in stores for when in ("after", "before"))
         assert Job.objects.count() == Message.objects.count() == 6, "nothing was stored half"
 
+    @pytest.mark.slow("servers")
     def test_4_the_queue_crashes_and_loses_all_but_no_data_and_the_workers_resume_their_subscriptions(
         self, service, sandbox
     ):
@@ -178,6 +182,7 @@ class TestFailureScenarios:
         assert picked(service) == (Job.objects.get().pk, 1)
         assert picked(service) is None, "another worker finds nothing"
 
+    @pytest.mark.slow("processes")
     def test_6_a_worker_crashes_its_marker_decays_and_another_worker_sends_the_rest_and_only_the_rest(
         self, service, sandbox
     ):

@@ -51,12 +51,14 @@ def its_own_tests(project: Path, *args: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=250, check=False)
 
 
+@pytest.mark.slow("processes")
 def test_the_project_that_startadapter_makes_keeps_the_whole_contract(project: Path) -> None:
     ran = its_own_tests(project)
     assert ran.returncode == 0, ran.stdout[-4000:]
     assert "contract of Pigeon" in ran.stdout and "nothing is left out" in ran.stdout
 
 
+@pytest.mark.slow("processes")
 def test_a_class_that_calls_a_timeout_not_sent_is_found_out_in_a_sentence(project: Path, tmp_path: Path) -> None:
     for file in project.iterdir():
         if file.is_file():
@@ -157,6 +159,7 @@ def test_a_process_knows_what_was_installed_when_it_began(project: Path, site: P
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 class TestAWorkerThatBeganBeforeAnAdapterWasInstalled:
     @pytest.fixture(autouse=True)
     def alone(self) -> None:

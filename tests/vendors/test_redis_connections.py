@@ -13,6 +13,8 @@ from vendors import redis_clients
 from vendors.health import AsyncHealth, HealthPolicy
 from vendors.limits.throttle import AsyncThrottle, Lost, Scope, ThrottleUnreachable
 
+pytestmark = pytest.mark.slow("servers")
+
 HOLD = 60.0
 
 

@@ -3,10 +3,14 @@
 import subprocess
 import sys
 
+import pytest
+
 from sandbox.vendor import books
 from sandbox.vendor.ledger import PAGE
 from tests.forks import PROJECT
 from tests.sandbox import DEADLINE, Caller, Sandbox, running
+
+pytestmark = pytest.mark.slow("processes")
 
 
 def test_a_second_acceptance_is_booked_as_a_duplicate(sandbox: Sandbox, caller: Caller) -> None:

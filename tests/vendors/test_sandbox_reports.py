@@ -12,6 +12,8 @@ from standardwebhooks import Webhook as Signer
 from tests.programs import wait_until
 from tests.sandbox import Caller, Sandbox
 
+pytestmark = pytest.mark.slow("processes")
+
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 

@@ -30,6 +30,8 @@ from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
+pytestmark = pytest.mark.slow("processes")
+
 ACCOUNT = "AC" + "0" * 31 + "7"
 TO = {"name": "Ann", "address_line1": "1 High Street", "address_city": "Exeter", "address_country": "GB"}
 MAIL = Letter("0190-1", "ann@example.com", "Hi", "Hello", origin=Origin("news@example.org", "Velma"))

@@ -10,6 +10,8 @@ from tests.private_redis import PrivateRedis
 from tests.virtual import HOLD, VirtualVendor
 from vendors.limits.throttle import Grant, Lost, ThrottleUnreachable, Wait
 
+pytestmark = pytest.mark.slow("servers")
+
 LIMIT = (5, 60)
 
 

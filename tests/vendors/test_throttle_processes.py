@@ -18,6 +18,8 @@ from tests.windows import worst_window
 from vendors import redis_clients
 from vendors.limits.throttle import Skewed, Throttle
 
+pytestmark = pytest.mark.slow("processes")
+
 UNITS, SECONDS, CALLS, SENDERS = 8, 0.4, 48, 5
 
 

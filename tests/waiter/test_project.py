@@ -25,7 +25,7 @@ from tests.factories import unique
 from tests.private_redis import PrivateRedis
 from tests.waiting import DEADLINE, wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.timeout(600)]
 WAITER = Path(__file__).parents[2] / "waiter"
 SETTINGS = """
 import os

@@ -259,6 +259,7 @@ def test_a_message_that_cannot_be_published_holds_up_no_other(queue: str) -> Non
 
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("processes")
 def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishes_it_once(queue: str) -> None:
     park(queue, count=3, due=later(hours=1))
     script = f"{SWEEP} release(parking.now() + timedelta(hours=2))"
@@ -273,6 +274,7 @@ def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishe
 
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.slow("servers")
 def test_when_the_broker_dies_while_it_takes_a_batch_nobody_knows_and_all_of_it_is_published_again(queue: str) -> None:
     park(queue, count=3, due=later(hours=1))
     broker = PrivateRedis()
@@ -297,6 +299,7 @@ def test_when_the_broker_dies_while_it_takes_a_batch_nobody_knows_and_all_of_it_
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("transport", ["kombu.transport.redis:Transport", "mailhub.broker:TellingTransport"])
+@pytest.mark.slow("servers")
 def test_while_the_broker_only_reads_everything_is_kept_and_the_next_sweep_publishes_it_once(
     queue: str, transport: str
 ) -> None:

@@ -18,7 +18,7 @@ from waiter import parking
 from waiter import release as releasing
 from waiter.models import ParkedTask
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 QUEUE = unique("runs")
 
 
