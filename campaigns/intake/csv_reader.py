@@ -321,10 +321,10 @@ class TableRows:
         width = len(self.table.header)
         if len(cells) < width and self.table.encoding is None:
             cells.extend([""] * (width - len(cells)))  # spreadsheet rows end with their last cell
-        if len(cells) < width or any(cells[width:]):
+        if len(cells) < width or any(map(str.strip, cells[width:])):
             return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {width}"
         for column in self.unnamed:
-            if cells[column]:
+            if cells[column].strip():
                 return f"column {column + 1} is not blank, and has no name in the header"
         return ""
 

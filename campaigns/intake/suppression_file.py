@@ -101,7 +101,7 @@ class SuppressionFile:
     def _fitted(self, cells: list[str]) -> list[str]:
         """Return a cell for each column, without quotes before formulas. Raises ValueError."""
         width = len(self._table.header)
-        while len(cells) > width and not cells[-1]:  # trailing commas
+        while len(cells) > width and not cells[-1].strip():  # trailing commas
             cells = cells[:-1]
         if self._table.encoding is None:  # spreadsheet rows end with their last cell
             cells = cells + [""] * (width - len(cells))

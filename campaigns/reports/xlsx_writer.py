@@ -53,7 +53,8 @@ def _write_row(sheet: Any, row: int, cells: Sequence[str]) -> None:
     for column, text in enumerate(cells):
         if not text:
             continue
-        text = LONE_SURROGATES.sub("", text)
+        if not text.isascii():
+            text = LONE_SURROGATES.sub("", text)
         if text.startswith("<r>") and text.endswith("</r>"):  # XlsxWriter takes it for XML of its own
             text = CONTROLS.sub("", text)
             sheet.write_rich_string(row, column, text[0], text[1], text[2:])

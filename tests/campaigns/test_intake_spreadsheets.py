@@ -451,6 +451,16 @@ def test_the_delimiter_is_the_one_by_which_the_rows_fit(data: str, expected: lis
     ]
 
 
+def test_blanks_behind_the_last_column_and_in_one_without_a_name_are_nothing() -> None:
+    data = "email;name;;\nann@example.org;Ann; ;\u00a0;\nbob@example.org;Bob\t;;; \n"
+    assert [fields["name"].strip() for _, fields in stored(data, BARE)] == ["Ann", "Bob"]
+    assert stored("email;;name\nann@example.org; ;Ann\n", BARE) == [("ann@example.org", {"name": "Ann"})]
+    (found,) = SuppressionFile(
+        io.BytesIO(b"address,source\na@sandbox.example,s, , \n"), "email", NewSuppression("", "bounced"), {}
+    )
+    assert found.address == "a@sandbox.example"
+
+
 def test_a_long_list_is_not_judged_by_a_row_that_the_sample_cuts_off() -> None:
     rows = [f"r{number}@example.org;{'x, y' * 50}" for number in range(2_000)]
     found = cells("\n".join(["Email;Note", *rows]).encode())
