@@ -14,9 +14,10 @@ from django.db.models import Q
 from campaigns.frozen_parts import FROZEN
 from campaigns.models import Approval, Campaign
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 Kind, Verdict = Approval.Kind, Approval.Verdict
-WAITS = "waits for approval"
+WAITS = gettext_noop("waits for approval, asked for by %(name)s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,14 @@ class Party:
         return cls(Kind.SHELL if actor.id is None else Kind.USER, actor.name, actor.id)
 
 
-HOLD_BACK = f"""
+HOLD_BACK = """
 WITH asked AS (
     SELECT j.campaign_id, a.name FROM unnest(%(jobs)s::bigint[], %(names)s::text[]) AS a (job, name)
     JOIN campaigns_job j ON j.id = a.job
 ), campaigns AS (
     UPDATE campaigns_campaign c SET paused_at = clock_timestamp(), paused_by = 'mailhub',
-        paused_reason = '{WAITS}, asked for by ' || a.name
+        paused_reason = replace(%(form)s, '%%(name)s', a.name),
+        paused_reason_said = jsonb_build_object('form', %(form)s::text, 'values', jsonb_build_object('name', a.name))
     FROM asked a WHERE c.id = a.campaign_id RETURNING c.id, c.paused_at
 )
 UPDATE campaigns_job j SET paused_at = c.paused_at FROM campaigns c WHERE j.campaign_id = c.id RETURNING c.id
@@ -61,7 +63,7 @@ def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
     """
     who = list(askers.values())
     names = [one.name[:150] for one in who]
-    cursor.execute(HOLD_BACK, {"jobs": list(askers), "names": names})
+    cursor.execute(HOLD_BACK, {"jobs": list(askers), "names": names, "form": WAITS})
     asked = {"jobs": list(askers), "kinds": [str(one.kind) for one in who], "names": names}
     campaigns = [campaign for (campaign,) in cursor.fetchall()]
     cursor.execute(ASK, {**asked, "users": [one.user for one in who], "campaigns": campaigns})
@@ -87,9 +89,14 @@ def waits(campaign: Campaign) -> bool:
 
 def why(approval: Approval) -> str:
     if approval.verdict == Verdict.REFUSED:
-        remark = f": {approval.remark}" if approval.remark else ""
-        return f"refused by {approval.decided_by}{remark}; it never goes out"
-    return f"{WAITS}: {approval.asked_by} has asked for it, and somebody else decides (approve_campaign)"
+        by = {"name": approval.decided_by, "remark": approval.remark}
+        if approval.remark:
+            return Said(gettext_noop("refused by %(name)s: %(remark)s; it never goes out"), **by)
+        return Said(gettext_noop("refused by %(name)s; it never goes out"), **by)
+    return Said(
+        gettext_noop("waits for approval: %(name)s has asked for it, and somebody else decides (approve_campaign)"),
+        name=approval.asked_by,
+    )
 
 
 def may_go_on() -> Q:

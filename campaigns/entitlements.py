@@ -20,6 +20,7 @@ from campaigns.models.identities import named_address
 from vendors import adapters
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors
+from vendors.said import Said
 
 FIRST_NAME = "default"  # of an installation's first identity
 
@@ -233,4 +234,5 @@ def each_held(job_ids: Iterable[int]) -> dict[int, str]:
 def held(job_ids: Iterable[int]) -> str:
     """Return the reason one of these jobs is held, or "". Jobs past their deadline are not."""
     found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go()).annotate(held=why_held())
-    return found.values_list("held", flat=True).first() or ""
+    why = found.values_list("held", flat=True).first()
+    return Said(why) if why else ""

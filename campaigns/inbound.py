@@ -30,6 +30,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.adapters.reports import InboundText
 from vendors.instants import in_utc
 from vendors.models import Credential, Vendor
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 Command = InboundMessage.Command
@@ -143,7 +144,7 @@ def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> in
 
 
 def _source(vendor: Vendor, row: InboundMessage) -> str:
-    return f"inbound, {vendor.slug}: {row.to}"
+    return Said(gettext_noop("inbound, %(vendor)s: %(number)s"), vendor=vendor.slug, number=row.to)
 
 
 def _sponsors(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:

@@ -154,7 +154,6 @@ FAULTS = (
     gettext_noop("an SMS is a text, not HTML"),
     gettext_noop("only an e-mail has further headers"),
     gettext_noop("what it costs is not known: the vendor's settings or its secret are not complete"),
-    gettext_noop("job %(job)s has no message in doubt"),
     gettext_noop("no address of the public network was found for %(host)s"),
     gettext_noop("replace: what is to be replaced is empty"),
     gettext_noop("sentence: %(kind)s is neither 'and' nor 'or'"),

@@ -8,13 +8,14 @@ from functools import cache
 
 from django.conf import settings
 from django.utils import formats
-from django.utils.translation import get_language, gettext, gettext_noop
+from django.utils.translation import get_language, gettext
 
 from campaigns import stored_forms
 from campaigns.stored_description_faults import DESCRIPTION_FAULTS, OR
 from campaigns.stored_faults import FAULTS
 from campaigns.stored_findings import FINDINGS
 from campaigns.stored_histories import BREACHES, DECIDED
+from vendors.said import Said, gettext_noop, show
 
 FORMS = (*stored_forms.FORMS, *(one for one in (*FAULTS, *DECIDED, *BREACHES) if "%(" in one))
 
@@ -93,7 +94,6 @@ FIXED = (
     gettext_noop("kept"),
     gettext_noop("unknown: Redis is away"),
     gettext_noop("paused"),
-    gettext_noop("the receiver answered 410 Gone"),
     gettext_noop("held: its sponsor may not use this vendor or credential any more"),
     gettext_noop("held: its sender identity is disabled"),
     gettext_noop("held: its sponsor may not send transactional mail any more"),
@@ -137,16 +137,9 @@ FIXED = (
     gettext_noop("it has too many rows"),
     gettext_noop("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'"),
     gettext_noop("a transactional campaign has no topic: nobody can unsubscribe from it"),
-    gettext_noop("it was asked for at a shell, so somebody approves it on its page"),
-    gettext_noop("say why it is refused: who asked for it reads that"),
     gettext_noop("a remark is one line of at most 255 characters"),
-    gettext_noop("it never goes out"),
-    gettext_noop("it goes on"),
     gettext_noop("PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"),
     gettext_noop("PostgreSQL has crashed: what Redis remembers is compared with the rows"),
-    gettext_noop("The store was recovered in the meantime: nothing was done."),
-    gettext_noop("The numbers have changed since they were shown: nothing was done. Look at the new ones."),
-    gettext_noop("none of these is in doubt any more"),
     gettext_noop("reply to"),
     gettext_noop("return path"),
     gettext_noop("signed by"),
@@ -228,6 +221,8 @@ def in_language(text: str) -> str:
     """Return the text in the language of the page, or unchanged if that is English or the text is unknown."""
     if not text or get_language() == settings.LANGUAGE_CODE:
         return text
+    if isinstance(text, Said):
+        return show(text)
     if (known := gettext(text)) != text:
         return known
     if "\n" in text:  # problems, one to a line
@@ -249,68 +244,7 @@ def _filled(name: str, text: str) -> str:
         return _by_form(DESCRIPTION_FAULTS, text)
     if name == "either":
         return text.replace(" or ", f" {gettext(OR)} ")
-    if name == "losses":  # one for each vendor
-        return "; ".join(map(in_language, re.split("(?<= messages); ", text)))
-    if name == "sums":  # 1,480 accepted, 20 refused
-        return ", ".join(" ".join(_filled("", gettext(one)) for one in sum_.split(" ", 1)) for sum_ in text.split(", "))
     return formats.number_format(int(text.replace(",", "")), force_grouping=True) if GROUPED.fullmatch(text) else text
-
-
-REASON, BY = gettext_noop("%(decision)s. Reason: %(typed)s"), gettext_noop("%(decision)s by %(person)s")
-VALUES = {"none": "no value", "True": "yes", "False": "no"}  # as forms and commands show them
-
-
-def of_history(text: str) -> str:
-    """Return a history entry in the language of the page: the decision or change, who made it, and the reason."""
-    if get_language() == settings.LANGUAGE_CODE:
-        return text
-    what, _, typed = text.partition(". Reason: ")
-    done, _, person = what.rpartition(" by ")
-    if done and " " not in person and (said := _changes(done)) != done:
-        what = gettext(BY) % {"decision": said, "person": person}
-    else:
-        what = _changes(what)
-    return gettext(REASON) % {"decision": what, "typed": typed} if typed else what
-
-
-def _changes(text: str) -> str:
-    """Translate several changes, each one known or with the old and new values of fields."""
-    if "→" not in text and (known := in_language(text)) != text:
-        return known
-    return "; ".join(map(_change, text.split("; ")))
-
-
-def _change(text: str) -> str:
-    row, colon, fields = text.partition(": ")
-    if colon and "→" in fields and (row_named := _row(row)) != row:
-        return f"{row_named}: {', '.join(map(_change, fields.split(', ')))}"
-    before, arrow, after = text.partition(" → ")
-    if not arrow:
-        return in_language(text)
-    label, value = _label(before)
-    return f"{label} {_value(value)} → {_value(after)}" if label else text
-
-
-def _row(text: str) -> str:
-    """Translate the name of a row in another table, which comes before its fields."""
-    if (known := in_language(text)) != text:
-        return known
-    label, name = _label(text)
-    return f"{label} {name}" if label and name else text
-
-
-def _label(text: str) -> tuple[str, str]:
-    """Split off the longest known name at the start, translated; ("", text) if there is none."""
-    parts = text.split(" ")
-    for count in range(len(parts), 0, -1):
-        name = " ".join(parts[:count])
-        if (said := gettext(name)) != name:
-            return said, " ".join(parts[count:])
-    return "", text
-
-
-def _value(text: str) -> str:
-    return gettext(VALUES.get(text, text)) if text in (*VALUES, "as the installation") else text
 
 
 NESTED = {"why", "mails", "good", "bad"}

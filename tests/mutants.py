@@ -101,8 +101,8 @@ MUTANTS = (
         "campaigns/operators/actions.py",
         (
             (
-                ' and not running:\n        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
-                ':\n        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
+                "job.status in (Status.STOPPED, Status.P_STOPPED) and not running:",
+                "job.status in (Status.STOPPED, Status.P_STOPPED):",
             ),
         ),
         "tests/campaigns/test_stop_of_parents.py",

@@ -17,15 +17,16 @@ from django.urls import path
 from django.utils import formats
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_noop, ngettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import configuration, destinations, health, history, locks, prices, restarts, second_person, shut
+from vendors import configuration, destinations, health, history, locks, prices, restarts, said, second_person, shut
 from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
-from vendors.limits.values import SPANS
+from vendors.limits.values import Limit
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor, VendorChange
 from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned_vendors
+from vendors.said import Said, gettext_noop, show
 
 HELD = gettext_noop("It waits until a second person confirms it; so long nothing changes.")
 RECENT = 20  # entries of the history on a page
@@ -42,7 +43,8 @@ PARTS = (
 
 def with_logins(vendors: QuerySet[Vendor]) -> QuerySet[Vendor]:
     """Load what `vendor_state` needs."""
-    logins = Credential.objects.only("vendor_id", "paused", "paused_reason").annotate(shut=shut.OF_LOGINS)
+    names = ("vendor_id", "paused", "paused_reason", "paused_reason_said")
+    logins = Credential.objects.only(*names).annotate(shut=shut.OF_LOGINS)
     return vendors.prefetch_related(Prefetch("credentials", logins))
 
 
@@ -50,11 +52,11 @@ def vendor_state(vendor: Vendor) -> SafeString:
     """Return a badge for the vendor's state, with the share of good answers or the reason of a pause."""
     disclosed = is_disclosed(vendor.pk)
     if vendor.paused:
-        return format_html("{} <span>{}</span>", badge("paused", "warn"), vendor.paused_reason if disclosed else "")
+        return format_html("{} <span>{}</span>", badge("paused", "warn"), show(vendor.why_paused) if disclosed else "")
     logins: list[Any] = list(vendor.credentials.all())
     if logins and all(login.shut for login in logins):  # health counts calls that nobody makes any more
         what = badge("credential paused", "bad") if logins[0].paused else badge("paused", "warn")
-        why = logins[0].paused_reason if logins[0].paused else gettext("a limit is 0")
+        why = show(logins[0].why_paused) if logins[0].paused else gettext("a limit is 0")
         return format_html("{} <span>{}</span>", what, why if disclosed else "")
     try:
         seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
@@ -66,6 +68,11 @@ def vendor_state(vendor: Vendor) -> SafeString:
         return state
     facts = {"share": f"{seen.good / total:.0%}", "total": f"{total:,}"}
     return format_html("{} <span>{}</span>", state, gettext("%(share)s good of %(total)s") % facts)
+
+
+def _tell_pause(request: HttpRequest, login: Credential) -> None:
+    paused = Said(gettext_noop("%(login)s is paused: %(why)s"), login=str(login), why=login.why_paused)
+    messages.warning(request, show(paused))
 
 
 class OnlyWhatChanged(OwnLookups):
@@ -154,14 +161,7 @@ def _tell_doubts(request: HttpRequest, doubts: int) -> None:
 
 def _said(row: RateLimit) -> str:
     """Return text such as "5 per 60 s", in the language of the page."""
-    count = formats.number_format(row.units, force_grouping=True)
-    if row.seconds in SPANS:
-        span = f"%(count)s per {SPANS[row.seconds]}"  # one of campaigns/stored_forms.py
-        return gettext(span) % {"count": count}
-    return gettext("%(count)s per %(seconds)s s") % {
-        "count": count,
-        "seconds": formats.number_format(f"{row.seconds:g}"),
-    }
+    return show(Limit(row.units, row.seconds).terms)
 
 
 class Limits(Rows):
@@ -210,7 +210,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         else:
             super().save_model(request, obj, form, change)
         for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
-            messages.warning(request, sentence)
+            messages.warning(request, show(sentence))
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_vendor(obj, fields, by)
@@ -219,7 +219,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         moved = configuration.moves(obj)
         doubts = destinations.count_doubts(obj) if moved and not same_account else 0
         for login in configuration.save_vendor(obj, fields, _actor(request), same_account):
-            messages.warning(request, f"{login} is paused: {login.paused_reason}")
+            _tell_pause(request, login)
         _tell_doubts(request, doubts)
         if moved and second_person.hold_new(obj.pk, _actor(request)):
             messages.warning(request, gettext(HELD))
@@ -271,9 +271,11 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
         rows = Vendor.objects.filter(pk=vendor_id, paused=was)
         with transaction.atomic():
             locks.take_turn(vendor_id)
-            changed = rows.update(paused=not was, paused_reason="" if was else reason[:255])
+            resumed = {"unconfirmed": False} if was else {}
+            changed = rows.update(paused=not was, **resumed, **said.columns("paused_reason", "" if was else reason))
         if changed:
-            self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
+            done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
+            self.log_change(request, vendor, history.decided(done, typed=reason))
             messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % vendor)
         else:
             messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % vendor)
@@ -306,7 +308,7 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
         ended = 0
         for login in chosen:
             if self.has_change_permission(request, login) and configuration.end_wait(login):
-                self.log_change(request, login, "the wait that its vendor asked for was ended")
+                self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
                 ended += 1
         messages.success(request, gettext("Waits that were ended: %s") % ended)
 
@@ -448,7 +450,7 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
         try:
             if request.POST.get("decision") == "confirm":
                 for login in second_person.confirm(pk, user):
-                    messages.warning(request, f"{login} is paused: {login.paused_reason}")
+                    _tell_pause(request, login)
                 messages.success(request, gettext("%s is made.") % change)
             else:
                 second_person.refuse(pk, user)

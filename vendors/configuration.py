@@ -14,9 +14,10 @@ from typing import Any
 from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 
-from vendors import adapters, destinations, history, locks
-from vendors.limits.values import SPANS
+from vendors import adapters, destinations, history, locks, said
+from vendors.limits.values import Limit
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
+from vendors.said import Said, gettext_noop
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
 
@@ -29,7 +30,7 @@ DEFAULT = (
     ("MC4", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
 )
 PERCENTAGE = 3
-SAME_ACCOUNT = "said to reach the same account as before"
+SAME_ACCOUNT = Said(gettext_noop("said to reach the same account as before"))
 
 
 def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
@@ -72,7 +73,7 @@ def describe_rate_limit(window: LimitSpec) -> str:
     if not units:
         return f"0/{seconds:g}: paused"
     reached = [(units * seconds / (seconds + wait), wait) for wait in LATENCIES]
-    span = SPANS.get(seconds) or f"{seconds:g} s"
+    span = Limit(units, seconds).span
     rates = ", ".join(f"{rate:{',.0f' if rate >= 1000 else '.4g'}} with {wait:g} s" for rate, wait in reached)
     return (
         f"{units}/{seconds:g}: never more than {units:,} calls in any {span}. Reached are "
@@ -144,17 +145,23 @@ def save_vendor(
         )
         if not moved:
             return []
-        reason = f"its secret is forgotten, for its vendor's {' and '.join(moved)} changed: enter it again"
+        reason = Said(
+            gettext_noop("its secret is forgotten, for its vendor's %(what)s changed: enter it again"),
+            what=" and ".join(moved),
+        )
         logins: Any = after.credentials.select_for_update(no_key=True, of=["self"]).select_related("vendor")
         forgotten: list[Any] = [login for login in logins if login.secret]
         for login in forgotten:
             login.secret = {}
-            login.paused_reason = f"{reason} (was paused: {login.paused_reason})" if login.paused else reason
-            login.paused_reason = login.paused_reason[:255]
+            again = Said(gettext_noop("%(why)s (was paused: %(before)s)"), why=reason, before=login.why_paused)
+            for name, value in said.columns("paused_reason", again if login.paused else reason).items():
+                setattr(login, name, value)
             login.paused = True
             with destinations.kept(login):  # deleting a secret does not change the destination; the next secret does
-                login.save(update_fields=["secret", "paused", "paused_reason"])
-        history.record(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
+                login.save(update_fields=["secret", "paused", "paused_reason", "paused_reason_said"])
+        history.record(
+            by, Credential, [(login.pk, Said(gettext_noop("paused: %(why)s"), why=reason)) for login in forgotten]
+        )
         return forgotten
 
 

@@ -1,6 +1,8 @@
 """History of rows in the admin's log: who decided or changed what, when and why, on pages and by commands.
 
-`describe` gives a form's old and new values as a sentence; secrets are only said to be replaced.
+`describe` gives a form's old and new values as a sentence; secrets are only said to be replaced. An entry is stored in
+English, and beside it as data (vendors/said.py), so that a page shows the program's words in the reader's language and
+a person's as they were typed.
 """
 
 import hashlib
@@ -15,6 +17,10 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.utils import translation
 
+from vendors import said
+from vendors.models import HistorySentence
+from vendors.said import Said, gettext_noop
+
 SILENT = {"secret"}
 
 
@@ -28,51 +34,100 @@ def brief(value: Any) -> Any:
     return value
 
 
+# Names of fields that no model has, in commands.
+OF_COMMANDS = (
+    gettext_noop("help answer"),
+    gettext_noop("quiet from"),
+    gettext_noop("quiet to"),
+    gettext_noop("verp"),
+    gettext_noop("casters"),
+    gettext_noop("threshold"),
+    gettext_noop("dkim"),
+    gettext_noop("send"),
+    gettext_noop("read"),
+    gettext_noop("ops"),
+)
+# Rows of inline tables, by the name of their table.
+ADDED = {
+    "rate limit": gettext_noop("rate limit %(row)s added"),
+    "mailcaster": gettext_noop("mailcaster %(row)s added"),
+    "route entry": gettext_noop("route entry %(row)s added"),
+}
+DELETED = {
+    "rate limit": gettext_noop("rate limit %(row)s deleted"),
+    "mailcaster": gettext_noop("mailcaster %(row)s deleted"),
+    "route entry": gettext_noop("route entry %(row)s deleted"),
+}
+
+
 def describe(form: Any, formsets: Iterable[Any] | None) -> str:
-    """Return the changes of a form and its formsets as one English sentence; "" if there are none."""
+    """Return the changes of a form and its formsets as one sentence; "" if there are none."""
     with translation.override(settings.LANGUAGE_CODE):
-        return "; ".join(_parts(form, formsets))
+        return Said.joined("; ", parts) if (parts := _parts(form, formsets)) else ""
 
 
-def _parts(form: Any, formsets: Iterable[Any] | None) -> list[str]:
+def _parts(form: Any, formsets: Iterable[Any] | None) -> list[Said]:
     parts = _fields(form)
     for formset in formsets or ():
         name = str(formset.model._meta.verbose_name)
-        parts += [f"{name} {row} added" for row in formset.new_objects]
-        parts += [f"{name} {row} deleted" for row in formset.deleted_objects]
+        parts += [Said(ADDED.get(name, f"{name} %(row)s added"), row=str(row)) for row in formset.new_objects]
+        parts += [Said(DELETED.get(name, f"{name} %(row)s deleted"), row=str(row)) for row in formset.deleted_objects]
         changed = {row.pk for row, _ in formset.changed_objects}
         forms = [one for one in formset.forms if one.instance.pk in changed and one.has_changed()]
-        parts += [f"{name} {one.instance}: {', '.join(_fields(one))}" for one in forms]
+        parts += [
+            Said("%(table)s %(row)s: %(fields)s", table=Said(name), row=str(one.instance),
+                fields=Said.joined(", ", _fields(one)))
+            for one in forms
+        ]  # fmt: skip
     return parts
 
 
-def _fields(form: Any) -> list[str]:
+def _fields(form: Any) -> list[Said]:
     return [_field(form, name) for name in form.changed_data]
 
 
-def _field(form: Any, name: str) -> str:
-    label = name.replace("_", " ")
+def _field(form: Any, name: str) -> Said:
     if name in getattr(form, "held", ()):
-        return f"{label} waits for a second person"
+        return Said(gettext_noop("%(name)s waits for a second person"), name=_label(name))
     if name in SILENT:
-        return f"{label} replaced"
-    before, after = brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, ""))
-    return f"{label} {before!s} → {after!s}"
+        return replaced(name)
+    return change(name, brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, "")))
+
+
+def replaced(name: str) -> Said:
+    """Return the sentence for a field whose value is not shown."""
+    return Said(gettext_noop("%(name)s replaced"), name=_label(name))
+
+
+def change(name: str, before: Any, after: Any) -> Said:
+    """Return the sentence for a field's old and new value."""
+    return Said("%(name)s %(before)s → %(after)s", name=_label(name), before=_value(before), after=_value(after))
+
+
+def _label(name: str) -> Said:
+    """Return a field's name, which the catalogue has from the field."""
+    return Said(name.replace("_", " "))
+
+
+def _value(value: Any) -> str:
+    return Said((gettext_noop("False"), gettext_noop("True"))[value]) if isinstance(value, bool) else str(value)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return old and new values as one sentence; secrets are only said to be replaced."""
-    return "; ".join(
-        f"{name.replace('_', ' ')} {'replaced' if name in SILENT else f'{_said(before[name])} → {_said(value)}'}"
+    parts = (
+        replaced(name) if name in SILENT else change(name, as_shown(before[name]), as_shown(value))
         for name, value in after.items()
     )
+    return Said.joined("; ", parts)
 
 
-def _said(value: Any) -> str:
+def as_shown(value: Any) -> str:
+    """Return a value as commands and forms show it: yes, no, none, or its text."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return Said(gettext_noop("yes") if value else gettext_noop("no"))
     shown = ", ".join(map(str, value)) if isinstance(value, list) else str(brief(value))
-    return shown or "none"
+    return shown or Said(gettext_noop("none"))
 
 
 SYSTEM = "command line"
@@ -89,21 +144,47 @@ class Actor:
 def record(
     by: Actor, model: type[Model], changes: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
 ) -> None:
-    """Log one entry for each (primary key, change). `flag`: Django's action flag."""
+    """Log one entry for each (primary key, change). `flag`: Django's action flag. reason: as a person typed it."""
     user_id = _system() if by.id is None else by.id
     kind = ContentType.objects.get_for_model(model)
-    who = f" by {by.name}" if by.id is None else ""
-    LogEntry.objects.bulk_create(
+    who, typed = by.name if by.id is None else "", reason.strip()
+    made = LogEntry.objects.bulk_create(
         LogEntry(
             user_id=user_id,
             content_type=kind,
             object_id=str(pk),
             object_repr=f"{kind.model} {pk}",
             action_flag=flag,
-            change_message=f"{what}{who}" + (f". Reason: {reason.strip()}" if reason.strip() else ""),
+            change_message=decided(what, who, typed),
         )
         for pk, what in changes
     )
+    keep(made)
+
+
+def decided(what: str, who: str = "", typed: str = "") -> str:
+    """Return the sentence of an entry: the decision, the person who made it in a shell, and the reason as typed."""
+    if who:
+        what = Said(gettext_noop("%(decision)s by %(person)s"), decision=what, person=who)
+    return Said(gettext_noop("%(decision)s. Reason: %(typed)s"), decision=what, typed=typed) if typed else what
+
+
+def keep(entries: Iterable[LogEntry]) -> None:
+    """Store the sentences of new entries as data, too."""
+    rows = [
+        HistorySentence(entry=entry, said=one.data)
+        for entry in entries
+        if isinstance(one := entry.change_message, Said)
+    ]
+    if rows:
+        HistorySentence.objects.bulk_create(rows)
+
+
+def sentences(entries: Iterable[LogEntry]) -> list[tuple[LogEntry, str]]:
+    """Return each entry with its sentence in the active language; one of before, or of Django, as it is stored."""
+    entries = list(entries)
+    kept = dict(HistorySentence.objects.filter(pk__in=[one.pk for one in entries]).values_list("pk", "said"))
+    return [(one, said.show(said.read(one.get_change_message(), kept.get(one.pk)))) for one in entries]
 
 
 def latest(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:

@@ -24,6 +24,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
 
+from vendors import history
 from vendors.instants import checked
 from vendors.ownership import owned_vendors
 
@@ -101,8 +102,11 @@ class StoredInEnglish(admin.ModelAdmin):
             return super().log_addition(*args)
 
     def log_change(self, *args: Any) -> Any:
+        """Log a change; a sentence of the program is kept as data, too."""
         with override(settings.LANGUAGE_CODE):
-            return super().log_change(*args)
+            entry = super().log_change(*args)
+        history.keep([entry])
+        return entry
 
     def log_deletions(self, *args: Any) -> Any:
         with override(settings.LANGUAGE_CODE):

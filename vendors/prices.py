@@ -9,13 +9,13 @@ from datetime import date
 from decimal import Decimal
 
 from babel.numbers import get_currency_precision
-from django.conf import settings
 from django.db import transaction
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from vendors import history, locks
 from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor
+from vendors.said import Said, gettext_noop
 
 # The row of the price that holds; for a LATERAL join.
 HOLDS = """SELECT p.* FROM vendors_price p
@@ -67,9 +67,8 @@ def add(price: Price, by: Actor) -> bool:
     price.entered_by = by.name[:150]
     price.save(force_insert=True)
     login: Credential | None = price.credential
-    whose = f" of {login.name}" if login else ""
-    with translation.override(settings.LANGUAGE_CODE):  # stored texts are English
-        what = f"price{whose} added: {price}"
+    form = gettext_noop("price of %(login)s added: %(price)s") if login else gettext_noop("price added: %(price)s")
+    what = Said(form, login=login.name if login else "", price=price.terms)
     history.record(by, Vendor, [(price.vendor_id, what)], price.reason)
     return True
 

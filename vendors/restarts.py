@@ -12,6 +12,7 @@ from django.conf import settings
 
 from vendors import adapters, redis_clients
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 NAMED = 5  # workers named in a sentence; of more only the number is given
 
@@ -25,6 +26,16 @@ def needed() -> list[str]:
     return [sentence for name in used for sentence in of_adapter(name)]
 
 
+ABSENT = (
+    gettext_noop("%(workers)s does not know the adapter %(name)s: restart what began before"),
+    gettext_noop("%(workers)s do not know the adapter %(name)s: restart what began before"),
+)
+OTHER = (
+    gettext_noop("%(workers)s has version %(version)s of the adapter %(name)s, and %(here)s is installed: restart"),
+    gettext_noop("%(workers)s have version %(version)s of the adapter %(name)s, and %(here)s is installed: restart"),
+)
+
+
 def of_adapter(name: str) -> list[str]:
     """Return the same for one adapter. Raises WorkerRegistryUnreachable."""
     if adapters.is_built_in(name):
@@ -34,9 +45,9 @@ def of_adapter(name: str) -> list[str]:
         by_version[worker.adapters.get(name)].append(worker.name)
     here = adapters.of_others().get(name)
     absent = by_version.pop(None, [])
-    found = [f"{_names(absent, 'does', 'do')} not know the adapter {name}: restart what began before"] if absent else []
+    found: list[str] = [Said(ABSENT[len(absent) > 1], workers=_names(absent), name=name)] if absent else []
     return found + [
-        f"{_names(workers, 'has', 'have')} version {version} of the adapter {name}, and {here} is installed: restart"
+        Said(OTHER[len(workers) > 1], workers=_names(workers), version=version, name=name, here=here)
         for version, workers in by_version.items()
         if here is not None and version != here
     ]
@@ -49,13 +60,14 @@ def after_adding(name: str) -> list[str]:
     try:
         sentences = of_adapter(name)
     except redis_clients.WorkerRegistryUnreachable:
-        sentences = ["which workers know it is unknown, as Redis does not answer"]
-    return [*sentences, f"web and API, if they began before the adapter {name} was installed, need a restart too"]
+        sentences = [Said(gettext_noop("which workers know it is unknown, as Redis does not answer"))]
+    rest = gettext_noop("web and API, if they began before the adapter %(name)s was installed, need a restart too")
+    return [*sentences, Said(rest, name=name)]
 
 
-def _names(workers: Iterable[str], one: str, several: str) -> str:
+def _names(workers: Iterable[str]) -> str:
     names = sorted(workers)
     if len(names) == 1:
-        return f"worker {names[0]} {one}"
+        return f"worker {names[0]}"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"workers {', '.join(names[:NAMED])}{more} {several}"
+    return f"workers {', '.join(names[:NAMED])}{more}"

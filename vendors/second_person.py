@@ -20,19 +20,19 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils.translation import gettext_noop
 
 from vendors import configuration, history, locks, ownership
 from vendors.history import Actor
 from vendors.models import Credential, Vendor, VendorChange
+from vendors.said import Said, gettext_noop
 
 OF_VENDORS = ("adapter", "settings", "sandbox")
 OF_CREDENTIALS = ("secret", "name")
 RIGHT = "vendors.change_vendorchange"
-WAITS = "it waits until a second person confirms its secret"
-# only a new vendor's pause begins with this: see _is_new
-NEW = "it is new, and waits until a second person confirms it"
+WAITS = Said(gettext_noop("it waits until a second person confirms its secret"))
+NEW = Said(gettext_noop("it is new, and waits until a second person confirms it"))
 BEGIN: Any = {"paused": False, "paused_reason": ""}  # the change requested for a new vendor
+BEGUN: Any = {"unconfirmed": False, "paused_reason_said": None}  # and made with it
 
 
 class CannotConfirm(ValueError):
@@ -93,7 +93,8 @@ def hold_new_credential(row: Any, by: Actor) -> bool:
     secret: Any = row.secret
     with transaction.atomic():
         vendor = locks.lock_vendor(row.vendor_id)
-        row.secret, row.paused, row.paused_reason = {}, True, WAITS
+        row.secret, row.paused = {}, True
+        row.paused_reason, row.paused_reason_said = WAITS, WAITS.data
         row.save()
         _ask(vendor, row, {}, secret, by)
     return True
@@ -104,7 +105,8 @@ def hold_new_vendor(row: Vendor, by: Actor) -> bool:
     if not is_needed():
         return False
     with transaction.atomic():
-        row.paused, row.paused_reason = True, NEW
+        row.paused, row.unconfirmed = True, True
+        row.paused_reason, row.paused_reason_said = NEW, NEW.data
         row.save()
         _ask(row, None, BEGIN, {}, by)
     return True
@@ -124,11 +126,16 @@ def hold_new(vendor_id: int, by: Actor) -> bool:
 
 def name_pause(vendor_id: int, reason: str) -> str:
     """Return the reason to store for a shell's pause. A new vendor stays new, so resuming it needs confirmation."""
-    return f"{NEW}; {reason}" if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
+    return Said.joined("; ", [NEW, reason]) if _is_new(Vendor.objects.get(pk=vendor_id)) else reason
 
 
 def _is_new(vendor: Vendor) -> bool:
-    return vendor.paused and vendor.paused_reason.startswith(NEW)
+    """Return True if nobody has resumed or confirmed the vendor since it was added.
+
+    A version without the column `unconfirmed` leaves the open request alone.
+    """
+    asked = VendorChange.objects.filter(vendor=vendor, credential=None, fields=BEGIN, outcome="")
+    return vendor.paused and (vendor.unconfirmed or asked.exists())
 
 
 def waiting(vendor: Vendor) -> list[VendorChange]:
@@ -237,14 +244,21 @@ def _locked(change_id: int) -> tuple[VendorChange, Vendor]:
 
 def _made(change: VendorChange, vendor: Vendor, by: Actor) -> list[Credential]:
     """Make the change with the functions for immediate changes, and record who requested and who confirmed it."""
-    parts = [f"{name} {'replaced' if name == 'secret' else f'{old} → {new}'}" for name, old, new in describe(change)]
-    what = f"{'; '.join(parts)} (asked for by {change.asked_name}, confirmed by {by.name})"
+    parts = [
+        history.replaced(name) if name == "secret" else history.change(name, old, new)
+        for name, old, new in describe(change)
+    ]
+    what = Said(
+        gettext_noop("%(changes)s (asked for by %(asker)s, confirmed by %(person)s)"),
+        changes=Said.joined("; ", parts), asker=change.asked_name, person=by.name,
+    )  # fmt: skip
     login = change.credential
     if login is None:
-        for name, value in change.fields.items():
+        fields = change.fields | (BEGUN if change.fields == BEGIN else {})
+        for name, value in fields.items():
             setattr(vendor, name, value)
         history.record(by, Vendor, [(vendor.pk, what)])
-        return configuration.save_vendor(vendor, change.fields, by)
+        return configuration.save_vendor(vendor, fields, by)
     if change.fields:
         Credential.objects.filter(pk=login.pk).update(**change.fields)
     if change.secret:
@@ -260,7 +274,8 @@ def _decide(change: VendorChange, outcome: VendorChange.Outcome, by: Actor) -> N
     )
     if outcome != VendorChange.Outcome.CONFIRMED:
         model = Credential if change.credential_id else Vendor
-        history.record(by, model, [(change.credential_id or change.vendor_id, f"change {change.pk} {outcome.value}")])
+        what = Said(gettext_noop("change %(change)s %(outcome)s"), change=str(change.pk), outcome=Said(outcome.value))
+        history.record(by, model, [(change.credential_id or change.vendor_id, what)])
 
 
 def _ask(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by: Actor) -> None:
@@ -272,8 +287,14 @@ def _ask(vendor: Vendor, login: Credential | None, fields: Any, secret: Any, by:
         asked_name=by.name[:150],
     )  # fmt: skip
     change.save()
-    parts = [f"{name}{'' if name == 'secret' else f' → {new}'}" for name, _old, new in describe(change)]
-    what = f"asked for {'; '.join(parts) or 'nothing'}: it waits for a second person"
+    parts = [
+        Said(name) if name == "secret" else Said("%(name)s → %(new)s", name=Said(name), new=str(new))
+        for name, _old, new in describe(change)
+    ]
+    what = Said(
+        gettext_noop("asked for %(changes)s: it waits for a second person"),
+        changes=Said.joined("; ", parts or [Said(gettext_noop("nothing"))]),
+    )
     history.record(by, Credential if login else Vendor, [((login or vendor).pk, what)])
 
 

@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels
+from campaigns import labels, stored_texts
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.doubts.resolve import CannotResolve
@@ -23,6 +23,7 @@ from campaigns.engine.progress import Progress
 from campaigns.models import Job
 from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
 from vendors.history import Actor
+from vendors.said import show
 
 # columns that the confirmation does not show
 HEAVY = ("campaign__subject", "campaign__body", "campaign__text", "credential__secret")
@@ -106,9 +107,9 @@ class Decisions(admin.ModelAdmin):
         try:
             for job_id, seen in _shown(request):
                 for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
-                    self.message_user(request, answer.message, LEVELS.get(answer.verdict, messages.ERROR))
+                    self.message_user(request, show(answer.message), LEVELS.get(answer.verdict, messages.ERROR))
         except CannotResolve as error:  # no reason was given
-            self.message_user(request, str(error), messages.ERROR)
+            self.message_user(request, stored_texts.in_language(str(error)), messages.ERROR)
         page = _page(request, sorted(allowed))
         return redirect(page) if page else None
 

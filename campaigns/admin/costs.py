@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from campaigns import entitlements
+from campaigns import entitlements, stored_texts
 from campaigns.admin.base import Scoped
 from campaigns.costs import accounts
 from campaigns.costs.accounts import MonthCost
@@ -70,5 +70,5 @@ class CostAdmin(Scoped):
             last = accounts.parse_month(asked["to"]) if asked["to"] else last
             return accounts.of_months(first, last, mine, vendors)
         except ValueError as error:
-            messages.error(request, str(error))
+            messages.error(request, stored_texts.in_language(str(error)))
             return accounts.of_months(*accounts.last_year(), mine, vendors)

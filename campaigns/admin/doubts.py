@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import entitlements, labels
+from campaigns import entitlements, labels, stored_texts
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
@@ -215,7 +215,7 @@ def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[
         else:
             done = actions.settle(ids, decision, reason, by.name, by.id)
     except CannotResolve as error:
-        messages.error(request, str(error))
+        messages.error(request, stored_texts.in_language(str(error)))
         return
     facts = {"number": labels.number(done.messages), "title": TITLES[decision]}
     messages.success(request, _("%(number)s settled: %(title)s.") % facts)

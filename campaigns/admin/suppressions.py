@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.suppression_import import import_page
@@ -25,6 +25,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import badge, choice
 from vendors.ownership import ALL_SPONSORS
+from vendors.said import show
 
 FOR_ALL = "campaigns.suppress_for_all"
 
@@ -150,7 +151,7 @@ class SuppressionAdmin(Scoped):
 
     @admin.display(description="source")
     def origin(self, row: Suppression) -> str:
-        return stored_texts.in_language(row.source)
+        return show(row.origin)
 
     @admin.display(description="state")
     def holds(self, row: Suppression) -> SafeString:

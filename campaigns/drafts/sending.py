@@ -26,6 +26,7 @@ from campaigns.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job
 from campaigns.models.states import Status
 from vendors.history import Actor, record
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 SMALL = 20_000  # recipients stored in less than two seconds
@@ -98,7 +99,7 @@ def finish(draft_id: int) -> Job | None:
     def joined(campaign: Campaign) -> None:
         if not sign.held.update(campaign=campaign, busy="", lease_at=None, updated_at=timezone.now()):
             raise FenceLost
-        _record(draft, campaign, f"made it of draft {draft.pk}{_late(draft)}")
+        _record(draft, campaign, _made_of(draft))
 
     try:
         rows = contents.recipients(draft).spooled(sign)
@@ -116,12 +117,15 @@ def finish(draft_id: int) -> Job | None:
     return job
 
 
-def _late(draft: Draft) -> str:
-    """Return a note for the record if the campaign was stored after its chosen time and so goes immediately."""
+def _made_of(draft: Draft) -> Said:
+    """Return the sentence for the record; with a note if the campaign comes after its chosen time, and goes at once."""
     when, now = at(draft), timezone.now()
     if not isinstance(when, datetime) or when > now:
-        return ""
-    return f"; stored at {now:%H:%M:%S} UTC, after its time, so it goes at once"
+        return Said(gettext_noop("made it of draft %(draft)s"), draft=str(draft.pk))
+    return Said(
+        gettext_noop("made it of draft %(draft)s; stored at %(time)s UTC, after its time, so it goes at once"),
+        draft=str(draft.pk), time=f"{now:%H:%M:%S}",
+    )  # fmt: skip
 
 
 def _accept(
@@ -181,7 +185,7 @@ def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job 
     def joined(campaign: Campaign) -> None:
         if not mine.update(tests=F("tests") + 1):
             raise FenceLost
-        _record(draft, campaign, f"a test of draft {draft.pk}", user)
+        _record(draft, campaign, Said(gettext_noop("a test of draft %(draft)s"), draft=str(draft.pk)), user)
 
     try:
         job = _accept(draft, oneself, joined, f"{to_oneself.NAME}{draft.name}", "now", None, user)

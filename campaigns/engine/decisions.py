@@ -11,6 +11,7 @@ from campaigns.engine import lifecycle
 from campaigns.engine.lifecycle import MOVES, move
 from campaigns.models import Job, Session
 from campaigns.models.states import DONE, PARENTS, Status
+from vendors.said import Said, gettext_noop
 
 UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": None, "waits_for": ""}
 
@@ -59,12 +60,18 @@ def called_next(campaign_id: int) -> "QuerySet[Job]":
 def busy(job: Job, leaves: list[Job]) -> str:
     """Return as a sentence why nothing can be sent again yet; empty if it can."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:
-        return f"job {job.pk} is under way ({job.get_status_display()}): stop it first, or wait until it is finished"
+        return Said(
+            gettext_noop("job %(job)s is under way (%(status)s): stop it first, or wait until it is finished"),
+            job=str(job.pk), status=Said(job.get_status_display()),
+        )  # fmt: skip
     open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
     if any(leaf.status in (Status.STOPPED, Status.SENT) for leaf in open_leaves):
-        return f"job {job.pk} is still being finalised; try again in a moment"
+        return Said(gettext_noop("job %(job)s is still being finalised; try again in a moment"), job=str(job.pk))
     if open_leaves:
-        return f"job {job.pk} is under way ({open_leaves[0].get_status_display()}): nothing to send again yet"
+        return Said(
+            gettext_noop("job %(job)s is under way (%(status)s): nothing to send again yet"),
+            job=str(job.pk), status=Said(open_leaves[0].get_status_display()),
+        )  # fmt: skip
     return ""
 
 
@@ -94,11 +101,17 @@ def _reopen_sessions(job_ids: Iterable[int]) -> None:
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
-def stale(job_id: int) -> JobDecision:
-    """Return the answer to a decision on an old revision."""
-    return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
-
-
 def count(number: int, thing: str) -> str:
     """Return "1 message", "2 messages"."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def stale(job_id: int) -> JobDecision:
+    """Return the answer to a decision on an old revision."""
+    said = gettext_noop("somebody else has just decided about job %(job)s: look again")
+    return JobDecision(job_id, Verdict.STALE, Said(said, job=str(job_id)))
+
+
+def unknown(job_id: int) -> JobDecision:
+    """Return the answer to a decision about a job that does not exist."""
+    return JobDecision(job_id, Verdict.UNKNOWN, Said(gettext_noop("there is no job %(job)s"), job=str(job_id)))

@@ -64,8 +64,8 @@ READ = (
     *(field.name for field in Job._meta.concrete_fields),
     *(f"campaign__{one}" for one in (
         "name", "send_at", "hours_from", "hours_to", "each_from", "each_to", "time_zone", "deadline", "transactional",
-        "routed", "route", "paused_at", "paused_by", "paused_reason", "stays_paused", "sponsor__name",
-        "sponsor__quiet_from", "sponsor__quiet_to",
+        "routed", "route", "paused_at", "paused_by", "paused_reason", "paused_reason_said", "stays_paused",
+        "sponsor__name", "sponsor__quiet_from", "sponsor__quiet_to",
     )),
     *(f"vendor__{one}" for one in (
         "slug", "channel", "small_audience_threshold", "dispatch_at", "time_zone", "weekdays", "catch_up", "created_at",

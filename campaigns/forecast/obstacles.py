@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import stored_texts
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
@@ -17,6 +16,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.labels import number
 from campaigns.models.states import PARENTS, RUNNING, S
 from vendors.models import Vendor
+from vendors.said import show
 
 MAY_BE_HELD = (S.RENDERED, S.READY)
 # Jobs in any other state are with a sender or end without one.
@@ -41,7 +41,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if queue.halted:
         return Obstacle(queue.halted)
     if job.paused_at:
-        by = {"who": job.campaign.paused_by or _("somebody"), "why": stored_texts.in_language(job.campaign.why_paused)}
+        by = {"who": job.campaign.paused_by or _("somebody"), "why": show(job.campaign.why_paused)}
         return Obstacle(_("paused by %(who)s: %(why)s") % by)
     if job.status == S.P_ASSIGNING and job.is_kept_back:
         return Obstacle(

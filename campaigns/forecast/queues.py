@@ -19,15 +19,15 @@ from django.db import connection
 from django.db.models import Case, F, Sum, When
 from django.db.models.functions import Greatest
 
-from campaigns import stored_texts
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import guard
 from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
-from vendors import ownership, redis_clients, shut
+from vendors import ownership, redis_clients, said
 from vendors.limits.values import Limit
+from vendors.said import Said, show
 
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
@@ -53,11 +53,12 @@ class LoginQueue:
     queued: int = 0
     disclosed: bool = True
     full_until: datetime | None = None
+    brief: str = ""
 
     @property
     def stopped(self) -> str:
-        """Return `shut` as a text for users."""
-        return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
+        """Return `shut` for the page, or `brief` if the reader may not read it."""
+        return show(self.shut if self.disclosed else self.brief)
 
 
 @dataclass(slots=True)
@@ -97,11 +98,13 @@ class VendorQueue:
     counted_at: datetime | None = None
     taken: dict[int, Any] = field(default_factory=dict)  # by credential id: the contents of the windows, once read
     disclosed: bool = True
+    brief: str = ""
+    is_paused: bool = False
 
     @property
     def stopped(self) -> str:
-        """Return `shut` as a text for users."""
-        return stored_texts.in_language(self.shut if self.disclosed else shut.brief(self.shut))
+        """Return `shut` for the page, or `brief` if the reader may not read it."""
+        return show(self.shut if self.disclosed else self.brief)
 
     @property
     def held(self) -> int:
@@ -247,20 +250,28 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     disclosed = ownership.is_disclosed(vendor)
     logins = {
         pk: LoginQueue(
-            pk, why or "", _moment(closed), tuple(limits.get(pk, ())), disclosed=disclosed, full_until=_moment(full)
+            pk,
+            said.read(why or "", data),
+            _moment(closed),
+            tuple(limits.get(pk, ())),
+            disclosed=disclosed,
+            full_until=_moment(full),
+            brief=Said(brief or ""),
         )
-        for pk, why, closed, full in facts["logins"] or ()
+        for pk, why, data, brief, closed, full in facts["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
     )
     kinds = frozenset(facts["kinds"] or ())
     return VendorQueue(
-        vendor, facts["slug"], facts["shut"] or "", logins, tuple(limits.get(None, ())), kinds,
-        tuple(runs),
+        vendor, facts["slug"], said.read(facts["shut"] or "", facts["shut_said"]), logins,
+        tuple(limits.get(None, ())), kinds, tuple(runs),
         halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
         each=max(1.0, facts["each"] or 1.0),
         disclosed=disclosed,
+        brief=Said(facts["shut_brief"] or ""),
+        is_paused=facts["paused"],
     )  # fmt: skip
 
 

@@ -6,10 +6,11 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.models.jobs import Job
+from vendors import said
 from vendors.models import EncryptedJSONField
 
 
@@ -90,6 +91,7 @@ class Webhook(models.Model):
     secret: Any = EncryptedJSONField(default=dict, help_text="{'key': 'whsec_...'}; write-only")
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=255, blank=True)
+    disabled_reason_said = models.JSONField(gettext_lazy("sentence"), null=True, editable=False)  # vendors/said.py
     timeouts = models.PositiveSmallIntegerField(default=0, editable=False)
     suspended_until = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -101,6 +103,11 @@ class Webhook(models.Model):
 
     def __str__(self) -> str:
         return gettext("webhook %(webhook)s") % {"webhook": self.pk}
+
+    @property
+    def why_disabled(self) -> str:
+        """The reason of the program, or somebody's own words."""
+        return said.read(self.disabled_reason, self.disabled_reason_said)
 
 
 class WebhookCall(models.Model):

@@ -15,13 +15,16 @@ from django.db import models
 from django.db.models import Func, Index, Q, QuerySet
 from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from campaigns.content import parts
 from campaigns.content.headers import Headers, HeaderTemplates, header_templates
 from campaigns.content.templates import Budget
 from campaigns.phone_numbers import known_region
+from vendors import said
 from vendors.models import Credential, known_zone
 from vendors.ownership import ALL_SPONSORS
+from vendors.said import Said, gettext_noop
 
 
 class OfSponsors(QuerySet):
@@ -226,6 +229,7 @@ class Campaign(models.Model):
     paused_at = models.DateTimeField(null=True, editable=False, help_text="No new call is allowed until it is resumed.")
     paused_by = models.CharField(max_length=150, blank=True, default="", db_default="", editable=False)
     paused_reason = models.CharField(max_length=255, blank=True, default="", db_default="", editable=False)
+    paused_reason_said = models.JSONField(gettext_lazy("sentence"), null=True, editable=False)  # vendors/said.py
     stays_paused = models.CharField(
         max_length=255,
         blank=True,
@@ -270,11 +274,10 @@ class Campaign(models.Model):
     @property
     def why_paused(self) -> str:
         """The reason why nothing is called, and the reason to stay paused after approval, if any."""
-        return (
-            f"{self.paused_reason}; then it stays paused: {self.stays_paused}"
-            if self.stays_paused
-            else self.paused_reason
-        )
+        why = said.read(self.paused_reason, self.paused_reason_said)
+        if not self.stays_paused:
+            return why
+        return Said(gettext_noop("%(why)s; then it stays paused: %(typed)s"), why=why, typed=self.stays_paused)
 
     def headers_for(self, recipient: str, params: Mapping[str, Any], budget: Budget | None = None) -> Headers:
         """Return the further headers of one letter. Raises TemplateError, and OverBudget if there is a budget."""

@@ -3,9 +3,10 @@
 from django.db import models
 from django.db.models import F, Index, Q, UniqueConstraint
 from django.db.models.functions import Coalesce, Now
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor, Topic
+from vendors import said
 from vendors.models import EncryptedJSONField, Vendor
 
 
@@ -40,6 +41,7 @@ class Suppression(models.Model):
     address = models.TextField(null=True, blank=True, help_text="Empty: erased")
     reason = models.CharField(max_length=12, choices=Reason.choices)
     source = models.CharField(max_length=200, blank=True)
+    source_said = models.JSONField(gettext_lazy("sentence"), null=True, editable=False)  # vendors/said.py
     topic = models.ForeignKey(
         Topic, on_delete=models.PROTECT, null=True, blank=True, db_index=False, help_text="Empty: everything"
     )
@@ -67,6 +69,11 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return gettext("suppression %(suppression)s") % {"suppression": self.pk}
+
+    @property
+    def origin(self) -> str:
+        """The source: a sentence of the program, or somebody's own words."""
+        return said.read(self.source, self.source_said)
 
 
 class SuppressionKey(models.Model):

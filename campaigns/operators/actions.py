@@ -29,6 +29,7 @@ from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 AT_ONCE = 20_000  # messages in one decision about causes; the history keeps each
 
@@ -57,11 +58,13 @@ def stoppable() -> Q:
 def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = decisions.hold(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     children = Job.objects.filter(parent=job_id)
     running = children.filter(status__in=MOVES["stop"].sources).count()
     if job.stopped_at and job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
+        return JobDecision(
+            job_id, Verdict.ALREADY, Said(gettext_noop("job %(job)s is stopped already"), job=str(job_id))
+        )
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     # Read after the lock, so that every earlier call has an earlier time; the audit of P5 compares them.
@@ -73,12 +76,20 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
     verb = "stop_parent" if job.is_parent else "stop"
     moved = 0 if nothing_left else move(Job.objects.filter(pk=job_id), verb, **mark)
     if not moved and not running:
-        return JobDecision(
-            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop"
-        )
-    many = f" and {decisions.count(running, 'child job')}" if running else ""
-    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
+        over = Said(
+            gettext_noop("job %(job)s is %(status)s: nothing is left to stop"),
+            job=str(job_id), status=Said(job.get_status_display()),
+        )  # fmt: skip
+        return JobDecision(job_id, Verdict.ALREADY, over)
+    answer = JobDecision(job_id, Verdict.DONE, Said(STOPPED[min(running, 2)], job=str(job_id), count=running))
     return _recorded(answer, by, reason)
+
+
+STOPPED = (
+    gettext_noop("job %(job)s stopped: no new call starts"),
+    gettext_noop("job %(job)s and 1 child job stopped: no new call starts"),
+    gettext_noop("job %(job)s and %(count)s child jobs stopped: no new call starts"),
+)
 
 
 def retry(
@@ -102,35 +113,43 @@ def retry(
 def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, reason: str) -> JobDecision:
     job = decisions.hold(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     leaves = decisions.leaves_of(job)
     if why := decisions.busy(job, leaves):
         return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     if job.paused_at:
-        why = approvals.bars(job.campaign_id) or "resume_job lets it go on"
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is paused with its campaign: {why}")
+        why = approvals.bars(job.campaign_id) or Said(gettext_noop("resume_job lets it go on"))
+        said = Said(gettext_noop("job %(job)s is paused with its campaign: %(why)s"), job=str(job_id), why=why)
+        return JobDecision(job_id, Verdict.BUSY, said)
     free_lifted(job, leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
     rest = job.remaining - job.remaining_suppressed if job.is_parent else 0
     if not ready and not rest:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(job, leaves)}")
+        return JobDecision(job_id, Verdict.ALREADY, _nothing_again(job, leaves))
     if why := entitlements.held([*ready, *([job_id] if rest else [])]):
         transaction.set_rollback(True)  # undo the freeing of messages
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
+        return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
     if job.is_parent:
         decisions.retry_parent(job_id)
     decisions.reopen_leaves(Job.objects.filter(pk__in=ready))
-    waits = f", and waits after its first {job.wait_after:,}" if job.wait_after else ""
     messages = sum(freed.values()) + (0 if job.is_parent and job.is_kept_back else min(rest, job.left_to_cut))
-    message = f"job {job_id} sends {decisions.count(messages, 'message')}{waits}"
+    form = SENDS[bool(job.wait_after)][messages != 1]
+    message = Said(form, job=str(job_id), count=messages, first=job.wait_after or 0)
     answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
     _send_on([job_id, *ready])
     return answer
 
 
+SENDS = (
+    (gettext_noop("job %(job)s sends 1 message"), gettext_noop("job %(job)s sends %(count)s messages")),
+    (
+        gettext_noop("job %(job)s sends 1 message, and waits after its first %(first)s"),
+        gettext_noop("job %(job)s sends %(count)s messages, and waits after its first %(first)s"),
+    ),
+)
 # Sent again: refused messages, under a new reference, and uncalled ones; not accepted ones or doubts.
 FREE = f"""
 WITH freed AS (
@@ -171,12 +190,21 @@ def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
         return freed
 
 
-def _sums(job: Job, leaves: list[Job]) -> str:
+def _nothing_again(job: Job, leaves: list[Job]) -> Said:
     names = ("accepted", "refused", "in_doubt", "expired", "suppressed")
     sums = Counter({name: sum(getattr(leaf, name) for leaf in leaves) for name in names})
     sums["suppressed"] += job.remaining_suppressed if job.is_parent else 0
-    counts = ((sums[name], name) for name in names)
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing was in it"
+    if not any(sums.values()):
+        return Said(gettext_noop("job %(job)s has nothing to send again: nothing was in it"), job=str(job.pk))
+    counted = (
+        Said("%(count)s %(name)s", count=str(sums[name]), name=Said(name.replace("_", " ")))
+        for name in names
+        if sums[name]
+    )
+    return Said(
+        gettext_noop("job %(job)s has nothing to send again: %(sums)s"), job=str(job.pk),
+        sums=Said.joined(", ", counted),
+    )  # fmt: skip
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
@@ -188,20 +216,25 @@ def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int 
 def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobDecision:
     job = Job.objects.filter(pk=job_id).first()
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     if job.status not in MOVES["dispatch"].sources:
-        return JobDecision(
-            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: it was dispatched before"
-        )
+        before = Said(
+            gettext_noop("job %(job)s is %(status)s: it was dispatched before"),
+            job=str(job_id), status=Said(job.get_status_display()),
+        )  # fmt: skip
+        return JobDecision(job_id, Verdict.ALREADY, before)
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
         why = entitlements.held([job_id]) or approvals.bars(job.campaign_id)
-        waits = f"job {job_id} is {why}" if why else f"job {job_id} waits for its time to be sent"
-        return JobDecision(job_id, Verdict.BUSY, waits)
+        form = (
+            gettext_noop("job %(job)s is %(why)s") if why else gettext_noop("job %(job)s waits for its time to be sent")
+        )
+        return JobDecision(job_id, Verdict.BUSY, Said(form, job=str(job_id), why=why))
     transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))
-    return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size), by, reason)
+    said = Said(gettext_noop("job %(job)s dispatched"), job=str(job_id))
+    return _recorded(JobDecision(job_id, Verdict.DONE, said, job.size), by, reason)
 
 
 def settle(
@@ -211,7 +244,8 @@ def settle(
     ids = list(message_ids)
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
-        settled = [(one, f"settled as {Resolution.Decision(decision).label}") for one in ids]
+        said = Said(gettext_noop("settled as %(state)s"), state=Said(Resolution.Decision(decision).label))
+        settled = [(one, said) for one in ids]
         history.record(Actor(by, user_id), Message, settled, reason)
         if resolved.ready:
             _send_on(resolved.ready)
@@ -258,12 +292,18 @@ def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reas
         for cause, seen in asked:
             found, version = causes.version(causes.messages_of(cause))
             if seen not in (None, version):
-                raise CannotResolve(f"of “{cause.key}” other messages are in doubt than were shown: look again")
+                raise CannotResolve(
+                    Said(
+                        gettext_noop("of “%(cause)s” other messages are in doubt than were shown: look again"),
+                        cause=cause.key,
+                    )
+                )
             ids.update(found)
         if not ids:
-            raise CannotResolve("none of these is in doubt any more")
+            raise CannotResolve(Said(gettext_noop("none of these is in doubt any more")))
         if len(ids) > AT_ONCE:
-            raise CannotResolve(f"{len(ids):,} messages are too many for one decision: choose at most {AT_ONCE:,}")
+            many = gettext_noop("%(count)s messages are too many for one decision: choose at most %(most)s")
+            raise CannotResolve(Said(many, count=len(ids), most=AT_ONCE))
         return settle(ids, decision, reason, by.name, by.id)
 
 

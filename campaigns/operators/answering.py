@@ -4,9 +4,10 @@ from campaigns.engine.failover import holding
 from campaigns.models import Job, Message
 from campaigns.operators.actions import stop, stoppable
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
-ONLY_ONE = "the only installation with these rows: calls start again"
-COPY = "a copy: what waited here was stopped, calls start again"
+ONLY_ONE = Said(gettext_noop("the only installation with these rows: calls start again"))
+COPY = Said(gettext_noop("a copy: what waited here was stopped, calls start again"))
 
 
 def go_on(by: Actor, reason: str) -> None:

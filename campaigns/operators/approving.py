@@ -24,6 +24,7 @@ from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import actions
 from vendors import history
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 
 class CannotDecide(ValueError):
@@ -46,19 +47,24 @@ def may_decide(user: Any) -> bool:
 def why_not(approval: Approval, user: Any, shell: str = "") -> str:
     """Return a sentence with the reason this user cannot approve it, or "". shell: as in `decide`."""
     if not may_decide(user):
-        return f"{user.get_username()} has not the permission to approve campaigns"
+        return Said(gettext_noop("%(name)s has not the permission to approve campaigns"), name=user.get_username())
     if approval.asked_kind == Kind.SHELL and shell:
-        return "it was asked for at a shell, so somebody approves it on its page"
+        return Said(gettext_noop("it was asked for at a shell, so somebody approves it on its page"))
     asked = approval.asked_user == user.pk
     if approval.asked_kind == Kind.SHELL:
         asked = approval.asked_by == user.get_username()
-    return f"{user.get_username()} has asked for it: another person approves it" if asked else ""
+    said = gettext_noop("%(name)s has asked for it: another person approves it")
+    return Said(said, name=user.get_username()) if asked else ""
 
 
 def waiting() -> tuple[Q, ...]:
     """Return conditions for undecided approvals of campaigns that could still send something."""
     live = Job.objects.filter(campaign=OuterRef("campaign"), parent=None, finished_at=None)
     return (Q(verdict=None), Q(Exists(live)))
+
+
+APPROVED = gettext_noop("approved (%(count)s recipients): %(why)s")
+REFUSED = gettext_noop("refused (%(count)s recipients): %(why)s")
 
 
 @transaction.atomic
@@ -76,10 +82,13 @@ def decide(
     mine = Approval.objects.of_sponsors(sponsors_of(user)).filter(campaign=campaign_id)
     found = mine.first()  # read after locking the jobs, so nobody else decides meanwhile
     if found is None:
-        raise CannotDecide(f"campaign {campaign_id} needs no approval, or {user.get_username()} does not see it")
+        none = gettext_noop("campaign %(campaign)s needs no approval, or %(name)s does not see it")
+        raise CannotDecide(Said(none, campaign=str(campaign_id), name=user.get_username()))
     if found.verdict:
         raised = f"{found.decided_at:%Y-%m-%d %H:%M} UTC by {found.decided_by}"
-        return ApprovalDecision(False, f"campaign {campaign_id} was {found.verdict} at {raised} already")
+        said = gettext_noop("campaign %(campaign)s was %(verdict)s at %(when)s already")
+        verdict = Said(found.verdict)
+        return ApprovalDecision(False, Said(said, campaign=str(campaign_id), verdict=verdict, when=raised))
     approved = verdict == Approval.Verdict.APPROVED
     _check(found, approved, user, remark, shell)
     changed = _changed(found, seen) if approved else None
@@ -95,17 +104,19 @@ def decide(
     Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
     actor = Actor(user.get_username(), user.pk)
     rest = _let_go(found, by) if approved else _stop(found, actor, remark)
-    history.record(actor, Campaign, [(campaign_id, f"{verdict} ({found.recipients:,} recipients): {rest}")], remark)
-    return ApprovalDecision(True, f"campaign {campaign_id} {verdict}: {rest}")
+    what = Said(APPROVED if approved else REFUSED, count=found.recipients, why=rest)
+    history.record(actor, Campaign, [(campaign_id, what)], remark)
+    said = gettext_noop("campaign %(campaign)s %(verdict)s: %(why)s")
+    return ApprovalDecision(True, Said(said, campaign=str(campaign_id), verdict=Said(verdict), why=rest))
 
 
 def _check(found: Approval, approved: bool, user: User, remark: str, shell: str) -> None:
     if not may_decide(user):
         raise CannotDecide(why_not(found, user, shell))
     if "\0" in remark:
-        raise CannotDecide("there is a NUL character in the remark")
+        raise CannotDecide(Said(gettext_noop("there is a NUL character in the remark")))
     if not approved and not remark:
-        raise CannotDecide("say why it is refused: who asked for it reads that")
+        raise CannotDecide(Said(gettext_noop("say why it is refused: who asked for it reads that")))
     if approved and (why := why_not(found, user, shell)):
         raise CannotDecide(why)
 
@@ -114,11 +125,14 @@ def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
     """Return the changes since the request, after checking them against `seen`. Raises CannotDecide."""
     changed = frozen_parts.changes(found)
     if any(one.part not in frozen_parts.SHARED for one in changed):
-        parts = ", ".join(one.part for one in changed)
-        raise CannotDecide(f"it is not as it was when its approval was asked for: {parts}")
+        parts = Said.joined(", ", (Said(one.part) for one in changed))
+        raise CannotDecide(
+            Said(gettext_noop("it is not as it was when its approval was asked for: %(what)s"), what=parts)
+        )
     if (token := frozen_parts.token(changed)) != seen:
         what = "; ".join(map(str, changed)) or "all is again as it was asked for"
-        raise CannotDecide(f"it has changed: {what}. Look at it and decide again (as {token or 'before'})")
+        changed_so = gettext_noop("it has changed: %(what)s. Look at it and decide again (as %(token)s)")
+        raise CannotDecide(Said(changed_so, what=what, token=token or "before"))
     return {one.part: one.now for one in changed} or None
 
 
@@ -126,18 +140,20 @@ def _let_go(found: Approval, by: str) -> str:
     campaign = Campaign.objects.get(pk=found.campaign_id)
     if why := campaign.stays_paused:
         pauses.stay_paused(campaign.pk, why)
-        return f"it stays paused, as {campaign.paused_by or 'somebody'} has paused it: {why}"
+        stays = gettext_noop("it stays paused, as %(name)s has paused it: %(why)s")
+        return Said(stays, name=campaign.paused_by or Said(gettext_noop("somebody")), why=why)
     live = dict(decisions.called_next(campaign.pk).values_list("pk", "vendor"))
     if held := entitlements.held(live):
-        pauses.stay_paused(campaign.pk, f"approved by {by}; {held}")
-        return f"it stays paused, {held}"
+        pauses.stay_paused(campaign.pk, Said(gettext_noop("approved by %(name)s; %(why)s"), name=by, why=held))
+        return Said(gettext_noop("it stays paused, %(why)s"), why=held)
     pauses.resume(campaign.pk, rates.seen(campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
-    return "it goes on"
+    return Said(gettext_noop("it goes on"))
 
 
 def _stop(found: Approval, actor: Actor, remark: str) -> str:
     whole = Job.objects.filter(campaign=found.campaign_id, parent=None).values_list("pk", flat=True)
     actions.stop(list(whole), actor, remark)
-    pauses.stay_paused(found.campaign_id, f"refused by {actor.name}: {remark}")
-    return "it never goes out"
+    refused = Said(gettext_noop("refused by %(name)s: %(remark)s"), name=actor.name, remark=remark)
+    pauses.stay_paused(found.campaign_id, refused)
+    return Said(gettext_noop("it never goes out"))

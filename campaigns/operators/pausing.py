@@ -19,6 +19,7 @@ from campaigns.models import Campaign, Job
 from campaigns.tasks import notify_webhooks
 from vendors import history
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 
 def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
@@ -34,28 +35,32 @@ def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: i
 def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     waits = job.paused_at and approvals.waits(job.campaign) and not job.campaign.stays_paused
     if job.paused_at and not waits:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is paused already: {job.campaign.why_paused}")
+        return JobDecision(
+            job_id,
+            Verdict.ALREADY,
+            Said(gettext_noop("job %(job)s is paused already: %(why)s"), job=str(job_id), why=job.campaign.why_paused),
+        )
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     if not pauses.anything_to_pause(job.campaign_id):
-        return JobDecision(
-            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to pause"
-        )
+        over = Said(
+            gettext_noop("job %(job)s is %(status)s: nothing is left to pause"),
+            job=str(job_id), status=Said(job.get_status_display()),
+        )  # fmt: skip
+        return JobDecision(job_id, Verdict.ALREADY, over)
     name = by.name if isinstance(by, Actor) else by
-    why = reason.strip() or f"by {name or 'somebody'}"
+    why = reason.strip() or Said(gettext_noop("by %(name)s"), name=name or Said(gettext_noop("somebody")))
     if waits:
         pauses.hold_longer(job.campaign_id, name, why)
-        said = f"job {job_id}'s campaign waits for approval, and stays paused after it until it is resumed"
-        return _recorded(JobDecision(job_id, Verdict.DONE, said), by, reason)
+        said = gettext_noop("job %(job)s's campaign waits for approval, and stays paused after it until it is resumed")
+        return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
     pauses.pause(job.campaign_id, name, why)
     transaction.on_commit(notify_webhooks)
-    answer = JobDecision(
-        job_id, Verdict.DONE, f"job {job_id}'s campaign paused: no new call starts until it is resumed"
-    )
-    return _recorded(answer, by, reason)
+    said = gettext_noop("job %(job)s's campaign paused: no new call starts until it is resumed")
+    return _recorded(JobDecision(job_id, Verdict.DONE, Said(said, job=str(job_id))), by, reason)
 
 
 def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
@@ -73,21 +78,22 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
 def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False)
     if not job.campaign.paused_at:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
+        return JobDecision(job_id, Verdict.ALREADY, _with_wait(NOT_PAUSED, job_id, first))
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     if why := approvals.bars(job.campaign_id):
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id}'s campaign: {why}")
+        return JobDecision(
+            job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=why)
+        )
     live = dict(decisions.called_next(job.campaign_id).values_list("pk", "vendor"))
     if why := entitlements.held(live):
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
+        return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
     pauses.resume(job.campaign_id, rates.seen(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
-    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign goes on{_waits(first.all())}")
-    return _recorded(answer, by, reason)
+    return _recorded(JobDecision(job_id, Verdict.DONE, _with_wait(GOES_ON, job_id, first.all())), by, reason)
 
 
 def set_limits(
@@ -107,27 +113,45 @@ def set_limits(
 def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reason: str) -> JobDecision:
     job = _held(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     campaign = job.campaign
     changed = {name: value for name, value in limits.items() if getattr(campaign, name) != value}
     if not changed:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id}'s campaign has these limits already")
-    news = (
-        f"{name.replace('_', ' ')} {_percent(getattr(campaign, name))} → {_percent(changed[name])}" for name in changed
-    )
-    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign: {', '.join(news)}")
+        return JobDecision(
+            job_id,
+            Verdict.ALREADY,
+            Said(gettext_noop("job %(job)s's campaign has these limits already"), job=str(job_id)),
+        )
+    news = (history.change(name, _percent(getattr(campaign, name)), _percent(changed[name])) for name in changed)
+    said = Said(gettext_noop("job %(job)s's campaign: %(why)s"), job=str(job_id), why=Said.joined(", ", news))
+    answer = JobDecision(job_id, Verdict.DONE, said)
     Campaign.objects.filter(pk=campaign.pk).update(**changed)
     history.record(by, Campaign, [(campaign.pk, answer.message)], reason)
     return _recorded(answer, by, reason)
 
 
 def _percent(limit: float | None) -> str:
-    return "as the installation" if limit is None else f"{limit:g} %" if limit else "none"
+    if limit is None:
+        return Said(gettext_noop("as the installation"))
+    return f"{limit:g} %" if limit else Said(gettext_noop("none"))
 
 
-def _waits(jobs: "QuerySet[Job]") -> str:
-    """Return ", and waits after its first N" if one of these jobs does, else ""."""
-    return "".join(f", and waits after its first {job.wait_after:,}" for job in jobs[:1])
+NOT_PAUSED = (
+    gettext_noop("job %(job)s is not paused"),
+    gettext_noop("job %(job)s is not paused, and waits after its first %(first)s"),
+)
+GOES_ON = (
+    gettext_noop("job %(job)s's campaign goes on"),
+    gettext_noop("job %(job)s's campaign goes on, and waits after its first %(first)s"),
+)
+
+
+def _with_wait(forms: tuple[str, str], job_id: int, jobs: "QuerySet[Job]") -> Said:
+    """Return the first sentence, or the second one if one of these jobs waits after its first messages."""
+    waits = jobs.first()
+    if waits is None:
+        return Said(forms[0], job=str(job_id))
+    return Said(forms[1], job=str(job_id), first=waits.wait_after)
 
 
 def _held(job_id: int) -> Job | None:

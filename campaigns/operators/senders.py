@@ -17,6 +17,7 @@ from campaigns.models import Identity, Topic
 from vendors import history
 from vendors.adapters import dkim
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 FIELDS = {
     "email": ("from_name", "from_address", "reply_to", "return_path", "verp", "default"),
@@ -49,7 +50,7 @@ def add_identity(row: Identity, by: Actor) -> bool:
     if row.default:
         entitlements.free_default(row.sponsor, row.channel)
     row.save()
-    history.record(by, Identity, [(row.pk, "added")], flag=ADDITION)
+    history.record(by, Identity, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
     return True
 
 
@@ -106,7 +107,7 @@ def rename_topic(pk: int, title: str, by: Actor) -> bool:
     if row.title == was:
         return False
     row.save(update_fields=["title"])
-    history.record(by, Topic, [(row.pk, f"title {was} → {row.title}")])
+    history.record(by, Topic, [(row.pk, history.change("title", was, row.title))])
     return True
 
 
@@ -116,7 +117,7 @@ def archive_topic(pk: int, archived: bool, by: Actor) -> bool:
     at = timezone.now() if archived else None
     if not Topic.objects.filter(pk=pk, archived_at__isnull=archived).update(archived_at=at):
         return False
-    history.record(by, Topic, [(pk, "archived" if archived else "restored")])
+    history.record(by, Topic, [(pk, Said(gettext_noop("archived") if archived else gettext_noop("restored")))])
     return True
 
 
@@ -124,7 +125,7 @@ def remove_topic(row: Topic, by: Actor) -> bool:
     """Remove an unused topic. False: campaigns name it, or somebody has unsubscribed from it."""
     try:
         with transaction.atomic():
-            history.record(by, Topic, [(row.pk, f"removed: {row}")], flag=DELETION)
+            history.record(by, Topic, [(row.pk, Said(gettext_noop("removed: %(name)s"), name=str(row)))], flag=DELETION)
             row.delete()
     except ProtectedError:
         return False

@@ -21,6 +21,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 MOST_REGIONS = 300  # more than there are
 EACH = 100  # suppressions; above that number they share one entry
@@ -36,28 +37,36 @@ def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by:
     """Add suppressions with lists.add, and record their number."""
     number = lists.add(sponsor_id, channel, new)
     if number:
-        _record(by, [0], f"{number:,} of {channel} added for {_whom(sponsor_id)}")
+        for_all = gettext_noop("%(count)s of %(channel)s added for all sponsors")
+        for_one = gettext_noop("%(count)s of %(channel)s added for sponsor %(sponsor)s")
+        form = for_all if sponsor_id is None else for_one
+        _record(by, [0], Said(form, count=number, channel=channel, sponsor=str(sponsor_id)))
     return number
 
 
 def lift(ids: Sequence[int], by: Actor, reason: str = "") -> int:
     """Lift suppressions with lists.lift, and record it."""
-    return _each(lists.lift, ids, "lifted", by, reason)
+    return _each(lists.lift, ids, LIFTED, by, reason)
 
 
 def erase(ids: Sequence[int], by: Actor, reason: str = "") -> int:
     """Erase addresses with lists.erase, and record it without naming an address."""
-    return _each(lists.erase, ids, "address erased", by, reason)
+    return _each(lists.erase, ids, ERASED, by, reason)
 
 
-def _each(change: Any, ids: Sequence[int], what: str, by: Actor, reason: str) -> int:
+LIFTED = (gettext_noop("lifted"), gettext_noop("%(count)s lifted"))
+ERASED = (gettext_noop("address erased"), gettext_noop("%(count)s address erased"))
+
+
+def _each(change: Any, ids: Sequence[int], what: tuple[str, str], by: Actor, reason: str) -> int:
     number = 0
     for some in _slices(ids):
         with transaction.atomic():
             number += change(some)
-            _record(
-                by, some if len(ids) <= EACH else [0], what if len(ids) <= EACH else f"{len(some):,} {what}", reason
-            )
+            if len(ids) <= EACH:
+                _record(by, some, Said(what[0]), reason)
+            else:
+                _record(by, [0], Said(what[1], count=len(some)), reason)
     return number
 
 

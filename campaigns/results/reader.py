@@ -98,12 +98,14 @@ def _shut(job: Job) -> str | None:
     The full text is returned only if its vendor is the sponsor's own, or if there is only one sponsor.
     """
     left = Job.objects.filter(Q(pk=job.pk) & ~Q(status=S.P_ASSIGNED) | Q(parent=job.pk)).exclude(status__in=STILL)
-    over = Credential.objects.filter(pk__in=left.values("credential")).annotate(shut=shut.OF_LOGINS)
-    found = over.exclude(shut=None).order_by("pk").values_list("shut", "vendor__owner").first()
+    over = Credential.objects.filter(pk__in=left.values("credential")).annotate(
+        shut=shut.OF_LOGINS, brief=shut.BRIEF_OF_LOGINS
+    )
+    found = over.exclude(shut=None).order_by("pk").values_list("shut", "brief", "vendor__owner").first()
     if found is None:
         return None
-    why, owner = found
-    return why if owner == job.sponsor_id or ownership.are_alone() else shut.brief(why)
+    why, brief, owner = found
+    return why if owner == job.sponsor_id or ownership.are_alone() else brief
 
 
 def _stopped(job: Job) -> bool:

@@ -17,6 +17,7 @@ from campaigns.models import Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 REASONS = {
     Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
@@ -46,7 +47,8 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
         if reason := REASONS.get(one.reported.kind):
             groups[one.sponsor_id, one.channel].append(_suppression(one, reason))
     for one, days in _hardened(events):
-        source = f"campaign {one.campaign_id}, soft bounces on {days} days"
+        form = gettext_noop("campaign %(campaign)s, soft bounces on %(count)s days")
+        source = Said(form, campaign=str(one.campaign_id), count=days)
         reason = Suppression.Reason.BOUNCED
         groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
     for (sponsor_id, channel), some in sorted(groups.items()):
@@ -62,11 +64,20 @@ def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
     return NewSuppression(one.recipient, reason.value, _source(one), topic_id=one.topic_id)
 
 
+SOURCES = {
+    Kind.COMPLAINT: gettext_noop("complaint, campaign %(campaign)s"),
+    Kind.UNSUBSCRIBED: gettext_noop("unsubscribed, campaign %(campaign)s"),
+}
+
+
 def _source(one: NewEvent) -> str:
     """A bounce as what else a campaign's refusals suppress, to be lifted with them; the others are a person's wish."""
+    campaign = str(one.campaign_id)
     if one.reported.kind != Kind.HARD_BOUNCE:
-        return f"{one.reported.kind.value}, campaign {one.campaign_id}"
-    return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
+        return Said(SOURCES[one.reported.kind], campaign=campaign)
+    with_code = gettext_noop("campaign %(campaign)s, bounced: %(code)s")
+    form = with_code if one.reported.code else gettext_noop("campaign %(campaign)s, bounced")
+    return Said(form, campaign=campaign, code=one.reported.code)
 
 
 def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:

@@ -4,6 +4,7 @@ Changes are stored one at a time, in the order of `position`. The last statement
 the vendors of the channel, whose rows each claim locks. So a claim either commits before the change or sees it.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from django.db import connection, transaction
 from campaigns.engine.suppressed.digests import digests, key, made_key
 from campaigns.models import Suppression
 from vendors import locks
+from vendors.said import to_data
 
 AT_ONCE = 5_000  # suppressions in a transaction
 MOST_TEXT = 200  # characters in a source
@@ -22,18 +24,19 @@ MOST_TEXT = 200  # characters in a source
 ONE_CHANGE = "SELECT pg_advisory_xact_lock(hashtext('campaigns_suppression'))"
 # Revive a suppression that has ended, or extend one that holds; its first source stays.
 ADD = """
-INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, since, until, topic_id,
-    position)
+INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, source_said,
+    since, until, topic_id, position)
 SELECT %(sponsor)s, %(channel)s, a.digest, nullif(a.address, ''), a.reason, a.source,
-    coalesce(a.since, clock_timestamp()), a.until, a.topic, nextval('campaigns_suppression_position')
+    a.said::jsonb, coalesce(a.since, clock_timestamp()), a.until, a.topic, nextval('campaigns_suppression_position')
 FROM unnest(%(digests)s::bigint[], %(addresses)s::text[], %(reasons)s::text[], %(sources)s::text[],
-    %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(topics)s::bigint[])
-    AS a(digest, address, reason, source, since, until, topic)
+    %(saids)s::text[], %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(topics)s::bigint[])
+    AS a(digest, address, reason, source, said, since, until, topic)
 WHERE coalesce(a.until > clock_timestamp(), true)
 ON CONFLICT (digest, (coalesce(sponsor_id, 0)), reason, (coalesce(topic_id, 0))) DO UPDATE SET until = excluded.until,
     position = excluded.position,
     since = CASE WHEN was.until <= clock_timestamp() THEN excluded.since ELSE was.since END,
     source = CASE WHEN was.until <= clock_timestamp() THEN excluded.source ELSE was.source END,
+    source_said = CASE WHEN was.until <= clock_timestamp() THEN excluded.source_said ELSE was.source_said END,
     address = coalesce(excluded.address, was.address)
 WHERE CASE WHEN was.until <= clock_timestamp() THEN %(again)s OR excluded.since > was.until
     ELSE was.until < coalesce(excluded.until, 'infinity') END
@@ -102,11 +105,17 @@ def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSupp
         "addresses": [one.address for one in rows.values()],
         "reasons": [one.reason for one in rows.values()],
         "sources": [one.source[:MOST_TEXT] for one in rows.values()],
+        "saids": [_as_json(one.source) for one in rows.values()],
         "sinces": [one.since for one in rows.values()],
         "untils": [one.until for one in rows.values()],
         "topics": [one.topic_id for one in rows.values()],
     }
     return _change(ADD, params, [channel])
+
+
+def _as_json(text: str) -> str | None:
+    data = to_data(text)
+    return None if data is None else json.dumps(data)
 
 
 @transaction.atomic

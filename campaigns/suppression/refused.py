@@ -18,6 +18,7 @@ from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
 from vendors.outcomes import Refused
+from vendors.said import Said, gettext_noop
 
 AT_ONCE = 20_000  # messages
 
@@ -73,7 +74,8 @@ def _add(sponsor_id: int, channel: str, new: NewSuppression) -> None:
 
 def source(campaign_id: int, code: str, sub_type: str) -> str:
     """Return the source of such a suppression."""
-    return f"campaign {campaign_id}, refused: {code} {sub_type}".rstrip()
+    form = gettext_noop("campaign %(campaign)s, refused: %(code)s")
+    return Said(form, campaign=str(campaign_id), code=f"{code} {sub_type}".rstrip())
 
 
 def _refused(job: Job) -> Iterator[NewSuppression]:

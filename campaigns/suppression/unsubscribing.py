@@ -18,6 +18,7 @@ from campaigns.models.jobs import read_reference
 from campaigns.suppression import lists
 from campaigns.suppression.links import Subscription
 from campaigns.suppression.lists import NewSuppression
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,14 @@ def state(of: Subscription) -> SubscriptionState | None:
     return SubscriptionState(sponsor.name, sponsor.language, title, without_topic, everything, bool(held))
 
 
+# Where the doors of campaigns are told of, by the door.
+CAMPAIGN = {
+    "one-click": gettext_noop("one-click, campaign %(campaign)s"),
+    "link": gettext_noop("link, campaign %(campaign)s"),
+    "e-mail": gettext_noop("e-mail, campaign %(campaign)s"),
+}
+
+
 def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool:
     """Unsubscribe from the link's topic, or from all of the sponsor's mail if it has none or `everything`.
 
@@ -68,7 +77,10 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
         address, campaign = "", None
     if _mine(of).filter(until=None, topic=topic).exists():
         return False
-    new = NewSuppression(address, REASON, f"{source}, campaign {campaign}" if campaign else source, topic_id=topic)
+    origin = (
+        Said(CAMPAIGN.get(source, f"{source}, campaign %(campaign)s"), campaign=str(campaign)) if campaign else source
+    )
+    new = NewSuppression(address, REASON, origin, topic_id=topic)
     with transaction.atomic():
         added = lists.add_found(of.sponsor_id, of.channel, of.digest, new)
         if added:

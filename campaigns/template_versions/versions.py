@@ -22,6 +22,7 @@ from campaigns.suppression.links import given
 from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 MOST_USES = 1_000  # campaigns to count
 LINE_ENDS = ("\r\n", "\r")
@@ -151,7 +152,7 @@ def add(
             remark=remark.strip(),
             made_by=by.name[:150],
         )
-        what = f"version {version.number} added"
+        what = Said(gettext_noop("version %(number)s added"), number=str(version.number))
         history.record(by, Template, [(template.pk, what)], remark, CHANGE if newest else ADDITION)
         return AddedVersion(version, new=True)
 
@@ -202,7 +203,8 @@ def _archive(template: Template, by: Actor, what: str, **was: Any) -> bool:
     if not Template.objects.filter(pk=template.pk, **was).update(archived_at=at):
         return False
     template.archived_at = at
-    history.record(by, Template, [(template.pk, what)])
+    done = gettext_noop("archived") if what == "archived" else gettext_noop("restored")
+    history.record(by, Template, [(template.pk, Said(done))])
     return True
 
 

@@ -22,6 +22,7 @@ from campaigns.engine.threads import LoopThread
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
 from vendors import webhook_http
+from vendors.said import Said, gettext_noop
 from vendors.webhook_http import PostResult
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
     )
     Webhook.objects.bulk_update(hooks.values(), ["timeouts", "suspended_until"])
     for hook_id in {call.webhook_id for call, answer in done if answer.status == GONE} & hooks.keys():
-        events.disable(hooks[hook_id], "the receiver answered 410 Gone")
+        events.disable(hooks[hook_id], Said(gettext_noop("the receiver answered 410 Gone")))
 
 
 def _hold(ids: set[int]) -> dict[int, Webhook]:

@@ -22,8 +22,9 @@ from campaigns import public_ids
 from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from vendors import history, webhook_http
+from vendors import history, said, webhook_http
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def remove(hook_id: int, by: Actor | None = None) -> None:
     """Delete a webhook with its calls, after any transaction that is storing events for it."""
     for row in Webhook.objects.select_for_update().filter(pk=hook_id):
         row.delete()
-        _record(by, hook_id, f"removed: {row.url}", DELETION)
+        _record(by, hook_id, Said(gettext_noop("removed: %(name)s"), name=row.url), DELETION)
 
 
 def _new_secret() -> str:
@@ -262,17 +263,17 @@ def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[s
 def enable(hook: Webhook, by: Actor) -> bool:
     """Switch a webhook on: events from now on are posted. Returns False if it was on already."""
     off = Webhook.objects.filter(pk=hook.pk, enabled=False)
-    if not off.update(enabled=True, disabled_reason="", timeouts=0, suspended_until=None):
+    if not off.update(enabled=True, **said.columns("disabled_reason", ""), timeouts=0, suspended_until=None):
         return False
-    _record(by, hook.pk, "switched on")
+    _record(by, hook.pk, Said(gettext_noop("switched on")))
     return True
 
 
 @transaction.atomic
 def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
     """Switch a webhook off: it gets no more calls."""
-    _record(by, hook.pk, "switched off")
-    Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
+    _record(by, hook.pk, Said(gettext_noop("switched off")))
+    Webhook.objects.filter(pk=hook.pk).update(enabled=False, **said.columns("disabled_reason", reason))
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
     log.warning("webhook %s is switched off: %s", hook.pk, reason)
 
@@ -293,5 +294,5 @@ def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | Non
     if mine.update(next_at=timezone.now(), tries=0, taken_at=None) != 1:
         return False
     Webhook.objects.filter(pk=hooks[0]).update(suspended_until=None)
-    _record(by, hooks[0], f"call {call_id} is posted again")
+    _record(by, hooks[0], Said(gettext_noop("call %(call)s is posted again"), call=str(call_id)))
     return True

@@ -27,6 +27,7 @@ from mailhub.front.problems import REPORTS, Problem, unauthorized
 from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 FRESH = 0.8  # seconds that a process caches a key; a revoked key is refused within one second
 USED = timedelta(minutes=1)  # precision of last_used_at
@@ -75,7 +76,7 @@ def create(
     try:
         with transaction.atomic():
             row.save()
-            _record(by, row, f"key {prefix} made, {kind}, for {', '.join(row.scopes)}", ADDITION)
+            _record(by, row, _made(prefix, kind, row.scopes), ADDITION)
     except IntegrityError:
         known = ApiKey.objects.filter(digest=row.digest, sponsor=sponsor).first() if derived else None
         if known is None:
@@ -89,7 +90,7 @@ def revoke(row: ApiKey, by: Actor) -> bool:
     """Revoke a key for good; it is refused within a second. Returns False if it was revoked already."""
     if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
         return False
-    _record(by, row, f"key {row.prefix} revoked")
+    _record(by, row, Said(gettext_noop("key %(key)s revoked"), key=row.prefix))
     return True
 
 
@@ -99,8 +100,16 @@ def extend(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), pk=row.pk, revoked_at=None)
     if not valid.update(expires_at=expires_at):
         return False
-    _record(by, row, f"key {row.prefix} expires {expires_at.isoformat() if expires_at else 'never'}")
+    never, then = gettext_noop("key %(key)s expires never"), gettext_noop("key %(key)s expires %(at)s")
+    at = expires_at.isoformat() if expires_at else ""
+    _record(by, row, Said(then if at else never, key=row.prefix, at=at))
     return True
+
+
+def _made(prefix: str, kind: str, scopes: Iterable[str]) -> Said:
+    return Said(
+        gettext_noop("key %(key)s made, %(kind)s, for %(scopes)s"), key=prefix, kind=kind, scopes=", ".join(scopes)
+    )
 
 
 def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> None:

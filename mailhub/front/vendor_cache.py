@@ -117,7 +117,9 @@ class VendorCache:
     def _read(self, sponsor_id: int) -> OfferedTo:
         began = time.monotonic()
         if not self._read_at or began - self._read_at > FRESH:
-            logins = Prefetch("credentials", Credential.objects.annotate(shut=shut.OF_LOGINS))
+            logins = Prefetch(
+                "credentials", Credential.objects.annotate(shut=shut.OF_LOGINS, brief=shut.BRIEF_OF_LOGINS)
+            )
             self._vendors = list(Vendor.objects.prefetch_related("limits", logins))
             self._alone = ownership.are_alone()
             self._read_at = began
@@ -164,7 +166,7 @@ def _allows(allowed: entitlements.Allowed, login: Credential) -> bool:
 
 def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) -> VendorSnapshot:
     login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
-    paused = login.shut if login else NO_LOGIN
+    paused = (login.shut if disclosed else login.brief) if login else NO_LOGIN
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(
         id=vendor.pk,
@@ -176,7 +178,7 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) 
         policy=HealthPolicy.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
-        paused=paused if disclosed or not paused else shut.brief(paused),
+        paused=paused,
         disclosed=disclosed,
         carries=carried_by(vendor.adapter, vendor.settings),
         address=address_rules(vendor.adapter, vendor.settings),

@@ -25,11 +25,12 @@ from campaigns.models import Store
 from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operators import answering
 from mailhub.operations import charts, dashboard, findings, saved_looks
-from vendors import ownership, shut
+from vendors import ownership
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 from vendors.ownership import ALL_SPONSORS
+from vendors.said import Said, gettext_noop, show
 
 
 def clock() -> str:
@@ -97,10 +98,14 @@ def recover(request: HttpRequest) -> HttpResponse:
     try:
         losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
     except recovery.Changed as error:
-        messages.error(request, str(error))
+        messages.error(request, show(str(error)))
         return _ask(request, reason)
-    messages.success(request, f"Done. {recovery.describe(losses)}. Calls start again.")
+    messages.success(request, _done(recovery.describe(losses)))
     return redirect("operations-recover")
+
+
+def _done(losses: Said) -> str:
+    return show(Said(gettext_noop("Done. %(losses)s. Calls start again."), losses=losses))
 
 
 def _answer(request: HttpRequest, by: Actor, reason: str, answer: str) -> HttpResponse:
@@ -237,7 +242,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """Return the forecast of the queue's end with these limits."""
-    why = "" if queue.shut == shut.LIMIT_OF_0 else queue.shut
+    why = queue.shut if queue.is_paused else ""
     end = eta.of_queue(replace(queue, limits=limits, shut=why, taken={}), now)
     return dashboard.ends(end, queue.queued, now)
 

@@ -21,6 +21,7 @@ from campaigns.operators.approving import CannotDecide
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import framed, guarded
 from vendors.adapters.base import Letter
+from vendors.said import show
 
 HEAVY = ("frozen", "changed", "campaign__body", "campaign__text", "campaign__subject")
 LATEST = 20  # decided ones in the list
@@ -86,9 +87,9 @@ def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
         try:
             answer = approving.decide(found.campaign_id, verdict, user, remark, seen=request.POST.get("seen", ""))
             level = messages.SUCCESS if answer.changed else messages.INFO
-            messages.add_message(request, level, _sentence(answer.message))
+            messages.add_message(request, level, _sentence(show(answer.message)))
         except CannotDecide as why:
-            messages.error(request, _sentence(str(why)))
+            messages.error(request, _sentence(show(str(why))))
     return redirect("approval", found.campaign_id)
 
 

@@ -18,6 +18,7 @@ from campaigns.reports import reasons
 from mailhub.owners import campaign as campaign_page
 from mailhub.owners.access import LOOK, page
 from vendors.history import Actor
+from vendors.said import show
 
 TITLES = {
     "pause": gettext_lazy("Pause"),
@@ -47,7 +48,7 @@ def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
         for answer in (
             verbs.decide(verb, job_id, by, reason, seen, expired="expired" in request.POST) if job_id in mine else ()
         ):
-            messages.add_message(request, LEVELS.get(answer.verdict, messages.ERROR), f"{answer.message}.")
+            messages.add_message(request, LEVELS.get(answer.verdict, messages.ERROR), f"{show(answer.message)}.")
     return redirect("campaign", campaign_id=campaign.pk)
 
 

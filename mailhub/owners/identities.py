@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from campaigns import stored_texts
 from campaigns.deliverability import findings, identity_checks
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
@@ -22,6 +23,7 @@ from mailhub.owners.access import actor, page
 from vendors import history
 from vendors.adapters import dkim
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 LOOK, ADD, CHANGE = (f"campaigns.{verb}_identity" for verb in ("view", "add", "change"))
 LOOK_TOPICS, ADD_TOPIC = "campaigns.view_topic", "campaigns.add_topic"
@@ -194,7 +196,7 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
             senders.sign(pk, selector, actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
     except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
+        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
     return redirect("identity", pk)
 
 
@@ -209,7 +211,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
             off = _("It is disabled: nothing new goes out as it.")
             messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
+        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
     return redirect("identity", pk)
 
 
@@ -223,7 +225,7 @@ def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
         if senders.rename_topic(row.pk, title, actor(request)):
             messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
     except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
+        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
     return redirect("topics")
 
 
@@ -290,7 +292,7 @@ def _added(request: HttpRequest, mine: Any) -> str:
         row.full_clean(validate_unique=False, validate_constraints=False)
         with transaction.atomic():
             row.save()
-            history.record(actor(request), Topic, [(row.pk, "added")], flag=ADDITION)
+            history.record(actor(request), Topic, [(row.pk, Said(gettext_noop("added")))], flag=ADDITION)
     except ValidationError as error:
         return " ".join(error.messages)
     except IntegrityError:

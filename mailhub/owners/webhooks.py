@@ -9,7 +9,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns import tasks
@@ -20,6 +20,7 @@ from campaigns.webhooks import events
 from mailhub.owners import once
 from mailhub.owners.access import actor, page
 from vendors.instants import checked
+from vendors.said import Said, gettext_noop
 from vendors.webhook_http import Forbidden
 
 EACH_PAGE = 50
@@ -162,7 +163,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
         events.enable(row, actor(request))
         messages.success(request, _("Events are posted from now on. What had been waiting is posted by “Post again”."))
     elif row.enabled:
-        events.disable(row, gettext_noop("by hand"), actor(request))  # stored in English
+        events.disable(row, Said(gettext_noop("by hand")), actor(request))
         messages.success(request, _("No event is posted any more."))
     return redirect("webhook", pk)
 

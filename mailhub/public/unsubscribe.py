@@ -18,10 +18,11 @@ from campaigns.suppression.links import Subscription
 from mailhub.front import rate_limits
 from mailhub.front.problems import Problem
 from mailhub.public.phrases import phrases
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
-ONE_CLICK, PAGE = "one-click", "link"  # sources of suppressions
+ONE_CLICK, PAGE = Said(gettext_noop("one-click")), Said(gettext_noop("link"))  # sources of suppressions
 LATER = 60  # seconds
 UNDONE = 10  # times a minute that one recipient may subscribe again; each change makes senders check
 BEHIND = ".,;:!?)>]}'\""  # characters after a URL that programs take for a part of it

@@ -1,6 +1,7 @@
 """Template tags of the operators' pages: numbers, states as badges, progress bars."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,8 @@ from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
 from mailhub.owners import approvals
-from vendors import listing
+from vendors import history, listing
+from vendors.said import Said, show
 
 register = template.Library()
 LABEL = '<td data-label="{}" '
@@ -93,6 +95,8 @@ def named(row: Any) -> str:
 def translated(value: Any) -> Any:
     """Translate a text that code stores or compares; unknown ones are returned unchanged."""
     text = str(value or "")
+    if isinstance(text, Said):
+        return show(text)
     said = stored_texts.in_language(text)
     return value if said == text else said
 
@@ -103,10 +107,16 @@ def of_finding(text: str) -> str:
     return stored_texts.of_finding(text)
 
 
+@register.filter(name="said")
+def show_said(text: str) -> str:
+    """Show a sentence of the program in the language of the page, and somebody's own words as they were typed."""
+    return show(text)
+
+
 @register.filter
-def decided(entry: Any) -> str:
-    """Return an entry of a history in the language of the page."""
-    return stored_texts.of_history(str(entry.get_change_message()))
+def sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
+    """Return entries of a history, each with its sentence in the language of the page."""
+    return history.sentences(entries)
 
 
 @register.simple_tag

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone, translation
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.engine import progress
 from campaigns.engine.routes import entries
 from campaigns.models import Job, Message
@@ -23,6 +23,7 @@ from tests.front.program import Program, api_vendor, fresh, letter, problem
 from vendors import shut
 from vendors.history import Actor
 from vendors.models import Credential, RateLimit, Vendor
+from vendors.said import show
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -184,7 +185,8 @@ def test_every_door_says_the_same_sentence(stop: Any, admin_client: Client) -> N
     assert said == dict.fromkeys(said, why)
     assert not service["accepting"] and not row.open
     with translation.override("de"):
-        assert stored_texts.in_language(why).startswith(("Anbieter", "die Grenze", "Zugang"))
+        (row,) = dashboard.read().vendors
+        assert row.ends.removeprefix("kein Ende: ").startswith(("Anbieter", "die Grenze", "Zugang"))
     assert ">works<" not in admin_client.get("/admin/vendors/vendor/").content.decode()
 
 
@@ -197,8 +199,9 @@ def test_a_pause_without_a_reason_is_a_sentence_too() -> None:
     Vendor.objects.update(paused=True)
     assert rows.get() == "vendor paused"
     with translation.override("de"):
-        said = [stored_texts.in_language(one) for one in (rows.get(), f"credential {login.name} paused")]
-    assert said == ["Anbieter pausiert", f"Zugang {login.name} pausiert"]
+        assert show(entries.why_not([login.pk], 60)[login.pk]) == "Anbieter pausiert"
+        Vendor.objects.update(paused=False)
+        assert show(entries.why_not([login.pk], 60)[login.pk]) == f"Zugang {login.name} pausiert"
 
 
 class TestLookUp:

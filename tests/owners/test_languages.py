@@ -19,7 +19,6 @@ from django.utils.translation.template import templatize
 
 from campaigns import labels, stored_texts
 from campaigns.engine.audit.questions import QUESTIONS
-from campaigns.engine.pausing import pauses
 from campaigns.models import Message, Webhook
 from mailhub import languages
 from tests import factories
@@ -226,24 +225,6 @@ def test_what_a_german_page_stores_is_english(client, owner):
     hook.refresh_from_db()
     assert hook.disabled_reason == "by hand"
     assert "von Hand" in client.get(f"/webhooks/{hook.pk}/", headers=GERMAN).text
-
-
-@pytest.mark.django_db
-def test_why_a_campaign_is_paused_and_what_was_decided_is_german(client, admin_client, owner):
-    campaign = factories.campaign_with_job(1995).campaign
-    campaign.sponsor.users.add(owner)
-    assert pauses.pause_itself(campaign.pk, "its first 1,500 of 1,995 are called; 1,480 accepted, 20 refused")
-    history.record(history.Actor("ann", owner.pk), type(campaign), [(campaign.pk, "made it of draft 7")])
-    verdict = [(campaign.pk, "approved (1,995 recipients): it goes on")]
-    history.record(history.Actor("bob", owner.pk), type(campaign), verdict, "what somebody typed")
-    why = "die ersten 1.500 von 1.995 sind übergeben; 1.480 angenommen, 20 abgelehnt"
-    page = client.get(f"/campaigns/{campaign.pk}/", headers=GERMAN).text
-    assert f"Pausiert von mailhub: {why}" in page
-    assert "hat sie aus Entwurf 7 angelegt" in page
-    assert "hat sie freigegeben (1.995 Empfänger): sie geht weiter. Grund: what somebody typed" in page
-    home = client.get("/", headers=GERMAN).text
-    assert home.count(why) == 2
-    assert f"pausiert von mailhub: {why}" in admin_client.get("/admin/campaigns/job/", headers=GERMAN).text
 
 
 @pytest.mark.django_db

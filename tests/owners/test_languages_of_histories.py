@@ -1,7 +1,8 @@
-"""A history is stored in English, and German pages show it in German: what was decided, what was changed from what."""
+"""A history is stored in English and as data: pages show the program's words in German, and a person's as typed."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -9,102 +10,144 @@ from django.utils import timezone, translation
 
 from campaigns import stored_texts
 from campaigns.engine.audit.questions import QUESTIONS
-from campaigns.models import Campaign, Job, Store, Topic
-from campaigns.operators import actions, pausing
+from campaigns.engine.failover import recovery
+from campaigns.engine.failover.recovery import Loss
+from campaigns.models import Campaign, Identity, Job, Store, Topic
+from campaigns.operators import actions, pausing, senders, suppressing
+from campaigns.suppression.lists import NewSuppression
+from mailhub.front import keys
 from tests import factories
 from tests.owners.test_languages import GERMAN
-from vendors import history
+from vendors import configuration, history, prices
 from vendors.history import Actor
-from vendors.models import Vendor
+from vendors.management import facts
+from vendors.models import Credential, HistorySentence, Price, Vendor
+from vendors.said import Said
 
-SECRET = "its secret is forgotten, for its vendor's url changed: enter it again"
+# Words that people type, each of which is one of the program's sentences, or reads like one.
+TYPED = (
+    "row 7: Ann asked for it",
+    "there is no place for them",
+    "two files are called A and B",
+    "May",
+    "Date",
+    "off",
+    "no",
+    "paused by bob. Reason: none",
+)
+ANN = Actor("ann")
+
+pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(
-    ("stored", "german"),
-    [
-        ("added", "hinzugefügt"),
-        ("added by ann", "hinzugefügt durch ann"),
-        ("removed: Library/offers", "entfernt: Library/offers"),
-        ("archived", "archiviert"),
-        ("restored", "wiederhergestellt"),
-        ("switched off", "ausgeschaltet"),
-        ("secret replaced", "Geheimnis ersetzt"),
-        ("secret replaced; resumed by ann", "Geheimnis ersetzt; fortgesetzt durch ann"),
-        ("title Offers → Weekly offers", "Titel Offers → Weekly offers"),
-        ("paused reason  → no money; paused False → True", "Grund der Pause  → no money; pausiert nein → ja"),
-        ("quiet from none → 20:00", "Ruhezeit ab keine → 20:00"),
-        ("rate limit 5/60 s added; slug a → b", "Grenze 5/60 s hinzugefügt; Kürzel a → b"),
-        ("rate limit 5/60 s: units 5 → 6, seconds 60 → 30", "Grenze 5/60 s: Einheiten 5 → 6, Sekunden 60 → 30"),
-        ("mailcaster a/MC1 deleted", "Mailcaster a/MC1 gelöscht"),
-        ("paused. Reason: by the bank. Reason: no", "pausiert. Grund: by the bank. Reason: no"),
-        ("resumed. Reason: paid", "fortgesetzt. Grund: paid"),
-        (f"paused: {SECRET}", "pausiert: sein Geheimnis ist vergessen, denn bei seinem"),
-        ("version 2 added. Reason: opens at ten", "Version 2 hinzugefügt. Grund: opens at ten"),
-        ("settled as Sent. Reason: on their list", "geklärt als Versandt. Grund: on their list"),
-        ("settled as send again by ann", "geklärt als noch einmal senden durch ann"),
-        ("1,200 of sms added for all sponsors", "1.200 (sms) für alle Mandanten hinzugefügt"),
-        ("2 of email added for sponsor 4 by ann", "2 (email) für Mandant 4 hinzugefügt durch ann"),
-        ("lifted. Reason: he asked", "aufgehoben. Grund: he asked"),
-        ("1,200 lifted", "1.200 aufgehoben"),
-        ("1,200 address erased", "1.200 Adressen gelöscht"),
-        ("key mh_live_1 made, live, for send, read", "Schlüssel mh_live_1 angelegt (live) für send, read"),
-        ("key mh_live_1 revoked by ann", "Schlüssel mh_live_1 widerrufen durch ann"),
-        ("key mh_live_1 expires never", "Schlüssel mh_live_1 läuft nie ab"),
-        ("key mh_live_1 expires 2026-05-03T00:00", "Schlüssel mh_live_1 läuft ab: 2026-05-03T00:00"),
-        ("call 7 is posted again", "Aufruf 7 wird noch einmal gesendet"),
-        ("price added: 0.07 EUR from 2026-05-03", "Preis hinzugefügt: 0.07 EUR ab 2026-05-03"),
-        (
-            "price of api added: 0.07 + 0.1 a message EUR from 2026-05-03. Reason: typing error",
-            "Preis für api hinzugefügt: 0.07 + 0.1 je Nachricht EUR ab 2026-05-03. Grund: typing error",
-        ),
-        ("job 7 stopped: no new call starts", "Auftrag 7 gestoppt: Es beginnt keine neue Übergabe"),
-        (
-            "job 7 and 3 child jobs stopped: no new call starts by ann",
-            "Auftrag 7 und 3 Teile gestoppt: Es beginnt keine neue Übergabe durch ann",
-        ),
-        ("job 7 and 1 child job stopped: no new call starts", "Auftrag 7 und 1 Teil gestoppt: Es beginnt keine neue"),
-        ("job 7 sends 1,200 messages by ann", "Auftrag 7 sendet 1.200 Nachrichten durch ann"),
-        (
-            "job 7 sends 1 message, and waits after its first 500",
-            "Auftrag 7 sendet 1 Nachricht und wartet nach den ersten 500",
-        ),
-        (
-            "job 7's campaign: bounce limit as the installation → 8 %, complaint limit none → 1 %",
-            "Kampagne von Auftrag 7: Grenze für Rückläufer wie die Installation → 8 %, Grenze für Beschwerden keine → ",
-        ),
-        (
-            "1,200 that one/a has not taken go by two/b: closed for 60 s",
-            "1.200, die one/a nicht angenommen hat, gehen über two/b: closed for 60 s",
-        ),
-        ("its answers are forgotten by ann", "seine Antworten sind vergessen durch ann"),
-        ("a new secret for receipts of api", "ein neues Geheimnis für Meldungen von api"),
-        ("mailcaster one/MC1 added", "Mailcaster one/MC1 hinzugefügt"),
-        (
-            "recovered: one: 1,200 calls that the rows do not know; in doubt: 3 messages",
-            "wiederhergestellt: one: 1.200 Übergaben, die den Zeilen unbekannt sind; in Klärung: 3 Nachrichten",
-        ),
-        ("Something typed → by nobody", "Something typed → by nobody"),
-    ],
-)  # fmt: skip
-def test_what_was_decided_is_german(stored, german):
+def newest():
+    """The newest entry of any history as stored, and as a German page shows it."""
+    entries = list(LogEntry.objects.order_by("-pk")[:1])
     with translation.override("de"):
-        assert stored_texts.of_history(stored).startswith(german)
-    assert stored_texts.of_history(stored) == stored
+        ((entry, german),) = history.sentences(entries)
+    return entry.change_message, german
 
 
-@pytest.mark.django_db
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_reason_is_shown_as_it_was_typed(typed):
+    job = factories.campaign_with_job(5).campaign.jobs.get()
+    pausing.pause([job.pk], ANN, typed)
+    english, german = newest()
+    assert english == f"job {job.pk}'s campaign paused: no new call starts until it is resumed by ann. Reason: {typed}"
+    assert german.startswith(f"Kampagne von Auftrag {job.pk} pausiert: ")
+    assert german.endswith(f" durch ann. Grund: {typed}")
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_old_and_new_values_are_shown_as_they_were_typed(typed):
+    vendor = factories.vendor()
+    with facts.kept(vendor, facts.vendor_facts):
+        Vendor.objects.filter(pk=vendor.pk).update(name=typed, paused=True, paused_reason=typed)
+    english, german = newest()
+    assert f"paused none → {typed}" in english
+    assert f"→ {typed}" in german
+    assert f"pausiert keines → {typed}" in german
+
+
+def test_what_was_decided_about_jobs_is_german():
+    job = factories.campaign_with_job(1200).campaign.jobs.get()
+    pausing.set_limits([job.pk], {"bounce_limit": 8.0, "complaint_limit": 0.0}, ANN)
+    assert newest()[1].startswith(
+        f"Kampagne von Auftrag {job.pk}: Grenze für Rückläufer wie die Installation → 8 %, Grenze für Beschwerden "
+    )
+    actions.stop([job.pk], ANN, "wrong text")
+    english, german = newest()
+    assert english == f"job {job.pk} stopped: no new call starts by ann. Reason: wrong text"
+    assert german == f"Auftrag {job.pk} gestoppt: Es beginnt keine neue Übergabe durch ann. Grund: wrong text"
+
+
+def test_changes_of_senders_vendors_keys_and_suppressions_are_german():
+    sponsor, vendor = factories.sponsor(), factories.vendor()
+    topic = Topic.objects.create(sponsor=sponsor, name="offers", title="off")
+    assert senders.rename_topic(topic.pk, "May", ANN)
+    assert newest() == ("title off → May by ann", "Titel off → May durch ann")
+    assert senders.archive_topic(topic.pk, True, ANN)
+    assert newest()[1] == "archiviert durch ann"
+    assert senders.remove_topic(topic, ANN)
+    assert newest()[1].startswith("entfernt: ")
+    identity = Identity(sponsor=sponsor, name="shop", from_address="shop@sender.example")
+    assert senders.add_identity(identity, ANN)
+    assert newest() == ("added by ann", "hinzugefügt durch ann")
+    assert senders.change_identity(identity.pk, {"from_name": "no"}, ANN)
+    assert newest()[1].endswith(" → no durch ann")
+    key, _ = keys.create(sponsor, "live", ["send", "read"], by=ANN)
+    assert newest()[1].endswith(", read durch ann")
+    assert newest()[1].startswith(f"Schlüssel {key.prefix} angelegt (live) für send")
+    keys.extend(key, None, ANN)
+    assert newest()[1] == f"Schlüssel {key.prefix} läuft nie ab durch ann"
+    suppressing.add(sponsor.pk, "email", [NewSuppression("p@example.org", "by_hand", "Date")], ANN)
+    assert newest()[1] == f"1 (email) für Mandant {sponsor.pk} hinzugefügt durch ann"
+    price = Price(vendor=vendor, currency="EUR", per_unit=Decimal("0.07"), since=date(2036, 5, 3), reason="off")
+    assert prices.add(price, ANN)
+    assert newest()[1] == "Preis hinzugefügt: 0.07 EUR ab 2036-05-03 durch ann. Grund: off"
+
+
+def test_a_forgotten_secret_says_in_german_why_and_what_a_person_had_typed_before():
+    vendor = factories.vendor(adapter="http", settings={"url": "https://one.example/"})
+    login = vendor.credentials.first() or factories.credential(vendor)
+    Credential.objects.filter(pk=login.pk).update(secret={"X-Key": "k"}, paused=True, paused_reason="May")
+    vendor.settings = {"url": "https://two.example/"}
+    configuration.save_vendor(vendor, ["settings"], ANN)
+    login.refresh_from_db()
+    with translation.override("de"):
+        (_, german) = newest()
+        assert german.startswith(
+            "pausiert: sein Geheimnis ist vergessen, denn bei seinem Anbieter hat sich url geändert"
+        )
+        (shown,) = [configuration.said.show(login.why_paused)]
+    assert shown.startswith("sein Geheimnis ist vergessen")
+    assert shown.endswith("(war pausiert: May)")
+
+
+def test_each_loss_of_a_recovery_is_german():
+    losses = [
+        Loss(vendor="one", calls=1200, messages=1200, witnessed=True),
+        Loss(vendor="two", calls=0, messages=7, witnessed=False),
+    ]
+    with translation.override("de"):
+        assert configuration.said.show(recovery.describe(losses)) == (
+            "one: 1.200 Übergaben, die den Zeilen unbekannt sind; in Klärung: 1.200 Nachrichten; "
+            "two: Niemand weiß, was übergeben wurde, alles Wartende ist in Klärung: 7 Nachrichten"
+        )
+
+
 def test_pages_with_a_history_show_it_in_german(admin_client):
     job = factories.campaign_with_job(1200).campaign.jobs.get()
     ann = Actor("ann", admin_client.get("/").wsgi_request.user.pk)
     assert pausing.pause([job.pk], ann, "no money")
     assert actions.stop([job.pk], Actor("bob"), "wrong text")
     topic = Topic.objects.create(sponsor=job.sponsor, name="offers", title="Offers")
+    goes_on = Said("approved (%(count)s recipients): %(why)s", count=1200, why=Said("it goes on"))
     for model, pk, what in (
-        (Campaign, job.campaign_id, "approved (1,200 recipients): it goes on"),
-        (Vendor, job.vendor_id, "paused reason  → no money"),
-        (Topic, topic.pk, "archived"),
-        (Store, 1, "recovered: no vendor has anything that may have been called"),
+        (Campaign, job.campaign_id, goes_on),
+        (Vendor, job.vendor_id, history.change("paused_reason", "", "no money")),
+        (Topic, topic.pk, Said("archived")),
+        (Store, 1, Said("recovered: %(losses)s", losses=recovery.describe([]))),
     ):
         history.record(ann, model, [(pk, what)], "as it must be")
     wanted = {
@@ -121,7 +164,23 @@ def test_pages_with_a_history_show_it_in_german(admin_client):
     assert "no new call starts" in admin_client.get(f"/admin/campaigns/job/{job.pk}/history/").text
 
 
-@pytest.mark.django_db
+def test_an_entry_of_before_is_shown_as_it_is_stored(admin_client):
+    job = factories.campaign_with_job(5).campaign.jobs.get()
+    history.record(ANN, Job, [(job.pk, Said("archived"))], "row 7: Ann asked for it")
+    HistorySentence.objects.all().delete()
+    page = admin_client.get(f"/admin/campaigns/job/{job.pk}/history/", headers=GERMAN).text
+    assert "archived by ann. Reason: row 7: Ann asked for it" in page
+
+
+def test_a_history_of_any_length_is_read_with_one_statement(admin_client, django_assert_num_queries):
+    job = factories.campaign_with_job(5).campaign.jobs.get()
+    for number in range(30):
+        history.record(ANN, Job, [(job.pk, Said("removed: %(name)s", name=str(number)))])
+    entries = list(LogEntry.objects.all())
+    with django_assert_num_queries(1):
+        assert len(history.sentences(entries)) == 30
+
+
 def test_a_jobs_history_has_all_its_entries_however_few_jobs_the_list_has(admin_client):
     job = factories.campaign_with_job(5).campaign.jobs.get()
     Job.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(days=30))

@@ -7,7 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SPANS = {1.0: "second", 3600.0: "hour", 86_400.0: "day"}
+from vendors.said import Said, gettext_noop
+
+# Forms of a limit, by its seconds.
+PER = {
+    1.0: gettext_noop("%(count)s per second"),
+    3600.0: gettext_noop("%(count)s per hour"),
+    86_400.0: gettext_noop("%(count)s per day"),
+}
+PER_SECONDS = gettext_noop("%(count)s per %(seconds)s s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,17 @@ class Limit:
 
     def __str__(self) -> str:
         """Return text such as 5 per 60 s (as in document 000), 200 per second or 6,000 per hour."""
-        return f"{self.units:,} per {SPANS.get(self.seconds) or f'{self.seconds:g} s'}"
+        return str(self.terms)
+
+    @property
+    def span(self) -> str:
+        """The window without its count: second, hour, day, or 60 s."""
+        return self.terms.rpartition(" per ")[2]
+
+    @property
+    def terms(self) -> Said:
+        """The limit as a sentence for a page."""
+        return Said(PER.get(self.seconds, PER_SECONDS), count=self.units, seconds=self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

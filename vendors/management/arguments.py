@@ -13,15 +13,15 @@ from django.core.management.base import CommandError
 from django.db.models import Model, QuerySet
 from django.utils import timezone
 
-from vendors import adapters
+from vendors import adapters, said
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
 from vendors.instants import checked
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
+from vendors.said import Said, gettext_noop
 
 NamedRow = TypeVar("NamedRow", bound=Model)
 MOST_SECRET = 10_000  # characters
-NO_SECRET = "it waits for its secret"  # noqa: S105  a sentence
 """How the reason of a pause begins that ends when the secret is entered."""
 
 
@@ -143,7 +143,8 @@ def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
     try:
         adapters.load(of.adapter).for_credential(of.settings, {})
     except NoSecret as error:
-        return {"paused": True, "paused_reason": f"{NO_SECRET}: {error}"[:255]}
+        why = Said(gettext_noop("it waits for its secret: %(why)s"), why=str(error))
+        return {"paused": True, "awaits_secret": True, **said.columns("paused_reason", why)}
     return {}
 
 

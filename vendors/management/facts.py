@@ -17,15 +17,16 @@ from vendors.limits.values import Limit
 from vendors.management.arguments import person
 from vendors.management.output import word
 from vendors.models import Credential, Mailcaster, Vendor
+from vendors.said import Said, gettext_noop
 
 
 def added(row: models.Model) -> None:
-    _write(row, "added", ADDITION)
+    _write(row, Said(gettext_noop("added")), ADDITION)
 
 
 def removed(row: models.Model) -> None:
     """Log the removal. Call it before the row is deleted, in the same transaction."""
-    _write(row, "removed", DELETION)
+    _write(row, Said(gettext_noop("removed")), DELETION)
 
 
 def changed(row: models.Model, change: str) -> None:
@@ -40,12 +41,20 @@ def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterat
         yield
         after = facts(_fresh(row))
         parts = [
-            f"{name.replace('_', ' ')} {word(before[name]) or 'none'} → {word(value) or 'none'}"
+            history.change(name, _as_shown(before[name]), _as_shown(value))
             for name, value in after.items()
             if before[name] != value
         ]
         if parts:
-            changed(row, "; ".join(parts))
+            changed(row, Said.joined("; ", parts))
+
+
+def _as_shown(value: object) -> str:
+    """Return a value as the commands show it, where words of the program can be told from a person's."""
+    shown = word(value)
+    if not shown:
+        return Said(gettext_noop("none"))
+    return Said(gettext_noop("yes")) if value is True else shown
 
 
 def _fresh(row: models.Model) -> models.Model:

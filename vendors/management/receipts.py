@@ -13,6 +13,8 @@ from vendors import adapters, report_keys
 from vendors.management import arguments
 from vendors.management.facts import changed, vendor_facts
 from vendors.management.output import tell
+from vendors.models import Credential
+from vendors.said import Said, gettext_noop
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,16 +24,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
 
 
+NOT_TAKEN = (
+    gettext_noop("receipts are not taken any more"),
+    gettext_noop("receipts of %(login)s are not taken any more"),
+)
+NEW_SECRET = gettext_noop("a new secret for receipts"), gettext_noop("a new secret for receipts of %(login)s")
+
+
+def _of(forms: tuple[str, str], login: Credential | None) -> Said:
+    """Return the sentence about a vendor's reports, or about those of one credential."""
+    return Said(forms[1], login=login.name) if login else Said(forms[0])
+
+
 def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
     """Store a secret, create one, or revoke them."""
     row = arguments.vendor(slug)
     login = arguments.credential(row, options["credential"]) if options["credential"] else None
-    of = f" of {login.name}" if login else ""
     if options["off"]:
         with transaction.atomic():
             if gone := report_keys.revoke(row, login):
-                changed(row, f"receipts{of} are not taken any more")
-        result = f"receipts{of} are not taken any more" if gone else "there was no secret"
+                changed(row, _of(NOT_TAKEN, login))
+        result = _of(NOT_TAKEN, login) if gone else "there was no secret"
         row.refresh_from_db()
         tell(out, f"{slug}: {result}", vendor_facts(row), options["json"])
         return
@@ -44,7 +57,7 @@ def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
         try:
             with transaction.atomic():
                 report_keys.enter(row, given, timezone.now(), login)
-                changed(row, f"a new secret for receipts{of}")
+                changed(row, _of(NEW_SECRET, login))
         except ValueError as error:
             raise CommandError(f"{slug}: the secret is not stored: {error}") from None
         note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
@@ -52,6 +65,6 @@ def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
         return
     with transaction.atomic():
         secret = report_keys.rotate(row, timezone.now(), login)
-        changed(row, f"a new secret for receipts{of}")
+        changed(row, _of(NEW_SECRET, login))
     note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
     tell(out, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])

@@ -1,10 +1,12 @@
 """Tables of vendors.
 
 `vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
-second person. `prices`: what vendors charge. `reports`: keys and counts of delivery reports.
+second person. `prices`: what vendors charge. `histories`: sentences of the history as data. `reports`: keys and counts
+of delivery reports.
 """
 
 from vendors.models.changes import VendorChange
+from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
 from vendors.models.reports import ReportCount, ReportKey
 from vendors.models.vendors import (
@@ -27,6 +29,7 @@ __all__ = [
     "LONGEST_WINDOW",
     "Credential",
     "EncryptedJSONField",
+    "HistorySentence",
     "Mailcaster",
     "Minute",
     "Price",

@@ -8,9 +8,9 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils.translation import gettext
 
 from vendors.models.vendors import Credential, Vendor
+from vendors.said import Said, gettext_noop, show
 
 DIGITS, PLACES = 20, 10  # of an amount: prices go down to a ten thousandth of a cent per message
 
@@ -62,8 +62,13 @@ class Price(models.Model):
         constraints = [models.CheckConstraint(condition=Q(per_unit__gte=0, per_message__gte=0), name="price_positive")]
 
     def __str__(self) -> str:
+        return show(self.terms)
+
+    @property
+    def terms(self) -> Said:
+        """The price as a sentence for a page or the history."""
         facts = {"unit": f"{self.per_unit.normalize():f}", "currency": self.currency, "day": self.since}
         if not self.per_message:
-            return gettext("%(unit)s %(currency)s from %(day)s") % facts
+            return Said(gettext_noop("%(unit)s %(currency)s from %(day)s"), **facts)
         facts["message"] = f"{self.per_message.normalize():f}"
-        return gettext("%(unit)s + %(message)s a message %(currency)s from %(day)s") % facts
+        return Said(gettext_noop("%(unit)s + %(message)s a message %(currency)s from %(day)s"), **facts)

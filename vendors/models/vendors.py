@@ -18,7 +18,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
+
+from vendors import said
 
 
 def _fernet() -> MultiFernet:
@@ -100,6 +102,10 @@ class Vendor(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
+    paused_reason_said = models.JSONField(gettext_lazy("sentence"), null=True, editable=False)  # vendors/said.py
+    unconfirmed = models.BooleanField(  # new, and paused until a second person confirms it
+        gettext_lazy("unconfirmed"), default=False, db_default=False, editable=False
+    )
     sandbox = models.BooleanField(default=False, help_text="Delivers to nobody: the only kind that a test key may use.")
     min_requests = models.PositiveIntegerField(
         default=20, db_default=20, help_text="Below so many answers the vendor counts as healthy (document 002)."
@@ -157,6 +163,11 @@ class Vendor(models.Model):
     class Meta:
         ordering = ["slug"]
 
+    @property
+    def why_paused(self) -> str:
+        """The reason of the pause: a sentence of the program, or the words of whoever paused it."""
+        return said.read(self.paused_reason, self.paused_reason_said)
+
     def __str__(self) -> str:
         return self.slug
 
@@ -177,6 +188,10 @@ class Credential(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
+    paused_reason_said = models.JSONField(gettext_lazy("sentence"), null=True, editable=False)  # vendors/said.py
+    awaits_secret = models.BooleanField(  # paused until its first secret is entered
+        gettext_lazy("awaits secret"), default=False, db_default=False, editable=False
+    )
     destination = models.PositiveBigIntegerField(  # like the vendor's
         default=0, db_default=0, editable=False, help_text="Grows when its calls are made as somebody else."
     )
@@ -199,6 +214,11 @@ class Credential(models.Model):
     class Meta:
         ordering = ["vendor", "name"]
         constraints = [models.UniqueConstraint(fields=["vendor", "name"], name="credential_name")]
+
+    @property
+    def why_paused(self) -> str:
+        """The reason of the pause: a sentence of the program, or the words of whoever paused it."""
+        return said.read(self.paused_reason, self.paused_reason_said)
 
     def __str__(self) -> str:
         return f"{self.vendor.slug}/{self.name}"

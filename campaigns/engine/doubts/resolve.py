@@ -15,6 +15,7 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import PARENTS, Status
 from vendors import destinations
+from vendors.said import Said, gettext_noop
 
 
 def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
@@ -112,6 +113,18 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     return _count(jobs, decision)
 
 
+SETTLED_ONE = gettext_noop("job %(job)s: %(count)s message in doubt settled as %(decision)s")
+SETTLED = gettext_noop("job %(job)s: %(count)s messages in doubt settled as %(decision)s")
+HELD_ONE = gettext_noop(
+    "job %(job)s: %(count)s message in doubt settled as %(decision)s; "
+    "stopped half-way, so they wait for a retry: job %(jobs)s"
+)
+HELD = gettext_noop(
+    "job %(job)s: %(count)s messages in doubt settled as %(decision)s; "
+    "stopped half-way, so they wait for a retry: job %(jobs)s"
+)
+
+
 @transaction.atomic
 def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
     """Settle all doubts of a job that has ended, including those of its children.
@@ -121,7 +134,7 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
     """
     job = decisions.hold(job_id)
     if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return decisions.unknown(job_id)
     if why := decisions.busy(job, decisions.leaves_of(job)):
         return JobDecision(job_id, Verdict.BUSY, why)
     if seen not in (None, versions([job_id])[job_id]):
@@ -129,11 +142,15 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
     doubts = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, in_doubt_at__isnull=False)
     ids = list(doubts.values_list("pk", flat=True))
     if not ids:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
+        return JobDecision(
+            job_id, Verdict.ALREADY, Said(gettext_noop("job %(job)s has no message in doubt"), job=str(job_id))
+        )
     done = resolve(ids, decision, reason, by)
-    label = Resolution.Decision(decision).label
-    message = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {label}"
-    message += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
+    settled = (SETTLED_ONE, SETTLED)[done.messages != 1], (HELD_ONE, HELD)[done.messages != 1]
+    message = Said(
+        settled[bool(done.held)], job=str(job_id), count=done.messages,
+        decision=Said(Resolution.Decision(decision).label), jobs=_list(done.held),
+    )  # fmt: skip
     return JobDecision(job_id, Verdict.DONE, message, done.messages, done.ready)
 
 

@@ -25,6 +25,7 @@ from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.limits.values import share_out
 from vendors.models import Credential, RateLimit, Usage, Vendor
+from vendors.said import Said, gettext_noop
 
 HOLD = timedelta(minutes=5)  # a call starts within this time after its grant, and takes less
 
@@ -100,11 +101,14 @@ def recover(
     with transaction.atomic():
         found = _doubts(since, without or [])
         if since is None and needed() is None:
-            raise Changed("The store was recovered in the meantime: nothing was done.")
+            raise Changed(Said(gettext_noop("The store was recovered in the meantime: nothing was done.")))
         if shown is not None and shown != version(found):
-            raise Changed("The numbers have changed since they were shown: nothing was done. Look at the new ones.")
+            changed = gettext_noop(
+                "The numbers have changed since they were shown: nothing was done. Look at the new ones."
+            )
+            raise Changed(Said(changed))
         failover_queries.adopt()
-        history.record(by, Store, [(1, f"recovered: {describe(found)}")], reason)
+        history.record(by, Store, [(1, Said(gettext_noop("recovered: %(losses)s"), losses=describe(found)))], reason)
     return found
 
 
@@ -114,16 +118,26 @@ def version(found: list[Loss]) -> str:
     return f"{adoptions}: {describe(found)}"
 
 
-def describe(found: list[Loss]) -> str:
+def describe(found: list[Loss]) -> Said:
     """Return one sentence for each vendor."""
-    return "; ".join(map(_sentence, found)) or "no vendor has anything that may have been called"
+    if not found:
+        return Said(gettext_noop("no vendor has anything that may have been called"))
+    return Said.joined("; ", map(_sentence, found))
 
 
-def _sentence(loss: Loss) -> str:
-    if not loss.witnessed:
-        return f"{loss.vendor}: nobody knows what was called, all that waits is in doubt: {loss.messages:,} messages"
-    rest = f", {loss.lost:,} of which the rows know no message that waits" if loss.lost else ""
-    return f"{loss.vendor}: {loss.calls:,} calls that the rows do not know{rest}; in doubt: {loss.messages:,} messages"
+UNWITNESSED = gettext_noop(
+    "%(vendor)s: nobody knows what was called, all that waits is in doubt: %(messages)s messages"
+)
+LOST = gettext_noop(
+    "%(vendor)s: %(calls)s calls that the rows do not know, "
+    "%(lost)s of which the rows know no message that waits; in doubt: %(messages)s messages"
+)
+CALLED = gettext_noop("%(vendor)s: %(calls)s calls that the rows do not know; in doubt: %(messages)s messages")
+
+
+def _sentence(loss: Loss) -> Said:
+    form = (LOST if loss.lost else CALLED) if loss.witnessed else UNWITNESSED
+    return Said(form, vendor=loss.vendor, calls=loss.calls, lost=loss.lost, messages=loss.messages)
 
 
 def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:

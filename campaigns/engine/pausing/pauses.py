@@ -20,8 +20,9 @@ from campaigns.engine import ports
 from campaigns.engine.lifecycle import hold_campaign, passes_locked, wait_at_most
 from campaigns.models import Campaign, Job
 from campaigns.models.states import S, Status
-from vendors import history
+from vendors import history, said
 from vendors.history import Actor
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # the name in `paused_by` if a campaign paused itself
@@ -32,7 +33,7 @@ def pause(campaign_id: int, by: str, reason: str) -> bool:
     """Pause a campaign whose jobs the caller has locked, and store the events. False: it is paused already."""
     mine = Campaign.objects.filter(pk=campaign_id, paused_at=None)
     # Read after the locks, so that every earlier call has an earlier time; the audit of P5 compares them.
-    if not mine.update(paused_at=Now(), paused_by=by[:150], paused_reason=reason[:255]):
+    if not mine.update(paused_at=Now(), paused_by=by[:150], **said.columns("paused_reason", reason)):
         return False
     paused = Campaign.objects.get(pk=campaign_id)
     Job.objects.filter(campaign=campaign_id).update(paused_at=paused.paused_at, revision=F("revision") + 1)
@@ -55,7 +56,7 @@ def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
 
 def stay_paused(campaign_id: int, reason: str) -> None:
     """Store why a campaign stays paused after another person's decision. Its jobs are locked by the caller."""
-    Campaign.objects.filter(pk=campaign_id).update(paused_reason=reason[:255], stays_paused="")
+    Campaign.objects.filter(pk=campaign_id).update(**said.columns("paused_reason", reason), stays_paused="")
 
 
 def pause_itself(campaign_id: int, reason: str) -> bool:
@@ -63,9 +64,13 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
     if not pause(campaign_id, ITSELF, reason):
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
-    history.record(Actor(ITSELF), Job, [(job_id, f"job {job_id}'s campaign paused") for job_id in whole], reason)
+    history.record(Actor(ITSELF), Job, [(job_id, _paused(job_id)) for job_id in whole], reason)
     log.warning("campaign %s has paused itself: %s", campaign_id, reason)
     return True
+
+
+def _paused(job_id: int) -> Said:
+    return Said(gettext_noop("job %(job)s's campaign paused"), job=str(job_id))
 
 
 @transaction.atomic
@@ -82,7 +87,8 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     are. judged: the figures that the person saw (rates.seen).
     """
     mine = Campaign.objects.filter(ports.gates.may_resume(), pk=campaign_id, paused_at__isnull=False)
-    if not mine.update(paused_at=None, paused_by="", paused_reason="", stays_paused="", judged=judged):
+    cleared = {**said.columns("paused_reason", ""), "stays_paused": ""}
+    if not mine.update(paused_at=None, paused_by="", **cleared, judged=judged):
         return False
     jobs = Job.objects.filter(campaign=campaign_id)
     first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]
@@ -125,7 +131,11 @@ def _pause_after_first(job: Job) -> bool:
     now = Job.objects.get(pk=job.pk)  # somebody may just have released the rest
     if now.status != S.P_ASSIGNING or now.paused_at or not are_first_sent(now):
         return False
-    return pause_itself(job.campaign_id, f"its first {now.wait_after:,} of {now.size:,} are called; {_came_of(now)}")
+    called = Said(
+        gettext_noop("its first %(count)s of %(size)s are called; %(sums)s"),
+        count=now.wait_after, size=now.size, sums=_came_of(now),
+    )  # fmt: skip
+    return pause_itself(job.campaign_id, called)
 
 
 CAME_OF = """
@@ -143,4 +153,5 @@ def _came_of(parent: Job) -> str:
 
 def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
     """Join the counts that are not 0: 480 accepted, 20 refused."""
-    return ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)
+    pairs = zip(names, counts, strict=True)
+    return Said.joined(", ", (Said("%(count)s %(name)s", count=n, name=Said(name)) for name, n in pairs if n))

@@ -23,6 +23,7 @@ from campaigns.engine.lifecycle import hold_campaign, wait_at_most
 from campaigns.engine.pausing import pauses
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.models.states import PARENTS, S
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 OF_ONE = ("40", "55P03", "57014")  # SQLSTATEs that concern one campaign: deadlock, lock timeout, statement timeout
@@ -81,15 +82,26 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
     bounces, complaints = max(bounce_limit, WORSE * judged.bounces), max(complaint_limit, WORSE * judged.complaints)
     if bounce_limit and now.answered >= settings.BOUNCE_LEAST and now.bounces > bounces:
         parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
-        return f"{now.bounces:.1f} % of {now.answered:,} answered failed ({parts}); the limit is {bounces:.3g} %"
+        return Said(
+            gettext_noop("%(rate)s %% of %(count)s answered failed (%(sums)s); the limit is %(limit)s %%"),
+            rate=f"{now.bounces:.1f}", count=now.answered, sums=parts, limit=f"{bounces:.3g}",
+        )  # fmt: skip
     answered, refused = judged.of_stretch(now)
     refusals = max(bounces, WORSE * judged.stretch)
     if bounce_limit and 100 * refused > refusals * answered:
-        rate = f"{100 * refused / answered:.1f} % of the latest {answered:,} answers are refusals"
-        return f"{rate} ({refused:,}); the limit is {refusals:.3g} %"
+        return Said(
+            gettext_noop(
+                "%(rate)s %% of the latest %(count)s answers are refusals (%(refused)s); the limit is %(limit)s %%"
+            ),
+            rate=f"{100 * refused / answered:.1f}", count=answered, refused=refused, limit=f"{refusals:.3g}",
+        )  # fmt: skip
     if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaints > complaints:
-        rate = f"{now.complaints:.2f} % of {now.accepted:,} accepted complained ({now.complained:,})"
-        return f"{rate}; the limit is {complaints:.3g} %"
+        return Said(
+            gettext_noop(
+                "%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"
+            ),
+            rate=f"{now.complaints:.2f}", count=now.accepted, complained=now.complained, limit=f"{complaints:.3g}",
+        )  # fmt: skip
     return ""
 
 

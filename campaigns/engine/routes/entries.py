@@ -10,10 +10,11 @@ A vendor takes no work in any of these cases:
 A full window is not a reason to move: the vendor agreed to that rate.
 """
 
+import json
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import connection
 from django.db.models import F, Q
@@ -21,14 +22,14 @@ from django.db.models import F, Q
 from campaigns.engine import ports
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
-from vendors import ownership, shut
+from vendors import ownership, said, shut
 from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
 PROBE = 60  # seconds for which an unreachable vendor stays closed after its last backoff ends; then it is tried again
 UNCUT = "no enabled mailcaster of it takes parts of a campaign"
 # The SQL expects the aliases v (vendor) and l (credential).
-WHY = f"""coalesce({shut.WHY}, CASE
+_CLOSED = f"""CASE
     WHEN l.unreached_since <= clock_timestamp() - %(patience)s * interval '1 second'
         AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
         THEN 'not reached since ' || to_char(l.unreached_since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
@@ -36,10 +37,31 @@ WHY = f"""coalesce({shut.WHY}, CASE
         THEN 'it asked to wait until ' || to_char(l.retry_after_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
     WHEN NOT EXISTS (SELECT FROM vendors_mailcaster k WHERE k.vendor_id = v.id AND k.enabled AND k.kind <> 'small-only')
         THEN '{UNCUT}'
-    ELSE '' END)"""
+    ELSE '' END"""
+WHY = f"coalesce({shut.WHY}, {_CLOSED})"
 WHY_NOT = f"""
-SELECT l.id, v.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
+SELECT l.id, v.id, {WHY}, {shut.SAID}, coalesce({shut.BRIEF}, {_CLOSED})
+FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
 """
+
+
+class ClosedReason(NamedTuple):
+    """Why a credential takes no work now; "" if it does. brief: for those who may not read the vendor's own reason."""
+
+    vendor_id: int
+    why: str
+    brief: str
+
+
+def closed_reasons(credential_ids: Collection[int], patience: int) -> dict[int, ClosedReason]:
+    """Return the reason of each credential. patience: seconds."""
+    with connection.cursor() as cursor:
+        cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
+        rows: Any = cursor.fetchall()
+    return {
+        login: ClosedReason(vendor, said.read(why, data and json.loads(data)), said.Said(brief))
+        for login, vendor, why, data, brief in rows
+    }
 
 
 def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
@@ -47,10 +69,10 @@ def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
 
     The reason is abridged for users who may not read the vendor's own (vendors.ownership.is_disclosed).
     """
-    with connection.cursor() as cursor:
-        cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
-        rows = cursor.fetchall()
-    return {login: why if ownership.is_disclosed(vendor) else shut.brief(why) for login, vendor, why in rows}
+    return {
+        login: one.why if ownership.is_disclosed(one.vendor_id) else one.brief
+        for login, one in closed_reasons(credential_ids, patience).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

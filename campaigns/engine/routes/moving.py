@@ -24,16 +24,18 @@ from django.db.models import F, Q
 from campaigns.engine import failpoints
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
 from campaigns.engine.merging import FORGET_CLAIMS
-from campaigns.engine.routes.entries import WHY, RouteState, states, why_not
+from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states
 from campaigns.models import Job, RouteMove
 from campaigns.models.states import S
-from vendors import history, ownership, shut
+from vendors import history, ownership
 from vendors.history import Actor
 from vendors.models import Credential
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
 ITSELF = "mailhub"
+GO_BY = gettext_noop("%(count)s that %(source)s has not taken go by %(target)s: %(why)s")
 MOST_PIECES = 200  # runs of one child a round, the longest first
 MOST_PARENTS = 100  # parents read by one statement
 MOST_SECONDS = 5.0  # seconds of one sweep
@@ -179,10 +181,11 @@ class _Moving:
     def run(self) -> Moved:
         parent = self._parent
         route: Any = parent.campaign.route
-        closed = why_not({parent.credential_id, *(one.credential_id for one in self._children)}, route.patience)
-        if not any(closed.values()):
+        logins = {parent.credential_id, *(one.credential_id for one in self._children)}
+        reasons = closed_reasons(logins, route.patience)
+        if not any(one.why for one in reasons.values()):
             return Moved()
-        closed = _brief(closed, parent.sponsor_id)
+        closed = _abridge(reasons, parent.sponsor_id)
         self._entries, self._at = states(parent.campaign), _clock()
         if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
             self._move_rest(closed[parent.credential_id])
@@ -267,19 +270,19 @@ class _Moving:
         names = {login.pk: str(login) for login in Credential.objects.select_related("vendor").filter(
             pk__in={source for source, _, _ in sums}).defer("secret")}  # fmt: skip
         sentences = [
-            (self._parent.pk, f"{messages:,} that {names[source]} has not taken go by {to}: {why}")
+            (self._parent.pk, Said(GO_BY, count=messages, source=names[source], target=str(to), why=why))
             for (source, to, why), messages in sums.items()
         ]
         history.record(Actor(ITSELF), Job, sentences)
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
 
 
-def _brief(closed: dict[int, str], sponsor_id: int) -> dict[int, str]:
+def _abridge(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]:
     """Abridge reasons before they are stored with the sponsor's job, except for vendors the sponsor owns."""
     if ownership.are_alone():
-        return closed
+        return {login: one.why for login, one in closed.items()}
     own = set(Credential.objects.filter(vendor__owner=sponsor_id, pk__in=closed).values_list("pk", flat=True))
-    return {login: why if login in own else shut.brief(why) for login, why in closed.items()}
+    return {login: one.why if login in own else one.brief for login, one in closed.items()}
 
 
 def _runs(child: Job) -> dict[Slice, int]:

@@ -44,16 +44,16 @@ PATIENCE = 0.02  # share of a call's duration for which its answer may wait for 
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
 QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
-Said = NotSent | InDoubt
+Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
 
 
-def heavier(one: Said | None, other: Said) -> Said:
+def heavier(one: Refusal | None, other: Refusal) -> Refusal:
     """Return the refusal of the credential that lasts longer: a pause, then a stated wait, then any other."""
 
-    def weight(said: Said) -> tuple[bool, float]:
-        wait = said.retry_after if isinstance(said, NotSent) else None
-        return said.pause, -1.0 if wait is None else wait
+    def weight(refusal: Refusal) -> tuple[bool, float]:
+        wait = refusal.retry_after if isinstance(refusal, NotSent) else None
+        return refusal.pause, -1.0 if wait is None else wait
 
     return other if one is None or weight(other) >= weight(one) else one
 
@@ -69,7 +69,7 @@ class CallPool:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
         self._busy = 0  # connections with a call
-        self.refusal: Said | None = None  # the vendor could not be called, or asked to wait
+        self.refusal: Refusal | None = None  # the vendor could not be called, or asked to wait
         self.answered_at = 0.0  # seconds of time.monotonic: the last answer other than a refusal to be called
         self.served_at = 0.0  # the same for the last accepted or refused message
         self.not_sent = 0  # messages that wait again and may be called right away

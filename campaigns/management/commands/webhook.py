@@ -12,6 +12,7 @@ from campaigns.webhooks import events
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.resources import ResourceCommand, argument, verb
+from vendors.said import Said, gettext_noop
 from vendors.webhook_http import Forbidden
 
 HOOK = argument("id", type=int)
@@ -70,7 +71,7 @@ class Command(ResourceCommand):
     @verb("no more posts", HOOK)
     def do_disable(self, **options: Any) -> None:
         row = _hook(options["id"])
-        events.disable(row, "by hand", Actor(person()))
+        events.disable(row, Said(gettext_noop("by hand")), Actor(person()))
         self.tell(f"webhook {row.pk}: disabled", webhook_facts(_hook(row.pk)))
 
     @verb("a new secret; for a day the old one signs, too", HOOK)

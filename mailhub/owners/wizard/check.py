@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from campaigns import estimates
+from campaigns import estimates, stored_texts
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
@@ -206,7 +206,7 @@ def send(request: HttpRequest, draft: Draft) -> HttpResponse:
     except (BadInput, TemplateError, NotEntitled) as error:
         fresh = keeping.look(draft.pk)
         check_soon(fresh)
-        messages.error(request, str(error))
+        messages.error(request, stored_texts.in_language(str(error)))
         return redirect("draft_check", draft.pk)
     send_now(draft)
     return redirect("draft_sent", draft.pk)

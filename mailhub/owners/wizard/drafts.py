@@ -25,6 +25,7 @@ from mailhub.owners.access import page
 from mailhub.owners.campaign import of_user
 from mailhub.owners.sandboxed import only_ours
 from mailhub.owners.wizard.uploads import MAKE
+from vendors import said
 
 SHOWN = 100
 STEPS = (
@@ -181,7 +182,7 @@ def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
     try:
         draft = copying.copy(campaign, request.POST.get("key", "")[:100], request.user, name)
     except BadInput as error:
-        messages.error(request, str(error))
+        messages.error(request, stored_texts.in_language(str(error)))
         return redirect("campaign", campaign.pk)
     messages.success(request, _("This is a copy. It has no recipients and no time yet."))
     return redirect("draft_message", draft.pk)
@@ -201,7 +202,7 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
     text = ngettext(
         "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
     )
-    if why := stored_texts.in_language(campaign.why_paused):
+    if why := said.show(campaign.why_paused):
         messages.warning(request, _("It waits: %(reason)s") % {"reason": why})
     else:
         messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})

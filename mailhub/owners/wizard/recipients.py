@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
+from campaigns import stored_texts
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents, keeping
 from campaigns.drafts.columns import HIDDEN_ROWS
@@ -93,7 +94,7 @@ def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         draft = keeping.upload(draft, request.POST.get("seen", ""), file.name or "list", file.file, file.size or 0)
     except BadInput as error:
-        messages.error(request, str(error))
+        messages.error(request, stored_texts.in_language(str(error)))
     except Stale as stale:
         typed = {"list_name": file.name}
         return conflict(request, stale.draft, LIST, typed)
@@ -143,7 +144,7 @@ def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         keeping.leave_out(draft, request.POST.get("seen", ""), int(total) if total.isdecimal() else -1)
     except BadInput as error:
-        messages.warning(request, str(error))
+        messages.warning(request, stored_texts.in_language(str(error)))
         return redirect("draft_recipients", draft.pk)
     except Stale as stale:
         return conflict(request, stale.draft, LIST, {"leave_out": True})

@@ -5,11 +5,12 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from vendors import configuration, history, locks
+from vendors import configuration, history, locks, said
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential
+from vendors.said import Said, gettext_noop
 
 NAMED = (argument("vendor"), argument("name"))
 SECRET = (
@@ -60,9 +61,10 @@ class Command(ResourceCommand):
         with transaction.atomic():
             by = history.Actor(arguments.person())
             configuration.save_secret(row, secret, by, options["same_account"])
-            waited = Credential.objects.filter(pk=row.pk, paused=True, paused_reason__startswith=arguments.NO_SECRET)
-            resumed = waited.update(paused=False, paused_reason="")
-            facts.changed(row, "secret replaced; resumed" if resumed else "secret replaced")
+            waited = Credential.objects.filter(pk=row.pk, paused=True, awaits_secret=True)
+            resumed = waited.update(paused=False, awaits_secret=False, **said.columns("paused_reason", ""))
+            done = [history.replaced("secret"), *([Said(gettext_noop("resumed"))] if resumed else [])]
+            facts.changed(row, Said.joined("; ", done))
         row.refresh_from_db()
         self.tell_row(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""))
 
@@ -72,7 +74,9 @@ class Command(ResourceCommand):
         state = "was paused already" if row.paused else "paused: no new call starts"
         with facts.kept(row, credential_facts):
             locks.take_turn(row.vendor_id)
-            Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=reason[:255])
+            Credential.objects.filter(pk=row.pk).update(
+                paused=True, awaits_secret=False, **said.columns("paused_reason", reason)
+            )
         self.tell_row(row, state)
 
     @verb("calls may start again", *NAMED)
@@ -81,7 +85,9 @@ class Command(ResourceCommand):
         row = arguments.credential(of, name)
         arguments.check_secret(of, row)
         with facts.kept(row, credential_facts):
-            Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+            Credential.objects.filter(pk=row.pk).update(
+                paused=False, awaits_secret=False, **said.columns("paused_reason", "")
+            )
             tried = configuration.end_wait(row)
         state = "resumed" if row.paused else "was not paused"
         self.tell_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))

@@ -10,6 +10,7 @@ from vendors.management import arguments, facts
 from vendors.management.facts import caster_facts
 from vendors.management.resources import AddArgument, ResourceCommand, argument, verb
 from vendors.models import Mailcaster
+from vendors.said import Said, gettext_noop
 
 NAMED = (argument("vendor"), argument("name"))
 FIELDS = ("kind", "min_size", "max_size", "percentage")
@@ -53,7 +54,7 @@ class Command(ResourceCommand):
         with transaction.atomic():
             row, new = Mailcaster.objects.get_or_create(vendor=of, name=name, defaults=wanted)
             if new:
-                _record(row, " added")
+                _record(row, ADDED)
         if not new:
             arguments.check_same(row, wanted)
         self.tell_row(row, "added" if new else "already there")
@@ -75,7 +76,7 @@ class Command(ResourceCommand):
             setattr(row, field, value)
         _check(row)
         if changed:
-            _store(row, changed, f": {changes(before, changed)}")
+            _store(row, changed, changes(before, changed))
         self.tell_row(row, "changed" if changed else "already so")
 
     @verb("it may take jobs", *NAMED)
@@ -90,7 +91,7 @@ class Command(ResourceCommand):
     def do_remove(self, vendor: str, name: str, **options: Any) -> None:
         row = _named(vendor, name)
         with transaction.atomic():
-            _record(row, " removed")
+            _record(row, REMOVED)
             row.delete()
         self.tell(f"{row}: removed", {"vendor": vendor, "name": name, "removed": True})
 
@@ -100,7 +101,7 @@ class Command(ResourceCommand):
         )
         with transaction.atomic():
             if Mailcaster.objects.filter(pk=row.pk).exclude(enabled=enabled).update(enabled=enabled):
-                _record(row, " enabled" if enabled else " disabled")
+                _record(row, ENABLED if enabled else DISABLED)
         self.tell_row(row, state)
 
 
@@ -116,20 +117,27 @@ def _check(row: Mailcaster) -> None:
         raise CommandError("the minimum must be 1 or more, the percentage over 0 and at most 100")
 
 
-def _store(row: Mailcaster, changed: dict[str, Any], record: str) -> None:
+def _store(row: Mailcaster, changed: dict[str, Any], what: str) -> None:
     try:
         with transaction.atomic():
             stored = Mailcaster.objects.filter(pk=row.pk).update(**changed)
-            _record(row, record)
+            _record(row, CHANGED, what)
     except IntegrityError:  # with another operator's new sizes
         stored = 0
     if not stored:
         raise CommandError(f"{row} was changed or removed meanwhile, so nothing was stored: run it again")
 
 
-def _record(row: Mailcaster, change: str) -> None:
+ADDED = gettext_noop("mailcaster %(row)s added")
+REMOVED = gettext_noop("mailcaster %(row)s removed")
+ENABLED = gettext_noop("mailcaster %(row)s enabled")
+DISABLED = gettext_noop("mailcaster %(row)s disabled")
+CHANGED = "mailcaster %(row)s: %(changes)s"
+
+
+def _record(row: Mailcaster, form: str, changes: str = "") -> None:
     """Log the change in the vendor's history, like the admin's changes of its casters."""
-    facts.changed(row.vendor, f"mailcaster {row}{change}")
+    facts.changed(row.vendor, Said(form, row=str(row), changes=changes))
 
 
 def _named(vendor: str, name: str) -> Mailcaster:

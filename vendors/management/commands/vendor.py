@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, locks, report_counts, restarts, second_person
+from vendors import adapters, configuration, health, locks, report_counts, restarts, said, second_person
 from vendors import history as records
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
@@ -17,6 +17,7 @@ from vendors.management.facts import credential_facts, status_facts, vendor_fact
 from vendors.management.output import word
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential, Vendor
+from vendors.said import Said, gettext_noop
 
 # option -> field; stored as typed
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
@@ -97,7 +98,9 @@ class Command(ResourceCommand):
         row = arguments.vendor(slug)
         result = "resumed" if row.paused else "was not paused"
         with history.kept(row, vendor_facts):
-            Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+            Vendor.objects.filter(pk=row.pk).update(
+                paused=False, unconfirmed=False, **said.columns("paused_reason", "")
+            )
         self._tell_stored(row, f"{slug}: {result}")
 
     @verb("forget its good and bad answers: work of API clients is accepted again", SLUG)
@@ -107,7 +110,7 @@ class Command(ResourceCommand):
             health.at(settings.REDIS_URL).reset(row.pk)
         except health.HealthStoreUnreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
-        history.changed(row, "its answers are forgotten")
+        history.changed(row, Said(gettext_noop("its answers are forgotten")))
         self._tell_stored(row, f"{slug}: its answers are forgotten")
 
     @verb("a vendor without campaigns", SLUG)
@@ -213,7 +216,7 @@ class Command(ResourceCommand):
         with history.kept(row, vendor_facts):
             locks.take_turn(row.pk)
             reason = second_person.name_pause(row.pk, options["reason"])
-            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=reason[:255])
+            Vendor.objects.filter(pk=row.pk).update(paused=True, **said.columns("paused_reason", reason))
         self._tell_stored(row, f"{slug}: {result}")
 
     @verb("a secret for its delivery reports: a new one, or its own", receipts.add_arguments)

@@ -1,0 +1,107 @@
+"""Sentences of the program kept as data: a form and its values, so that pages show them in the reader's language.
+
+A `Said` is its English sentence, and so a plain text for commands, the API, logs and text columns. `show` translates it
+from its form and values. Any other text is somebody's own words, and is shown as it is.
+
+A table keeps a Said in two columns: the English sentence, and its form and values as JSON (`columns`). `read` puts the
+two together again. The sentence decides: where the JSON does not say the same, an earlier version or a person has
+written the text since, and the JSON is ignored.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from django.utils import formats
+from django.utils.translation import gettext, gettext_noop
+
+__all__ = ["Said", "columns", "gettext_noop", "read", "show", "to_data"]
+
+FORM, VALUES = "form", "values"
+SHORTEST = 200  # characters of the shortest column that cuts a sentence off
+
+
+class Said(str):
+    """A sentence in English, made of a form (a msgid of the catalogue) and its values.
+
+    Values are texts, shown as they are; counts and measures, written as in the reader's language; and further Saids.
+    """
+
+    __slots__ = ("form", "values")
+    form: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, form: str, **values: Any) -> Self:
+        """`form` is marked for translation where it is written. Without values it is no format string."""
+        kept = {name: one if isinstance(one, (int, float, str)) else str(one) for name, one in values.items()}
+        english = form % {name: _english(one) for name, one in kept.items()} if kept else form
+        made = super().__new__(cls, english)
+        made.form, made.values = form, kept
+        return made
+
+    @classmethod
+    def joined(cls, between: str, parts: Iterable[str]) -> Self:
+        """Return the parts with `between` between them, each of which stays a Said or somebody's words."""
+        values = {f"part{number}": part for number, part in enumerate(parts)}
+        return cls(between.replace("%", "%%").join(f"%({name})s" for name in values), **values)
+
+    def __str__(self) -> str:
+        """Return the Said itself, so that str() of an exception with a sentence keeps form and values."""
+        return self
+
+    def __reduce__(self) -> Any:
+        return _decoded, (self.data,)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Form and values for a JSON column."""
+        values = {name: one.data if isinstance(one, Said) else one for name, one in self.values.items()}
+        return {FORM: self.form, VALUES: values}
+
+
+def _english(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def show(text: str) -> str:
+    """Return the sentence in the active language; somebody's own words as they are."""
+    if not isinstance(text, Said):
+        return text
+    form = gettext(text.form) if text.form else ""  # gettext("") is the head of the catalogue
+    return form % {name: _shown(one) for name, one in text.values.items()} if text.values else form
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return show(value)
+    if isinstance(value, int):
+        return formats.number_format(value, force_grouping=True)
+    return formats.number_format(f"{value:g}")
+
+
+def columns(name: str, text: str, most: int = 255) -> dict[str, Any]:
+    """Return the values of both columns of a text: `<name>` with its first characters, and `<name>_said`."""
+    return {name: text[:most], f"{name}_said": to_data(text)}
+
+
+def to_data(text: str) -> dict[str, Any] | None:
+    """Return what the JSON column holds of a text; None for somebody's own words."""
+    return text.data if isinstance(text, Said) else None
+
+
+def read(text: str, data: Any) -> str:
+    """Return a stored text, as a Said if its JSON says the same."""
+    if not data or not text:
+        return text
+    try:
+        found = _decoded(data)
+    except (KeyError, TypeError, ValueError):  # of a version that keeps it otherwise
+        return text
+    whole = found == text or (len(text) >= SHORTEST and found.startswith(text))
+    return found if whole else text
+
+
+def _decoded(data: Any) -> Said:
+    values = {name: _decoded(one) if isinstance(one, dict) else one for name, one in data[VALUES].items()}
+    return Said(data[FORM], **values)
