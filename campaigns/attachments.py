@@ -99,4 +99,5 @@ class LetterFiles:
     async def _ids(self, statement: str, *more: Any) -> list[Any]:
         async with self._cache.rows.one() as connection:
             result = await connection.execute(statement, [self._campaign.pk, *more])
-            return await result.fetchall()
+            rows: list[Any] = await result.fetchall()
+            return rows

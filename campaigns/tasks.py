@@ -60,7 +60,7 @@ def _is_stopping() -> bool:
 
 
 # Not revocable: in a pool of threads, each thread would open a database connection for that check.
-@shared_task(is_revocable=False)  # type: ignore[call-overload]  # an attribute of the task
+@shared_task(is_revocable=False)  # type: ignore[call-overload, untyped-decorator]  # an attribute of the task
 def cast(vendor_id: int) -> None:
     """Let each idle mailcaster take its next job or child, and send a `send_job` for each to the vendor's queue."""
     _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))

@@ -23,7 +23,7 @@ admin.site.unregister(CrontabSchedule)
 
 
 @admin.register(CrontabSchedule)
-class CrontabAdmin(CrontabScheduleAdmin):
+class CrontabAdmin(CrontabScheduleAdmin):  # type: ignore[misc]  # a package without types
     """Crontabs with a typed time zone, as elsewhere; a list of six hundred takes longer than the rest of the page."""
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

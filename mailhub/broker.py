@@ -41,7 +41,7 @@ class TellingTransport(redis.Transport):
 
 
 def _telling(kind: type) -> type:
-    class TellingConnection(kind):
+    class TellingConnection(kind):  # type: ignore[misc]  # made for each kind of connection
         def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return super().read_response(*args, **options)

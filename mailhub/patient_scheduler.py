@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 AGAIN = 2.0  # seconds between two tries
 
 
-class PatientScheduler(DatabaseScheduler):
+class PatientScheduler(DatabaseScheduler):  # type: ignore[misc]  # a package without types
     """Reads its rows again once PostgreSQL answers; until then it starts nothing."""
 
     _is_set_up = False

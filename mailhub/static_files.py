@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 KEPT = 2  # versions: processes still read the old one while it is replaced
 
 
-class HashedStorage(CompressedManifestStaticFilesStorage):
+class HashedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # a package without types
     """Names with a hash if the files were collected, else plain names."""
 
     manifest_strict = False

@@ -39,7 +39,7 @@ class ProcessLine:
     def put_off(self, lived: float) -> float:
         """Record an end after `lived` seconds. Returns the pause until the next start, in seconds."""
         self.ends = 1 if lived >= LIVED_SECONDS else self.ends + 1
-        pause = min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** min(self.ends - 1, 10))
+        pause: float = min(LONGEST_PAUSE, PAUSE_SECONDS * 2 ** min(self.ends - 1, 10))
         self.again_at = time.monotonic() + pause
         return pause
 

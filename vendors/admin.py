@@ -1,6 +1,6 @@
 """Admin pages of vendors, credentials, limits and mailcasters. Stored secrets are never shown."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.conf import settings
@@ -361,7 +361,13 @@ class MailcasterAdmin(OfOwners):
         return badge("works", "good") if caster.enabled else badge("off")
 
 
-class PriceForm(forms.ModelForm):
+if TYPE_CHECKING:  # where alone Django's forms have a parameter
+    _PriceForm = forms.ModelForm[Price]
+else:
+    _PriceForm = forms.ModelForm
+
+
+class PriceForm(_PriceForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if not self.errors and "vendor" in cleaned:

@@ -1,7 +1,7 @@
 """Forms of vendors and credentials; the adapter checks what is entered."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.utils import formats
@@ -50,7 +50,14 @@ def _warning(doubts: int) -> str:
     return said % {"number": shown} if doubts else gettext("No message is in doubt.")
 
 
-class VendorForm(forms.ModelForm):
+if TYPE_CHECKING:  # where alone Django's forms have a parameter
+    _VendorForm = forms.ModelForm[Vendor]
+    _CredentialForm = forms.ModelForm[Credential]
+else:
+    _VendorForm = _CredentialForm = forms.ModelForm
+
+
+class VendorForm(_VendorForm):
     same_account = _same_account()
     adapter = forms.ChoiceField(label=_("Adapter"), choices=lambda: [(name, name) for name in adapters.names()])
     description = forms.FileField(
@@ -104,7 +111,7 @@ class VendorForm(forms.ModelForm):
         return cleaned
 
 
-class CredentialForm(forms.ModelForm):
+class CredentialForm(_CredentialForm):
     same_account = _same_account()
 
     @cached_property
@@ -132,7 +139,8 @@ class CredentialForm(forms.ModelForm):
     def clean_secret(self) -> dict[str, str]:
         secret = self.cleaned_data["secret"]
         if not secret:
-            return self.instance.secret
+            kept: dict[str, str] = self.instance.secret
+            return kept
         if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
             raise forms.ValidationError("Enter one JSON object whose values are texts.")
         return secret

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -29,6 +29,16 @@ from vendors.instants import checked
 from vendors.ownership import owned_vendors
 
 COUNTED = 10_000  # rows; later ones are found by filters
+
+if TYPE_CHECKING:  # where alone these classes of Django have parameters
+    _ModelAdmin = admin.ModelAdmin[Any]
+    _BaseAdmin = admin.options.BaseModelAdmin[Any]
+    _InlineFormSet = forms.BaseInlineFormSet[Any, Any, Any]
+    _Inline = admin.TabularInline[Any, Any]
+    _Paginator = Paginator[Any]
+else:
+    _ModelAdmin, _BaseAdmin = admin.ModelAdmin, admin.options.BaseModelAdmin
+    _InlineFormSet, _Inline, _Paginator = forms.BaseInlineFormSet, admin.TabularInline, Paginator
 
 
 def badge(word: str, look: str = "idle") -> SafeString:
@@ -94,7 +104,7 @@ TIME: Any = {"type": "time", "step": "1", "aria-label": gettext_lazy("time")}
 DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, in any language
 
 
-class StoredInEnglish(admin.ModelAdmin):
+class StoredInEnglish(_ModelAdmin):
     """An admin class whose history names rows in English, whatever the user's language."""
 
     def log_addition(self, *args: Any) -> Any:
@@ -124,7 +134,7 @@ class MomentField(forms.SplitDateTimeField):
             raise ValidationError(self.error_messages["invalid_date"], code="invalid_date") from None
 
 
-class PlainForms(admin.options.BaseModelAdmin):
+class PlainForms(_BaseAdmin):
     """Forms without scripts: the browser's own fields for dates and times, check boxes for several choices.
 
     A related row is added on its own page; Django's pop-ups need a third of a megabyte of scripts.
@@ -200,7 +210,7 @@ def make_plain(site: admin.AdminSite) -> None:
             site.register(model, type(type(theirs).__name__, (OfOthers, type(theirs)), {}))
 
 
-class NamedFields(forms.BaseInlineFormSet):
+class NamedFields(_InlineFormSet):
     """Inline rows with labelled check boxes; otherwise only the column's head would explain them."""
 
     @classmethod
@@ -208,7 +218,7 @@ class NamedFields(forms.BaseInlineFormSet):
         return forms.CheckboxInput({"aria-label": gettext_lazy("Delete?")})
 
 
-class Rows(PlainForms, admin.TabularInline):
+class Rows(PlainForms, _Inline):
     """Rows edited along with their parent, with an empty one to add another."""
 
     extra = 1
@@ -293,7 +303,7 @@ class ReadOnly(OwnLookups):
         return obj is None and super().has_change_permission(request)
 
 
-class CappedPaginator(Paginator):
+class CappedPaginator(_Paginator):
     """Counts at most COUNTED rows, so that page numbers do not need a count of millions.
 
     `known`: the number of rows, if it was counted elsewhere.
@@ -316,4 +326,5 @@ class CappedPaginator(Paginator):
         rows: Any = self.object_list
         if self.known is not None:
             return self.known
-        return rows.order_by()[: COUNTED + 1].count()
+        number: int = rows.order_by()[: COUNTED + 1].count()
+        return number

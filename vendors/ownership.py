@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import QuerySet
 
 from vendors.models import Credential, Vendor
 
 ALL_SPONSORS = "campaigns.all_sponsors"
+
+Selected = TypeVar("Selected", bound=QuerySet[Any, Any])
 
 
 def owned_vendors(user: Any) -> "QuerySet[Any] | None":
@@ -68,7 +70,7 @@ def owns(user: Any, vendor_id: int) -> bool:
     return mine is None or mine.filter(pk=vendor_id).exists()
 
 
-def limit_rows(rows: "QuerySet[Any]", user: Any, path: str = "vendor") -> "QuerySet[Any]":
+def limit_rows(rows: Selected, user: Any, path: str = "vendor") -> Selected:
     """Return the rows whose vendor the user governs. `path`: from a row to its vendor."""
     mine = owned_vendors(user)
     return rows if mine is None else rows.filter(**{f"{path}__in": mine})

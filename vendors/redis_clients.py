@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
@@ -45,7 +45,8 @@ class AsyncScript:
     """
 
     def __init__(self, redis: AsyncRedis, script: str) -> None:
-        self._script, self._pool = redis.register_script(script), redis.connection_pool
+        self._script = redis.register_script(script)
+        self._pool: Any = redis.connection_pool  # redis-py gives its methods no types
         self._kept: list[Any] = []
 
     async def run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -145,8 +146,7 @@ def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
 def kept(url: str, key: str) -> bytes | None:
     """Return a cached value; None if it has expired or Redis does not answer."""
     with suppress(RedisError):
-        found: Any = _client(url).get(key)
-        return found
+        return cast("bytes | None", _client(url).get(key))
     return None
 
 

@@ -63,7 +63,7 @@ def is_unreachable(why: BaseException) -> bool:
     return isinstance(why, UNREACHABLE) or getattr(why.__cause__, "sqlstate", None) in NOT_NOW
 
 
-class WaiterTask(DjangoTask):
+class WaiterTask(DjangoTask[..., Any]):
     """A task that runs once, however many times its released message was published, and never after a revoke."""
 
     is_revocable = True  # False saves a statement for each message with a time of its own
@@ -116,7 +116,8 @@ class WaiterAMQP(AMQP):
     @cached_property
     def _send(self) -> Callable[..., None]:
         """Celery's own send_task_message."""
-        return self._create_task_sender()  # type: ignore[attr-defined]
+        send: Callable[..., None] = self._create_task_sender()  # type: ignore[attr-defined]
+        return send
 
     def send_task_message(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Park the message or publish it. Raises kombu's EncodeError, BadTime for a chord, OperationalError."""

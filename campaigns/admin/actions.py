@@ -5,7 +5,7 @@ A page first shows the effect of a decision in numbers. Once confirmed, the deci
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -53,7 +53,13 @@ class ConfirmationRow:
     legal: bool
 
 
-class Decisions(admin.ModelAdmin):
+if TYPE_CHECKING:  # where alone Django's class has a parameter
+    _JobAdmin = admin.ModelAdmin[Job]
+else:
+    _JobAdmin = admin.ModelAdmin
+
+
+class Decisions(_JobAdmin):
     """The actions of the jobs' list and of a job's page: by POST only, confirmed, with a stored reason."""
 
     actions = list(NAMES.values())

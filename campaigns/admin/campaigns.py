@@ -115,7 +115,8 @@ class CampaignAdmin(Scoped):
         """Do nothing: `set_limits` has recorded the change."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
-        return super().get_queryset(request).defer("credential__secret", "identity__secret")
+        rows: QuerySet[Campaign] = super().get_queryset(request)
+        return rows.defer("credential__secret", "identity__secret")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CampaignList
@@ -203,4 +204,5 @@ class ApprovalAdmin(Scoped):
     sortable_by = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).defer("campaign__body", "campaign__text")
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.defer("campaign__body", "campaign__text")

@@ -1,6 +1,6 @@
 """The pages about sender identities, messages to them, topics and entitlements. Stored keys are never shown."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
@@ -30,7 +30,8 @@ class OfTheirSponsors(OnlyWhatChanged):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         model: Any = self.model
-        return model.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+        rows: QuerySet[Any] = model.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+        return rows
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "sponsor":
@@ -43,7 +44,13 @@ class OfTheirSponsors(OnlyWhatChanged):
         return ["sponsor"] if obj else []
 
 
-class IdentityForm(forms.ModelForm):
+if TYPE_CHECKING:  # where alone Django's forms have a parameter
+    _IdentityForm = forms.ModelForm[Identity]
+else:
+    _IdentityForm = forms.ModelForm
+
+
+class IdentityForm(_IdentityForm):
     secret = forms.CharField(
         required=False,
         widget=WriteOnly,
@@ -69,7 +76,8 @@ class IdentityForm(forms.ModelForm):
     def clean_secret(self) -> dict[str, str]:
         typed = self.cleaned_data["secret"].strip()
         if not typed:
-            return self.instance.secret
+            kept: dict[str, str] = self.instance.secret
+            return kept
         try:
             return {"private_key": dkim.private_key(typed)}
         except ValueError as error:

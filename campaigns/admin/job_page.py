@@ -10,6 +10,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from campaigns import labels
+from campaigns.engine.progress import Progress
 from campaigns.engine.routes import whose
 from campaigns.models import Job
 from campaigns.reports import reasons
@@ -50,7 +51,7 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
 
 def failures(job: Any) -> int:
     """Count the messages that failed, may have failed, or are in doubt."""
-    sums = job.sums
+    sums: Progress = job.sums
     return sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
 
 

@@ -91,7 +91,8 @@ def choices(request: Any) -> Choices:
                 (found.vendor if channel else found.sponsor).append((str(pk), name))
             if channel:  # also vendors hidden from the user, who may have old jobs of theirs
                 found.channels.setdefault(channel, []).append(pk)
-    return request.choices
+    kept: Choices = request.choices
+    return kept
 
 
 def look_of(request: HttpRequest) -> JobFilter:
@@ -122,7 +123,8 @@ def _named(request: Any, term: str) -> CampaignsNamed:
             chosen = int(sponsor[:18])
             mine = [chosen] if mine is None or chosen in mine else []
         request.named = campaign_names.newest(term, mine, MOST_CAMPAIGNS)
-    return request.named
+    kept: CampaignsNamed = request.named
+    return kept
 
 
 @admin.register(Job)

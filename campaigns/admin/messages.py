@@ -40,7 +40,8 @@ def _word(row: Any) -> str:
     """Return the message's label, in English."""
     if not hasattr(row, "word"):
         message_rows.with_labels([row])
-    return row.word
+    word: str = row.word
+    return word
 
 
 @admin.register(Message)
@@ -68,10 +69,11 @@ class MessageAdmin(Scoped):
         return (shown(row) if shown else getattr(row, name)) not in (None, "", "-")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return self.get_fields(request, obj)
+        return list(self.get_fields(request, obj))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        return super().get_queryset(request).defer("campaign__subject", "campaign__body")
+        rows: QuerySet[Message] = super().get_queryset(request)
+        return rows.defer("campaign__subject", "campaign__body")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return MessageList

@@ -1,6 +1,6 @@
 """The page about suppressions: look up an address, add one, lift, erase."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -30,7 +30,13 @@ from vendors.said import show
 FOR_ALL = "campaigns.suppress_for_all"
 
 
-class SuppressionForm(forms.ModelForm):
+if TYPE_CHECKING:  # where alone Django's forms have a parameter
+    _SuppressionForm = forms.ModelForm[Suppression]
+else:
+    _SuppressionForm = forms.ModelForm
+
+
+class SuppressionForm(_SuppressionForm):
     address = forms.CharField(max_length=2000, label=gettext_lazy("Address"))
 
     class Meta:

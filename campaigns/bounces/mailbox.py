@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from campaigns.bounces import inbound
@@ -139,7 +140,7 @@ def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
             _answer(server.uid("EXPUNGE", number))
 
 
-def _answer(answer: tuple[str, list]) -> list:
+def _answer(answer: tuple[str, list[Any]]) -> list[Any]:
     status, rows = answer
     if status != "OK":
         raise imaplib.IMAP4.error(" ".join(str(row) for row in rows)[:200])

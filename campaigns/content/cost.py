@@ -27,6 +27,7 @@ CHEAP = {"count", "d", "default", "first", "last", "length"}
 DEAR = {"dictsort", "list", "sort", "title", "unique", "urlencode"}
 
 Given = TypeVar("Given", bound="nodes.Expr | None")
+Shown = TypeVar("Shown", nodes.Concat, nodes.Output)
 
 
 def weight(node: nodes.Node) -> int:
@@ -88,7 +89,7 @@ class _Counters(NodeTransformer):
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
         return self._shown(node)
 
-    def _shown(self, node: Any) -> Any:
+    def _shown(self, node: Shown) -> Shown:
         self.generic_visit(node)
         node.nodes = [_charged_node(one, shown=True) for one in node.nodes]
         return node

@@ -221,7 +221,8 @@ def _written(number: Decimal, pattern: numbers.NumberPattern, digits: Any, local
             raise ValueError(f"there are 0 to {MOST_DIGITS} digits after the point, not {_short(digits)}")
         pattern = copy(pattern)
         pattern.frac_prec = (digits, digits)
-    return pattern.apply(number, locale)
+    text: str = pattern.apply(number, locale)
+    return text
 
 
 def _text(value: Any) -> str:

@@ -178,7 +178,8 @@ def forget() -> int:
     """Delete the oldest ids, of letters for which no report may come any more. Returns their number."""
     with connection.cursor() as cursor:
         cursor.execute(FORGET, {"most": FORGOTTEN_AT_ONCE, "before": timezone.now() - KEPT})
-        return cursor.rowcount
+        number: int = cursor.rowcount
+        return number
 
 
 def _stored(name: str) -> str:

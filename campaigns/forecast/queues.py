@@ -7,7 +7,7 @@ count as queued while more than FEW streams run.
 
 import json
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -96,7 +96,8 @@ class VendorQueue:
     closes_at: datetime | None = None
     positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job id
     counted_at: datetime | None = None
-    taken: dict[int, Any] = field(default_factory=dict)  # by credential id: the contents of the windows, once read
+    # By credential id: the ends of the calls in the vendor's and the credential's windows, once read.
+    taken: dict[int, tuple[Sequence[float], Sequence[float]] | None] = field(default_factory=dict)
     disclosed: bool = True
     brief: str = ""
     is_paused: bool = False

@@ -265,4 +265,5 @@ def delete_unused() -> int:
     """Delete contents that have not been used for a day; return their number."""
     with connection.cursor() as cursor:
         cursor.execute(UNUSED)
-        return cursor.rowcount
+        number: int = cursor.rowcount
+        return number

@@ -249,7 +249,8 @@ def allocate(size: int) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns_message_block'))")
         cursor.execute("SELECT setval('campaigns_message_block', nextval('campaigns_message_block') + %s - 1)", [size])
-        return cursor.fetchone()[0] - size + 1
+        last: int = cursor.fetchone()[0]
+        return last - size + 1
 
 
 def _check_texts(name: str, subject: str, body: str, beside: str) -> None:

@@ -6,7 +6,7 @@ the sponsor of its key.
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from django.conf import settings
 from django.contrib.postgres.indexes import OpClass
@@ -26,8 +26,10 @@ from vendors.models import Credential, known_zone
 from vendors.ownership import ALL_SPONSORS
 from vendors.said import Said, gettext_noop
 
+_Row = TypeVar("_Row", bound=models.Model)
 
-class OfSponsors(QuerySet):
+
+class OfSponsors(QuerySet[_Row]):
     """A queryset of rows that belong to a sponsor, through the path in their model's SPONSOR."""
 
     def of_sponsors(self, sponsors: "Collection[int] | QuerySet[Any] | None") -> Self:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -119,7 +119,13 @@ def too_large(most: int) -> Problem:
     return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
-class NamelessFile(UploadedFile):
+if TYPE_CHECKING:  # where alone Django's class has a parameter
+    _BytesFile = UploadedFile[bytes]
+else:
+    _BytesFile = UploadedFile
+
+
+class NamelessFile(_BytesFile):
     """A file of a form that closes itself, as Django forgets it if the request breaks off."""
 
     def __del__(self) -> None:
@@ -139,7 +145,7 @@ class NamelessUploads(FileUploadHandler):
         self.file.write(raw_data)
         return None
 
-    def file_complete(self, file_size: int) -> UploadedFile:
+    def file_complete(self, file_size: int) -> _BytesFile:
         self.file.seek(0)
         self.file.size = file_size
         return self.file

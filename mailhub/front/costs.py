@@ -4,7 +4,8 @@ from datetime import date
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Router
+from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.costs import accounts

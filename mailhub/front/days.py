@@ -5,7 +5,8 @@ from datetime import date
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Router
+from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.engine import day_counts

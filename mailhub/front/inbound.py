@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns import inbound

@@ -129,7 +129,8 @@ def answer(request: HttpRequest, why: Exception) -> HttpResponse:
 
 
 def _problem(request: HttpRequest, why: Any) -> HttpResponse:
-    return why.response()
+    answer: HttpResponse = why.response()
+    return answer
 
 
 def _not_found(request: HttpRequest, why: Any) -> HttpResponse:

@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from django.http import HttpRequest
 from django.utils.text import slugify
-from ninja import Query, Router
+from ninja import Router
+from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.reports import export, reasons

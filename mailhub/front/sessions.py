@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Header, Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Header, Query
 
 from campaigns import public_ids
 from campaigns.engine.decisions import JobDecision, Verdict

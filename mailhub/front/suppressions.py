@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router
+from ninja import Router
+from ninja.params.functions import Query
 
 from campaigns import public_ids
 from campaigns.intake import AddressReader

@@ -5,7 +5,8 @@ from typing import Any
 from urllib.parse import quote
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
 from campaigns.content.templates import OverBudget, TemplateError

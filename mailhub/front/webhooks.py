@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Query
 from ninja.responses import NinjaJSONEncoder
 from pydantic import BaseModel, Field
 

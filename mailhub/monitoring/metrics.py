@@ -216,7 +216,8 @@ def _suppressed() -> list[tuple[int, float]]:
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     with connection.cursor() as cursor:
         cursor.execute(SUPPRESSED, [list(PARENTS), midnight])
-        return cursor.fetchall()
+        rows: list[tuple[int, float]] = cursor.fetchall()
+    return rows
 
 
 def _inbound() -> Metric:
@@ -246,7 +247,8 @@ def _reports(by: _ByVendor) -> Metric:
 def _reports_waiting() -> list[tuple[int, float]]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT vendor_id, count(*) FROM campaigns_waitingreport GROUP BY 1")
-        return cursor.fetchall()
+        rows: list[tuple[int, float]] = cursor.fetchall()
+    return rows
 
 
 def _counted() -> Iterator[Metric]:

@@ -47,7 +47,8 @@ def _closed(minutes: Any, sponsors: Sponsors, midnight: datetime, closed: dateti
     asked = [midnight.isoformat(), closed.isoformat(), sponsors]
     key = f"mailhub:today:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
     if found := redis_clients.kept(settings.REDIS_URL, key):
-        return json.loads(found)
+        rows: list[list[int]] = json.loads(found)
+        return rows
     early = minutes.filter(at__gte=midnight, at__lt=closed).values_list("vendor_id")
     rows = [list(row) for row in early.annotate(*map(Sum, COUNTS), rows=Count("pk"))]
     many = sum(row.pop() for row in rows) > MANY

@@ -32,7 +32,7 @@ def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     whole = labels.sees_recipients(request.user)
     # files are in one language, for programs and for teams with several
     with translation.override(settings.LANGUAGE_CODE):
-        answer: Any = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
+        answer: HttpResponse = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
     return answer
 
 

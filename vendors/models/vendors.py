@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 from datetime import time, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
@@ -32,7 +32,13 @@ class Unreadable(ValueError):
     """None of the keys decrypts a stored secret."""
 
 
-class EncryptedJSONField(models.TextField):
+if TYPE_CHECKING:  # where alone Django's fields have parameters
+    _TextField = models.TextField[Any, Any]
+else:
+    _TextField = models.TextField
+
+
+class EncryptedJSONField(_TextField):
     """A JSON object, stored as a Fernet token."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -244,7 +244,7 @@ class Sftp(Place):
 
         return await self._do(done())
 
-    async def _do(self, work: Any, *, slow: bool = False) -> Any:
+    async def _do(self, work: Awaitable[Done], *, slow: bool = False) -> Done:
         """Run one operation. `slow`: its time grows with the file, so the caller limits it."""
         import asyncssh
 

@@ -153,8 +153,8 @@ def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
     A started job has precedence over a parent between two children. A retried parent therefore waits while another
     campaign is being sent, and of two such parents the older one continues.
     """
-    jobs = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
-    jobs = jobs.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
+    holding = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
+    jobs = holding.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
     rows = jobs.order_by("credential_id", "between", "id").distinct("credential_id")
     return dict(rows.values_list("credential_id", "campaign_id"))
 

@@ -76,7 +76,8 @@ def in_batches(
 
 
 def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
-    return jobs.order_by("id")[:batch].aggregate(last=Max("id"))["last"]
+    last: int | None = jobs.order_by("id")[:batch].aggregate(last=Max("id"))["last"]
+    return last
 
 
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:

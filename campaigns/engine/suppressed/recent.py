@@ -137,4 +137,5 @@ class RecentSuppressions:
             if id not in of_digest or of_digest[id].position < row.position:
                 of_digest[id] = row
         self._count += len(found)
-        return max([after, *[row[2] for row in found]])
+        positions: list[int] = [row[2] for row in found]
+        return max([after, *positions])
