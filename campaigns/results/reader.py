@@ -105,7 +105,8 @@ def _shut(job: Job) -> str | None:
     if found is None:
         return None
     why, brief, owner = found
-    return why if owner == job.sponsor_id or ownership.are_alone() else brief
+    reason: str | None = why if owner == job.sponsor_id or ownership.are_alone() else brief
+    return reason
 
 
 def _stopped(job: Job) -> bool:

@@ -1,6 +1,6 @@
 """The wheel is complete, requires what requirements.in names, and plays the demo in an empty virtual environment.
 
-Slow: it is built, installed and started. It needs no package index, because the packages that it requires come from
+It needs no package index, because the packages that it requires come from
 the environment of the tests.
 """
 
@@ -20,6 +20,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from mailhub.embedded.process import Daemon
+
+pytestmark = pytest.mark.slow("processes")
 
 pytestmark = pytest.mark.slow("processes")
 
