@@ -14,6 +14,7 @@ from campaigns.engine.lifecycle import LOCKED_BRIEFLY
 from campaigns.engine.sending import sender
 from campaigns.engine.threads import PREPARED, DatabaseThreads
 from campaigns.models import Job
+from campaigns.suppression.refused import REFUSED_SO
 from tests import factories
 from vendors.models import Mailcaster
 
@@ -92,7 +93,7 @@ def test_plans_that_were_made_for_small_tables_read_no_full_one_from_its_beginni
             for statement in (
                 sender.DRAIN_ALL_CALLED,
                 sender.WAITING,
-                finalizer.COUNT,
+                finalizer.COUNT.format(refused_so=REFUSED_SO),
                 finalizer.NOT_PUT_OFF,
                 claims.FIRST_WAITING,
                 claims.START,
