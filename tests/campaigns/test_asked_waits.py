@@ -110,6 +110,7 @@ def test_a_good_answer_begins_it_anew_unless_the_vendor_has_asked_again_meanwhil
         (["Retry-After: Fri, 31 Dec 2999 23:59:59 GMT"], 1, DAY),
     ],
 )
+@pytest.mark.slow("time")
 def test_a_vendor_that_answers_429_again_and_again_is_called_a_few_times(
     lines: list[str], rounds: int, last: float
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_vendor_that_answers_429_again_and_again_is_called_a_few_times(
     assert Message.objects.filter(message_id=None).count() == 0
 
 
+@pytest.mark.slow("time")
 def test_a_503_that_the_contract_calls_safe_has_the_same_floor() -> None:
     said = MisbehavingHttp(answer(503, b"", "Retry-After: 0"))
     with serving(said) as port:  # type: ignore[arg-type]

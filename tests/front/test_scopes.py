@@ -239,6 +239,7 @@ def test_each_operation_says_which_scopes_open_it() -> None:
     assert documented() == {one: set(scopes) for scopes, some in OPENED_BY.items() for one in some}
 
 
+@pytest.mark.slow("many")
 def test_a_key_of_one_scope_does_what_is_documented_with_things_of_its_own_sponsor_alone() -> None:
     ours, theirs = owned(), Program()
     secrets = ours.all.secrets - {TEMPLATE, TOPIC}  # names, which are in the addresses that are asked for

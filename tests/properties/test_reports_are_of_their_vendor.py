@@ -22,7 +22,7 @@ from tests.plugin import NIGHTLY
 from vendors.models import Credential
 
 __all__ = ["fresh"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 KINDS = ("delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked")
 SHAPES = ("accepted", "refused", "in doubt")
 Row = dict[str, Any]
