@@ -220,7 +220,10 @@ class Repeating(LookingUp):
 
 
 Kind = type[Claiming] | type[LookingUp]
-KINDS = pytest.mark.parametrize("kind", [Claiming, LookingUp, Repeating])
+SLOW = pytest.mark.slow("many")
+KINDS = pytest.mark.parametrize(
+    "kind", [Claiming, pytest.param(LookingUp, marks=SLOW), pytest.param(Repeating, marks=SLOW)]
+)
 
 
 @contextmanager

@@ -127,6 +127,7 @@ def test_a_spreadsheet_is_read_as_it_was_written(job, tmp_path):
     assert rows[2][1] == "=HYPERLINK(1)"
 
 
+@pytest.mark.slow("many")
 def test_memory_does_not_grow_with_the_rows():
     def most(rows):
         tracemalloc.start()

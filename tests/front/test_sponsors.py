@@ -80,6 +80,7 @@ def rows(sponsor):
 
 
 @pytest.mark.parametrize(("method", "path"), [one for one in operations() if one[1] != OF_VENDORS])
+@pytest.mark.slow("many")
 def test_nothing_of_another_sponsor(method, path):
     ours, theirs, vendor = Program(), Program(), api_vendor()
     mine = everything(ours, vendor)
@@ -103,6 +104,7 @@ def test_nothing_of_another_sponsor(method, path):
 @pytest.mark.parametrize(
     ("method", "path"), [one for one in operations() if one[1] != OF_VENDORS and not one[1].startswith(OF_BOTH_MODES)]
 )
+@pytest.mark.slow("many")
 def test_nothing_of_live_keys_with_a_test_key(method, path):
     live, vendor = Program(), api_vendor(sandbox=True)
     mine = everything(live, vendor)

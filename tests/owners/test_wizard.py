@@ -480,6 +480,7 @@ def test_times_have_the_zone_that_is_named(client, login):
     ("9999-12-31T23:59", "America/New_York"), ("9999-12-31T23:59", "UTC"),
 ])  # fmt: skip
 @pytest.mark.parametrize("kept", [{}, {"stay": "1"}])
+@pytest.mark.slow("many")
 def test_a_time_that_no_browser_writes_is_told_beside_its_field(client, login, typed, zone, kept):
     """The zone is another field: an offset is none of the form. And not every zone has the first and the last day."""
     draft = ready(client, login)

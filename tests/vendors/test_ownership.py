@@ -81,6 +81,7 @@ def page(row: Any, verb: str = "change") -> str:
 
 
 @pytest.mark.parametrize("group", ["vendor admin", "operator", "auditor"])
+@pytest.mark.slow("many")
 def test_users_of_a_sponsor_see_of_vendors_those_that_it_owns(
     user_of: Callable[..., Client], alpha: Sponsor, beta: Sponsor, group: str
 ) -> None:

@@ -94,6 +94,7 @@ def test_who_has_waited_longest_is_the_first_and_all_go_on(vendor: VirtualVendor
     assert fullest(60, small, dear, dearer) <= 10
 
 
+@pytest.mark.slow("time")
 def test_a_dearer_letter_has_its_turn_beside_dear_ones_too(vendor: VirtualVendor) -> None:
     scope = vendor.scope((10, 60))
     used(vendor, scope, 6)
