@@ -804,7 +804,7 @@ def test_hidden_rows_of_a_spreadsheet_are_asked_about_and_decided_once(client, l
     put(client, draft, out.getvalue(), "may.xlsx")
     checking.check(draft.pk)
     page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
-    assert "2 rows of the spreadsheet are hidden" in page and "row 3, 5" in page
+    assert "2 rows of the spreadsheet are hidden" in page and "rows 3, 5" in page
     assert "Do they get the message, too?" in page and "Will get it" not in page
     draft.refresh_from_db()
     assert draft.found["good"] == 0
