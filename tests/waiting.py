@@ -6,8 +6,9 @@ else, and only for "not yet": whatever a condition finds to be wrong it asserts,
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,6 +39,24 @@ async def eventually(condition: Callable[[], Awaitable[T]], what: str, seconds: 
         _still_time(end, what, seconds, str)
         await asyncio.sleep(0.01)
     return found
+
+
+@asynccontextmanager
+async def in_time(what: str, seconds: float = DEADLINE) -> AsyncIterator[None]:
+    """Around what a test awaits. A TimeoutError that comes from inside is not ours, and stays what it is."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise DeadlineMissed(f"not within {seconds:g} s: {what}") from error
+
+
+def result_of(future: "Future[T]", what: str, seconds: float = DEADLINE) -> T:
+    """The result of what another thread does. Raises what that thread raised."""
+    wait_until(future.done, what, seconds)
+    return future.result()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from campaigns.models import Campaign, Job
 from campaigns.operators import actions
 from tests.faults.sending import being_sent, calls, login, meanwhile, take_again, taken
 from tests.sandbox import Sandbox
+from tests.waiting import result_of
 from vendors.models import Credential
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,7 +64,7 @@ def test_it_is_heeded_when_the_process_is_asked_to_end_meanwhile(said: dict[str,
     with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
         calls(sandbox, 2)
         over.set()
-        assert sending.result(120).left
+        assert result_of(sending, "the sender ends").left
     assert heeded(account, said)
 
 
@@ -75,7 +76,7 @@ def test_it_is_heeded_when_a_person_stops_the_job_meanwhile(said: dict[str, Any]
     with being_sent(job) as sending:
         calls(sandbox, 2)
         actions.stop([job.pk])
-        sending.result(120)
+        result_of(sending, "the sender ends")
     assert heeded(account, said)
 
 
@@ -88,7 +89,7 @@ def test_it_is_heeded_when_the_deadline_passes_meanwhile(said: dict[str, Any], s
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=deadline)
     with being_sent(job) as sending:
         calls(sandbox, 2)
-        sending.result(120)
+        result_of(sending, "the sender ends")
     assert heeded(account, said)
     job.refresh_from_db()
     assert (job.status, job.expired + job.accepted) == ("SENT", 20)
@@ -102,7 +103,7 @@ def test_it_is_heeded_when_the_job_was_taken_away_meanwhile(said: dict[str, Any]
     with being_sent(job) as sending:
         calls(sandbox, 2)
         Job.objects.filter(pk=job.pk).update(fence=job.fence + 7)
-        sending.result(120)
+        result_of(sending, "the sender ends")
     assert heeded(account, said)
 
 

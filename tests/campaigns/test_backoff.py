@@ -12,6 +12,7 @@ from campaigns.engine.claiming.limits import BACKOFF_MOST, PATIENCE
 from campaigns.models import Job
 from tests.faults.sending import being_sent, calls, login, take_again, taken
 from tests.sandbox import Sandbox
+from tests.waiting import result_of
 from vendors.models import Credential
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,6 +79,6 @@ def test_after_good_answers_the_next_failure_is_a_first_one(sandbox: Sandbox) ->
     with being_sent(job) as sending:
         calls(sandbox, 10)
         sandbox.stop()
-        assert sending.result(120).left
+        assert result_of(sending, "the sender ends").left
     account.refresh_from_db()
     assert account.backoff < BACKOFF_MOST

@@ -23,7 +23,7 @@ from campaigns.engine.sending.call_pool import CallPool
 from campaigns.models import CampaignFile, Message, StoredFile
 from tests import calling
 from tests.faults.sending import login, taken
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, in_time
 from vendors.adapters.base import Attachment, Capabilities, Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Accepted, NotSent
@@ -67,13 +67,13 @@ async def beside_a_round_that_is_not_full() -> None:
     serving = asyncio.create_task(pool.run())
     pool.submit([ticket(0)], {})
     assert pool.free == 9, "nobody has begun"
-    async with asyncio.timeout(60):
+    async with in_time("the slow call begins"):
         await slow.began.wait()
     assert slow.rounds == [1] and pool.free == 5, "only the other connection can call at once"
     pool.submit([ticket(number) for number in range(1, 6)], {})
     assert pool.free == 0
     slow.over.set()
-    async with asyncio.timeout(60):
+    async with in_time("all calls end"):
         while pool.in_flight:
             await pool.wait(60)
     assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and pool.free == 10
@@ -152,7 +152,7 @@ class Gathering:
             patch.setattr(call_pool, "time", self._clock)
             serving = asyncio.create_task(self.pool.run())
             try:
-                async with asyncio.timeout(DEADLINE):
+                async with in_time("the call is stored"):
                     await self.call(1)
                     self.answer(1)
                     await self.all_stored()
@@ -359,7 +359,7 @@ async def large_letters() -> None:
     pool = CallPool(job, write)
     serving = asyncio.create_task(pool.run())
     pool.submit([ticket(number) for number in range(6)], {})
-    async with asyncio.timeout(60):
+    async with in_time("all calls end"):
         while pool.in_flight:
             await pool.wait(60)
     assert slow.rounds == [2, 1, 1, 2] and stored == list(range(6))

@@ -29,7 +29,7 @@ from tests.campaigns.rows import messages, recount
 from tests.campaigns.test_locks import breaches
 from tests.faults.sending import meanwhile, take_again
 from tests.lock_waits import count_lock_waits
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, in_time, wait_until
 from vendors.outcomes import Accepted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -353,7 +353,7 @@ def test_a_job_that_somebody_has_locked_holds_up_the_answers_of_no_other_one(mon
 
     async def end_of_streams(recorder: Recorder, rows: SharedRows) -> None:
         with locked(Job.objects.filter(pk=held.pk)) as release:
-            async with asyncio.timeout(DEADLINE / 4):
+            async with in_time("the others are merged", DEADLINE / 4):
                 await asyncio.gather(*(recorder.merge_ended(job.pk) for job in jobs))
                 while await unmerged(rows) != {held.pk}:
                     await asyncio.sleep(0.02)
@@ -369,7 +369,7 @@ def test_answers_of_a_job_that_is_gone_are_not_asked_for_again_and_again() -> No
     gone, held = jobs = [sending(1) for _ in range(2)]
 
     async def comes_to_rest(recorder: Recorder, rows: SharedRows) -> None:
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("the merging ends", DEADLINE / 4):
             while len(asyncio.all_tasks()) > 1:  # besides this one
                 await asyncio.sleep(0.02)
         assert await unmerged(rows) == {gone.pk}
@@ -387,7 +387,7 @@ def test_a_stream_that_waits_no_longer_for_the_merge_of_many_ends_it_for_nobody(
     with locked(Message.objects.filter(pk=jobs[0].first_message)) as release:
 
         async def end_of_streams(recorder: Recorder, rows: SharedRows) -> None:
-            async with asyncio.timeout(DEADLINE / 4):
+            async with in_time("the others are merged", DEADLINE / 4):
                 await asyncio.gather(*(recorder.merge_ended(job.pk) for job in jobs))
             assert len(await unmerged(rows)) == 2
             await asyncio.to_thread(release)

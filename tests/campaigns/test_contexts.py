@@ -18,6 +18,7 @@ from campaigns.engine.connections import SharedRows
 from campaigns.models import Job
 from tests import factories
 from tests.calling import started
+from tests.waiting import in_time
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MANY = 20
@@ -62,7 +63,7 @@ def leased(size: int = 3, **login: Any) -> LeasedJob:
 
 
 async def until(of: Followed, holds: Callable[[Any], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with in_time("the context is read"):
         while not holds(await of.newest()):
             await asyncio.sleep(0.01)
 

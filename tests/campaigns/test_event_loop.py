@@ -12,6 +12,7 @@ import pytest
 
 from campaigns.engine import threads
 from campaigns.engine.threads import LoopThread, cut_off
+from tests.waiting import in_time
 
 HOST = "nobody.invalid"
 
@@ -145,7 +146,7 @@ def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch) -> 
         await asyncio.sleep(0)
         ready.set()
         await asyncio.sleep(0)  # what it waits for has ended, and it does not know yet
-        async with asyncio.timeout(30):
+        async with in_time("the task ends"):
             await cut_off(task)
         assert task.cancelled()
 

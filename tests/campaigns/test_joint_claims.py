@@ -38,7 +38,7 @@ from tests.faults.sending import meanwhile, nobody_claims
 from tests.faults.test_29_lost_replies import through
 from tests.lock_waits import count_lock_waits
 from tests.postgres_proxy import PostgresProxy
-from tests.waiting import DEADLINE, wait_until
+from tests.waiting import DEADLINE, in_time, wait_until
 from vendors import redis_clients
 from vendors.history import Actor
 from vendors.limits.throttle import AsyncThrottle, Throttle
@@ -404,7 +404,7 @@ def test_a_job_that_somebody_has_locked_holds_up_no_other_one_of_its_round() -> 
     async def story(streams: Streams, release: Callable[[], None]) -> None:
         await streams.see(*three)
         waiting, *others = [asyncio.create_task(streams.claimed(job, most=2)) for job in three]
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("the others claim", DEADLINE / 4):
             assert numbers(await asyncio.gather(*others)) == [2, 2]
             again = (streams.claim(job, cursor=job.first_message + 2) for job in free)
             assert numbers(await asyncio.gather(*again)) == [3, 3]
@@ -433,7 +433,7 @@ def test_a_job_that_somebody_has_locked_at_any_time_is_claimed_for_in_its_turn()
     async def story(streams: Streams) -> Answer:
         assert isinstance(await streams.claim(job), NotGranted)
         set_aside.set()
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("it claims", DEADLINE / 4):
             return await streams.claimed(job)
 
     with meanwhile(lock_again_and_again) as one, meanwhile(lock_again_and_again) as other:
@@ -453,7 +453,7 @@ def test_locked_jobs_hold_up_no_other_stream_of_their_process_however_many_they_
     async def story(streams: Streams, release: Callable[[], None]) -> None:
         waiting = [asyncio.create_task(streams.claimed(job)) for job in held]
         await streams.begun(*held)
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("the free one claims", DEADLINE / 4):
             for n in range(5):
                 assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
         assert not any(one.done() for one in waiting)
@@ -475,7 +475,7 @@ def test_a_locked_vendor_or_credential_holds_up_the_streams_of_no_other_vendor(
     async def story(streams: Streams, release: Callable[[], None]) -> None:
         waiting = [asyncio.create_task(streams.claimed(job)) for job in held]
         await streams.begun(*held)
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("the free one claims", DEADLINE / 4):
             for n in range(5):
                 assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
         assert not any(one.done() for one in waiting)
@@ -508,7 +508,7 @@ def test_whatever_else_waits_for_a_lock_leaves_the_connections_to_others(work: C
 
     async def story(streams: Streams, release: Callable[[], None]) -> None:
         waiting = [asyncio.ensure_future(work(streams.rows, job)) for job in held]
-        async with asyncio.timeout(DEADLINE / 4):
+        async with in_time("the free one claims", DEADLINE / 4):
             for n in range(5):
                 assert numbers([await streams.claim(free, most=1, cursor=free.first_message + n)]) == [1]
         assert not any(one.done() for one in waiting)
@@ -688,7 +688,7 @@ def test_letters_of_several_units_have_their_turn_beside_streams_of_small_ones()
         await streams.see(*(of.job for of in costing))
         tasks = [asyncio.create_task(letters(streams, of, 1000)) for of in costing]
         try:
-            async with asyncio.timeout(DEADLINE / 2):
+            async with in_time("the dear letters are granted", DEADLINE / 2):
                 while costing[0].granted < 5:
                     await asyncio.sleep(0.02)
         finally:

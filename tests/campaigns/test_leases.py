@@ -19,7 +19,7 @@ from tests import factories
 from tests.calling import by_sender
 from tests.campaigns.test_claims_and_answers import locked
 from tests.faults.sending import meanwhile
-from tests.waiting import wait_until
+from tests.waiting import in_time, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
@@ -99,7 +99,7 @@ def test_one_statement_renews_those_of_all_streams_that_live_and_of_no_other() -
                 lives()
             for lives in alive[1:]:
                 lives()
-            async with asyncio.timeout(30):
+            async with in_time("the leases are renewed"):
                 while not rows.statements:
                     await beats(1)
             await beats(2)
@@ -185,7 +185,7 @@ def test_while_a_connection_hangs_they_are_renewed_by_another_one(settings: Any,
         rows = Hanging(2)
         kept = Leases(rows)
         with kept.kept(Lease(job.pk, 2)) as lives:
-            async with asyncio.timeout(30):
+            async with in_time("the leases are renewed"):
                 while rows.statements < 3:
                     lives()
                     await beats(0.5)
@@ -213,7 +213,7 @@ def test_while_the_database_refuses_nothing_ends_and_afterwards_they_are_renewed
         rows = Broken(1)
         kept = Leases(rows)
         with kept.kept(Lease(job.pk, 2)) as lives:
-            async with asyncio.timeout(30):
+            async with in_time("the leases are renewed"):
                 while rows.statements < 4:
                     lives()
                     await beats(0.5)

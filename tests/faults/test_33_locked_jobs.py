@@ -40,7 +40,7 @@ from tests.installed import installed
 from tests.lock_waits import count_lock_waits
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, in_time
 from vendors.adapters.http import Http
 from vendors.limits.values import Scope
 from vendors.models import Credential, Vendor
@@ -255,7 +255,7 @@ def test_a_vendor_that_is_locked_keeps_no_other_ones_window_from_being_rebuilt()
 
     async def both() -> list[Any]:
         scopes = [Scope(one.vendor_id, one.pk, one.vendor.generation) for one in (held, free)]
-        async with asyncio.timeout(DEADLINE):
+        async with in_time("the windows are rebuilt"):
             return await asyncio.gather(*map(rebuild_lost, scopes), return_exceptions=True)
 
     with locked(Vendor.objects.filter(pk=held.vendor_id)):

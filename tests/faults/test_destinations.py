@@ -28,7 +28,7 @@ from tests import calling, factories
 from tests.faults.sending import being_sent, sent, take_again, taken
 from tests.places import Places, serving
 from tests.vendors.test_admin import form, login_form
-from tests.waiting import wait_until
+from tests.waiting import result_of, wait_until
 from vendors.models import Credential, Vendor
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
@@ -336,7 +336,7 @@ def test_a_sender_that_has_the_adapter_of_before_makes_no_call_after_the_change(
         wait_until(places.arrived.is_set, "the first call has arrived")
         by_row(account, places.at("b"))
         places.hold.set()
-        sending.result(60)
+        result_of(sending, "the sender ends")
     assert len(places.of("a", "one")) == 1, "the call that was allowed before is finished, and no other one begins"
     job.refresh_from_db()
     assert job.status == "DISPATCHED" and "called elsewhere" in job.waits_for

@@ -29,7 +29,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver
 from tests.faults.sending import being_sent, calls, sent
 from tests.sandbox import Sandbox
-from tests.waiting import wait_until
+from tests.waiting import result_of, wait_until
 from vendors import adapters
 from vendors.adapters.reports import Reported
 from vendors.history import Actor
@@ -112,7 +112,7 @@ def test_a_vendor_that_dies_midway_keeps_what_it_was_called_for_and_nobody_gets_
     with being_sent(child) as sending:
         called = calls(one, 3)
         one.kill()
-        assert sending.result(60).left
+        assert result_of(sending, "the sender ends").left
     moved = moving.reroute(parent.pk)
     assert moved.vendors == {second.vendor_id} and 12 < moved.messages <= 20 - called + CONCURRENCY
     finish(driver)
@@ -272,7 +272,7 @@ def test_a_vendor_that_answers_again_is_reached(two: tuple[Sandbox, Sandbox]) ->
         one.kill()
         wait_until(lambda: Credential.objects.get(pk=first.pk).unreached_since, "it is noticed")
         one.start()
-        assert sending.result(60)
+        assert result_of(sending, "the sender ends")
     assert Credential.objects.get(pk=first.pk).unreached_since is None
     assert other.books().entries == [] and moving.reroute_due().messages == 0
 

@@ -25,6 +25,7 @@ from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
 from tests.lock_waits import count_lock_waits
 from tests.programs import wait_until, worker
+from tests.waiting import result_of
 from vendors import report_keys
 from vendors.models import Credential, ReportKey, Vendor
 
@@ -119,7 +120,7 @@ def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_as
         wait_until(count_lock_waits, "the report waits for the job")
         assert well.post([early]).json() == {"changed": 1, "unknown": []}
         assert not waiting.done()
-        answer = waiting.result(60)
+        answer = result_of(waiting, "the report is answered")
         assert answer.status_code == 503 and answer["Retry-After"]
     assert ill.post([late]).json() == {"changed": 1, "unknown": []}
 

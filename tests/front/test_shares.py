@@ -30,6 +30,7 @@ from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.lock_waits import count_lock_waits
 from tests.programs import DEADLINE, wait_until
+from tests.waiting import in_time
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -220,7 +221,7 @@ def test_whatever_a_request_ends_with_its_turn_is_given_back(settings, monkeypat
         listener.__rsgi_init__(asyncio.get_running_loop())
         for path, status in (("/ends", 500), ("/ends", 500), ("/goes-on", 204)):
             environ, protocol = {**RequestFactory().get(path).environ, "wsgi.input": io.BytesIO()}, Protocol()
-            async with asyncio.timeout(DEADLINE):
+            async with in_time("its turn comes"):
                 assert await listener._in_turn(environ, protocol, "a", "")
             assert protocol.status == status
 
@@ -385,7 +386,7 @@ def test_a_cheap_request_that_waits_for_a_thread_holds_nobody_up(settings, monke
         for _ in many:
             goes_on.release()
             await asyncio.sleep(0)
-        async with asyncio.timeout(DEADLINE):
+        async with in_time("all of them have had their turn"):
             await asyncio.gather(*many)
 
     asyncio.run(run())

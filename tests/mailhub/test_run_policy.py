@@ -19,10 +19,12 @@ MEASURE = (  # the time itself is their matter
 )
 OWN_REDIS = ("tests/chaos/servers.py", "tests/faults/test_16_redis.py", "tests/vendors/test_throttle_loss.py")
 ONCE = """
+import asyncio
 import os
+from concurrent.futures import Future
 from pathlib import Path
 import pytest
-from tests.waiting import DeadlineMissed, wait_until
+from tests.waiting import DeadlineMissed, in_time, result_of, wait_until
 def first_time(name):
     flag = Path(__file__).with_name(name)
     if flag.exists():
@@ -81,6 +83,24 @@ def test_a_test_that_missed_a_deadline_and_passes_alone_is_named_with_its_number
     assert "collected 1 item" in said, "the good test is not run again"
 
 
+AWAITED = """
+async def never():
+    async with in_time('what is awaited', 0.01):
+        await asyncio.sleep(60 if first_time('awaited') else 0)
+def test_awaited(): asyncio.run(never())
+def test_in_a_thread():
+    done = Future()
+    if not first_time('thread'): done.set_result(1)
+    assert result_of(done, 'the thread', 0.01) == 1
+"""
+
+
+def test_what_is_awaited_and_what_a_thread_does_have_a_deadline_too(run) -> None:
+    code, said = run(AWAITED)
+    assert code == 0
+    assert "MISSED A DEADLINE, PASSED ALONE: 2" in said
+
+
 def test_a_test_that_misses_its_deadline_alone_too_fails_the_run(run) -> None:
     code, said = run("def test_slow(): wait_until(lambda: False, 'what never comes', 0)")
     assert code == 1
@@ -94,6 +114,11 @@ def test_an_error():
     if first_time('error'): raise RuntimeError
 def test_a_time_out_that_is_not_ours():
     if first_time('time-out'): raise TimeoutError
+async def give_up():
+    async with in_time('it'):
+        if first_time('inside'): raise TimeoutError
+def test_a_time_out_inside_of_what_is_awaited():
+    asyncio.run(give_up())
 def fact():
     assert not first_time('fact'), 'over the limit'
     return True
@@ -115,7 +140,7 @@ def test_whatever_else_ends_a_test_is_fatal_at_the_first_try(run) -> None:
     code, said = run(BROKEN, "-n", "1")
     assert code == 1
     named = sorted(re.findall(r"def (test_\w+)", BROKEN))
-    lines = ["BROKEN: 6, fatal at the first try", *(f"  test_toy.py::{name}" for name in named), "!" * 80]
+    lines = ["BROKEN: 7, fatal at the first try", *(f"  test_toy.py::{name}" for name in named), "!" * 80]
     assert "\n".join(lines) in said
     assert said.count("test session starts") == 1, "nothing ran again"
 

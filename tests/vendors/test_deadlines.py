@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.waiting import in_time
 from vendors.adapters.transport import Deadlines
 
 LONG = 600.0  # never reached
@@ -13,7 +14,7 @@ LONG = 600.0  # never reached
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
     async def with_an_end() -> None:
-        async with asyncio.timeout(60):
+        async with in_time("the story ends"):
             await story()
 
     asyncio.run(with_an_end())
