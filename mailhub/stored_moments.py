@@ -132,7 +132,8 @@ PAST = {
     "campaigns.Campaign": ("paused_at", "created_at"),
     # sent_at gives a deduplication key's age; one in the future counts as too old (doubts/queries.py).
     "campaigns.Message": (
-        *("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "put_off_at", "disproved", "report_at"),
+        *("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "taken_over_at", "put_off_at", "disproved"),
+        "report_at",
     ),
     "campaigns.Claim": ("at",),
     "campaigns.AnswerBatch": ("called_at",),

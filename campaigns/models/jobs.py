@@ -118,6 +118,9 @@ class Message(models.Model):
     asked_destination = models.PositiveBigIntegerField(
         null=True, editable=False, help_text="In doubt: where the vendor was asked about it, or called again, last."
     )
+    taken_over_at = models.DateTimeField(  # the in_doubt_at of a doubt left by a takeover of the store
+        translation.gettext_lazy("taken over at"), null=True, editable=False
+    )
 
     objects = OfSponsors.as_manager()
 

@@ -473,8 +473,7 @@ def test_a_report_of_a_vendor_of_the_route_settles_a_doubt_whose_move_was_lost(t
     first, second = (login(one) for one in two)
     parent = campaign(route(first, second), first, 8)
     child, at = put_back(child_of(parent)), timezone.now()
-    lost = {"dequeued_at": at, "sent_at": at, "in_doubt_at": at}
-    lost["error_sub_type"] = "may have been called before the store was taken over"
+    lost = {"dequeued_at": at, "sent_at": at, "in_doubt_at": at, "taken_over_at": at}
     Message.objects.filter(pk=child.first_message).update(**lost)
     stranger = login(two[0])
     message = Message.objects.get(pk=child.first_message)

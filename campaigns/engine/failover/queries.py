@@ -25,16 +25,16 @@ AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NO
     SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message
         AND m.id < j.first_message + j.size AND j.status = 'LOGGED' AND j.finished_at < %(at)s)"""
 DOUBT = """
-WITH picked AS ({picked}), doubted AS (
+WITH picked AS ({picked}), found AS MATERIALIZED (SELECT clock_timestamp() AS at), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         sent_at = least(%(at)s, (SELECT min(least(j.stopped_at, j.paused_at)) FROM campaigns_job j
             WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
-        in_doubt_at = clock_timestamp(), delivered_at = NULL,
+        in_doubt_at = found.at, taken_over_at = found.at, delivered_at = NULL,
         settle_at = CASE WHEN NOT (SELECT c.routed FROM campaigns_campaign c WHERE c.id = m.campaign_id)
             THEN clock_timestamp() END, error_code = NULL,
         error_sub_type = 'may have been called before the store was taken over',
         destination = {destination}, asked_destination = NULL
-    FROM picked WHERE m.id = picked.id
+    FROM picked, found WHERE m.id = picked.id
     RETURNING m.id, m.campaign_id, picked.error
 ), counted AS (
     UPDATE campaigns_job j SET in_doubt = j.in_doubt + s.doubts, refused = greatest(0, j.refused - s.refused),

@@ -26,7 +26,6 @@ from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # the name in `paused_by` if a campaign paused itself
-WAITS = "paused: "  # begins a sender's reason for putting such a job back
 
 
 def pause(campaign_id: int, by: str, reason: str) -> bool:
@@ -94,7 +93,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]
     jobs.filter(pk__in=first_sent).update(wait_after=None)
     jobs.update(paused_at=None, revision=F("revision") + 1)
-    jobs.filter(status=S.DISPATCHED, waits_for__startswith=WAITS).update(waits_for="")
+    jobs.filter(status=S.DISPATCHED, not_before=None).update(waits_for="")  # a job put back for the pause has no time
     jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # the wait starts anew
     return True
 

@@ -21,7 +21,7 @@ CREDENTIAL = """(CASE WHEN NOT c.routed THEN c.credential_id ELSE (
     ORDER BY o.parent_id IS NULL LIMIT 1
 ) END)"""
 # After a takeover of the store a move may be missing from the rows. A vendor's look-up proves nothing then.
-LOST_MOVE = "(c.routed AND m.error_sub_type = 'may have been called before the store was taken over')"
+LOST_MOVE = "(c.routed AND coalesce(m.taken_over_at = m.in_doubt_at, false))"
 # The message was called at another destination than its credential calls now. An answer from there proves nothing.
 ELSEWHERE = f"(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> {destinations.NUMBER})"
 IS_ELSEWHERE = f"""(m.in_doubt_at IS NOT NULL AND coalesce(m.destination, 0) <> (

@@ -145,7 +145,7 @@ def _load(lease: Lease) -> LeasedJob | Sent:
         raise
     except ports.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
-        put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
+        put_back(job_id, lease.fence, waits_for=f"paused: {why}", paused=True)
         return Sent(job_id, left=True)
     except Exception as error:
         until = timezone.now() + timedelta(minutes=1)
