@@ -13,7 +13,6 @@ from django.utils.translation import get_language, gettext
 from campaigns import stored_forms
 from campaigns.stored_description_faults import DESCRIPTION_FAULTS, OR
 from campaigns.stored_faults import FAULTS
-from campaigns.stored_findings import FINDINGS
 from campaigns.stored_histories import BREACHES, DECIDED
 from vendors.said import Said, gettext_noop, show
 
@@ -247,23 +246,6 @@ def _filled(name: str, text: str) -> str:
     return formats.number_format(int(text.replace(",", "")), force_grouping=True) if GROUPED.fullmatch(text) else text
 
 
-NESTED = {"why", "mails", "good", "bad"}
-
-
-def of_finding(text: str) -> str:
-    """Return a finding about the DNS in the language of the page. Its forms are too common to search in other texts."""
-    if get_language() == settings.LANGUAGE_CODE or (known := gettext(text)) != text:
-        return text if get_language() == settings.LANGUAGE_CODE else known
-    for form, pattern in _patterns(FINDINGS):
-        if found := pattern.fullmatch(text):
-            facts = found.groupdict().items()
-            return gettext(form) % {name: of_finding(one) if name in NESTED else one for name, one in facts}
-    for between in ("; ", ": "):  # several faults; a name and its fault
-        if between in text:
-            return between.join(map(of_finding, text.split(between)))
-    return text
-
-
 @cache
 def _patterns(of: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
     parts = sorted(((form, re.split(r"%\((\w+)\)s", form)) for form in of), key=_said, reverse=True)
@@ -275,7 +257,7 @@ def _said(form: tuple[str, list[str]]) -> tuple[bool, int]:
     return bool(form[1][0]), sum(map(len, form[1][::2]))
 
 
-KINDS = {"count": "[0-9,]+", "setting": "[a-z0-9_]+", "domain": r"\S+", "hosts": r"(?:\S+, )*\S+(?: and \S+)?"}
+KINDS = {"count": "[0-9,]+", "setting": "[a-z0-9_]+"}
 
 
 def _part(number: int, text: str) -> str:

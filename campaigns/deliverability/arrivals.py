@@ -10,6 +10,7 @@ from django.conf import settings
 
 from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
 from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
+from vendors.said import Said, gettext_noop
 
 HOST = "HOST_THAT_TAKES_ITS_MAIL."
 INSIDE = [
@@ -25,55 +26,81 @@ def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
     answer = dns.exchangers(domain)
     if not answer.values:
         if reached(dns, domain):
-            return Finding(about, OK, f"{what} go to the address of {domain}, since it has no MX record")
-        return Finding(about, MISSING, f"{what} arrive nowhere: {answer.nothing('MX')}, and no address", enter)
+            form = gettext_noop("%(mails)s go to the address of %(domain)s, since it has no MX record")
+            return Finding(about, OK, Said(form, mails=what, domain=domain))
+        none = Said(gettext_noop("%(why)s, and no address"), why=answer.nothing("MX"))
+        return Finding(about, MISSING, Said(NOWHERE, mails=what, why=none), enter)
     ranked = sorted(answer.values, key=lambda value: int(value.split()[0]))
     hosts = [value.split()[-1].rstrip(".") for value in ranked]
     if hosts == [""]:  # RFC 7505
-        return Finding(about, WRONG, f"{what} arrive nowhere: {domain} says that it takes no mail (MX 0 .)", enter)
+        none = Said(gettext_noop("%(domain)s says that it takes no mail (MX 0 .)"), domain=domain)
+        return Finding(about, WRONG, Said(NOWHERE, mails=what, why=none), enter)
     if typed := [host for host in hosts if _is_address(host)]:
-        why = f"an MX record must name a host, and {listed(typed)} is an address: servers do not send to it"
-        return Finding(about, WRONG, why, enter)
+        form = gettext_noop("an MX record must name a host, and %(hosts)s is an address: servers do not send to it")
+        return Finding(about, WRONG, Said(form, hosts=listed(typed)), enter)
     dead = [host for host in hosts if not reached(dns, host)]
     if len(dead) == len(hosts):
-        return Finding(about, WRONG, f"{what} arrive nowhere: {_no_address(dead)}", enter)
-    good = f"{what} go to {listed(host for host in hosts if host not in dead)}"
-    return Finding(about, OK, f"{good}; but {_no_address(dead)}" if dead else good)
+        return Finding(about, WRONG, Said(NOWHERE, mails=what, why=_no_address(dead)), enter)
+    good = listed(host for host in hosts if host not in dead)
+    if not dead:
+        return Finding(about, OK, Said(gettext_noop("%(mails)s go to %(hosts)s"), mails=what, hosts=good))
+    form = gettext_noop("%(mails)s go to %(hosts)s; but %(why)s")
+    return Finding(about, OK, Said(form, mails=what, hosts=good, why=_no_address(dead)))
 
 
-def _no_address(hosts: list[str]) -> str:
-    return f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} no address that is reached from outside"
+NOWHERE = gettext_noop("%(mails)s arrive nowhere: %(why)s")
+
+
+def _no_address(hosts: list[str]) -> Said:
+    one = gettext_noop("%(hosts)s has no address that is reached from outside")
+    several = gettext_noop("%(hosts)s have no address that is reached from outside")
+    return Said(one if len(hosts) == 1 else several, hosts=listed(hosts))
 
 
 def unsubscribing(dns: DnsQuestions) -> Finding:
     """Check that mails have an unsubscribe link that works. Raises NoDnsAnswer."""
-    about, url = "unsubscribe", settings.PUBLIC_URL
+    about, url = Said(gettext_noop("unsubscribe")), settings.PUBLIC_URL
     if not url:
-        why = "PUBLIC_URL is not set, so mails have no link; Gmail and Yahoo want one of whoever sends in bulk"
-        return Finding(about, MISSING, why)
+        none = gettext_noop(
+            "PUBLIC_URL is not set, so mails have no link; Gmail and Yahoo want one of whoever sends in bulk"
+        )
+        return Finding(about, MISSING, Said(none))
     host = urlsplit(url).hostname or ""
     if not url.startswith("https:"):
-        return Finding(about, WRONG, f"PUBLIC_URL is {url}: recipients cannot reach it, and one click needs https")
+        form = gettext_noop("PUBLIC_URL is %(url)s: recipients cannot reach it, and one click needs https")
+        return Finding(about, WRONG, Said(form, url=url))
     if not (_is_address(host) or reached(dns, host)):
-        why = f"{_no_address([host])}, so no link of a mail works"
+        why = Said(gettext_noop("%(why)s, so no link of a mail works"), why=_no_address([host]))
         return Finding(about, MISSING, why, DnsEntry(host, "A", "ADDRESS_OF_THIS_INSTALLATION"))
-    return Finding(about, OK, f"links lead to {url}")
+    return Finding(about, OK, Said(gettext_noop("links lead to %(url)s"), url=url))
 
 
 def bounces(return_path: str, verp: bool, command: str) -> Finding:
     """Check that bounces reach mailhub. command: directs them here."""
-    about = "bounces"
+    about = Said(gettext_noop("bounces"))
     if not verp:
-        return Finding(about, NOT_KNOWN, f"they go to {return_path}, and mailhub learns nothing of them: {command}")
+        form = gettext_noop("they go to %(address)s, and mailhub learns nothing of them: %(command)s")
+        return Finding(about, NOT_KNOWN, Said(form, address=return_path, command=command))
     doors = [name for name in ("BOUNCE_RECEIVER", "BOUNCE_MAILBOX") if getattr(settings, name)]
     if not doors:
-        why = "they come back to mailhub, which takes none: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
-        return Finding(about, WRONG, why)
-    return Finding(about, OK, f"they come back to mailhub, by {listed(doors)}")
+        none = gettext_noop(
+            "they come back to mailhub, which takes none: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
+        )
+        return Finding(about, WRONG, Said(none))
+    return Finding(about, OK, Said(gettext_noop("they come back to mailhub, by %(hosts)s"), hosts=listed(doors)))
+
+
+ANSWERS, BOUNCES = Said(gettext_noop("answers")), Said(gettext_noop("bounces"))
+BOTH = Said(gettext_noop("answers and bounces"))
+ABOUT: dict[str, Said] = {
+    ANSWERS: Said(gettext_noop("MX for answers")),
+    BOUNCES: Said(gettext_noop("MX for bounces")),
+    BOTH: Said("MX"),
+}
 
 
 def about_mx(what: str) -> str:
-    return "MX" if " and " in what else f"MX for {what}"
+    return ABOUT[what]
 
 
 def reached(dns: DnsQuestions, host: str) -> bool:

@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from campaigns.deliverability.dns_questions import DnsQuestions
-from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, tags
+from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, tags
 from vendors.adapters import dkim
 from vendors.adapters.dkim import DkimKey
+from vendors.said import Said, gettext_noop
 
 _BLANKS = re.compile(r"\s+")
 
@@ -26,16 +27,17 @@ def check(dns: DnsQuestions, key: DkimKey | None, relays: Sequence[str], make: s
     Raises NoDnsAnswer.
     """
     if key is None and not relays:
-        why = (
-            f"mailhub has no key for it, so it signs nothing: {make}; or, if the relay signs, say --relay-selector NAME"
+        form = gettext_noop(
+            "mailhub has no key for it, so it signs nothing: %(command)s; or, if the relay signs, "
+            "say --relay-selector NAME"
         )
-        yield Finding("DKIM", MISSING, why)
+        yield Finding("DKIM", MISSING, Said(form, command=make))
     if key is not None:
         name = f"{key.selector}._domainkey.{key.domain}".lower()
         enter = DnsEntry(name, "TXT", dkim.record(key))
         yield _finding(dns, "DKIM", name, enter, tags(enter.value)["p"])
     for name in relays:
-        yield _finding(dns, "relay's DKIM", name, None, "")
+        yield _finding(dns, Said(gettext_noop("relay's DKIM")), name, None, "")
 
 
 def _finding(dns: DnsQuestions, about: str, name: str, enter: DnsEntry | None, ours: str) -> Finding:
@@ -44,36 +46,43 @@ def _finding(dns: DnsQuestions, about: str, name: str, enter: DnsEntry | None, o
     if not answer.values:
         return Finding(about, MISSING, answer.nothing("TXT"), enter)
     if len(answer.values) > 1:
-        return Finding(about, WRONG, f"{name} has {len(answer.values)} TXT records, and must have one", enter)
+        form = gettext_noop("%(domain)s has %(count)s TXT records, and must have one")
+        return Finding(about, WRONG, Said(form, domain=name, count=str(len(answer.values))), enter)
     try:
-        public, notes = _read(answer.values[0])
+        public, is_test = _read(answer.values[0])
         bits = _bits(public)
     except ValueError as why:
-        return Finding(about, WRONG, f"{name}: {why}", enter)
+        return Finding(about, WRONG, about_domain(name, [str(why)]), enter)
     if ours and public != ours:
-        return Finding(about, WRONG, f"{name} has another key than mailhub signs with", enter)
-    found = f"has the key that mailhub signs with ({bits:,} bits)" if ours else f"has a key of {bits:,} bits"
-    return Finding(about, OK, f"{name} {found}{notes}")
+        form = gettext_noop("%(domain)s has another key than mailhub signs with")
+        return Finding(about, WRONG, Said(form, domain=name), enter)
+    own = gettext_noop("%(domain)s has the key that mailhub signs with (%(count)s bits)")
+    found = Said(own if ours else gettext_noop("%(domain)s has a key of %(count)s bits"), domain=name, count=bits)
+    if is_test:
+        test = gettext_noop("%(why)s; it says that it is a test (t=y), and receivers may ignore it")
+        found = Said(test, why=found)
+    return Finding(about, OK, found)
 
 
-def _read(record: str) -> tuple[str, str]:
-    """Return the public key in base64, and any remarks. Raises ValueError."""
+def _read(record: str) -> tuple[str, bool]:
+    """Return the public key in base64, and if the record says that it is a test. Raises ValueError."""
     found = tags(record)
     if found.get("v", "DKIM1") != "DKIM1" or ("v" in found and next(iter(found)) != "v"):
-        raise ValueError("v, if there is one, must come first and be DKIM1")
+        raise ValueError(Said(gettext_noop("v, if there is one, must come first and be DKIM1")))
     if "p" not in found:
-        raise ValueError("it has no key (p=)")
+        raise ValueError(Said(gettext_noop("it has no key (p=)")))
     public = _BLANKS.sub("", found["p"])
     if not public:
-        raise ValueError("the key is revoked (p= is empty)")
+        raise ValueError(Said(gettext_noop("the key is revoked (p= is empty)")))
     if found.get("k", "rsa").lower() != "rsa":
-        raise ValueError(f"its key is of the kind {found['k']}, and only RSA is verified everywhere")
+        other = gettext_noop("its key is of the kind %(kind)s, and only RSA is verified everywhere")
+        raise ValueError(Said(other, kind=found["k"]))
     if "sha256" not in _parts(found.get("h", "sha256")):
-        raise ValueError("it does not allow SHA-256 (h=)")
+        raise ValueError(Said(gettext_noop("it does not allow SHA-256 (h=)")))
     if not {"*", "email"} & set(_parts(found.get("s", "*"))):
-        raise ValueError("it is not for e-mail (s=)")
+        raise ValueError(Said(gettext_noop("it is not for e-mail (s=)")))
     flags = _parts(found.get("t", ""))
-    return public, "; it says that it is a test (t=y), and receivers may ignore it" if "y" in flags else ""
+    return public, "y" in flags
 
 
 def _parts(value: str) -> list[str]:
@@ -85,9 +94,11 @@ def _bits(public: str) -> int:
     try:
         key = serialization.load_der_public_key(base64.b64decode(public, validate=True))
     except (ValueError, binascii.Error, UnsupportedAlgorithm):
-        raise ValueError("its key (p=) cannot be read; perhaps a part is missing") from None
+        unreadable = gettext_noop("its key (p=) cannot be read; perhaps a part is missing")
+        raise ValueError(Said(unreadable)) from None
     if not isinstance(key, rsa.RSAPublicKey):
-        raise ValueError("its key is no RSA key")
+        raise ValueError(Said(gettext_noop("its key is no RSA key")))
     if key.key_size < dkim.BITS_LEAST:
-        raise ValueError(f"its key has {key.key_size} bits, and receivers want {dkim.BITS_LEAST} at least")
+        short = gettext_noop("its key has %(count)s bits, and receivers want %(least)s at least")
+        raise ValueError(Said(short, count=str(key.key_size), least=str(dkim.BITS_LEAST)))
     return key.key_size

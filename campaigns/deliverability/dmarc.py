@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from campaigns.deliverability.dns_questions import DnsQuestions
-from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed, tags
+from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, listed, tags
+from vendors.said import Said, gettext_noop
 
 POLICIES = ("none", "quarantine", "reject")
 LEVELS = 8  # parent domains to query
@@ -33,8 +34,12 @@ def check(dns: DnsQuestions, domain: str, signers: Sequence[str], return_path: s
         yield Finding("DMARC", WRONG, str(error))
         return
     if not found:
-        why = f"neither {domain} nor a domain above it has a record; Gmail and Yahoo want one of whoever sends in bulk"
-        yield Finding("DMARC", MISSING, why, DnsEntry(f"_dmarc.{domain}", "TXT", "v=DMARC1; p=none"))
+        form = gettext_noop(
+            "neither %(domain)s nor a domain above it has a record; Gmail and Yahoo want one of whoever sends in bulk"
+        )
+        yield Finding(
+            "DMARC", MISSING, Said(form, domain=domain), DnsEntry(f"_dmarc.{domain}", "TXT", "v=DMARC1; p=none")
+        )
         return
     record = found[0]
     policy = record.tags.get("p", "").lower()
@@ -42,11 +47,13 @@ def check(dns: DnsQuestions, domain: str, signers: Sequence[str], return_path: s
         policy = record.tags.get("sp", policy).lower()
     if policy not in POLICIES:
         entry = DnsEntry(f"_dmarc.{record.domain}", "TXT", "v=DMARC1; p=none")
-        why = f"_dmarc.{record.domain}: its policy (p=) must be none, quarantine or reject"
-        yield Finding("DMARC", WRONG, why, entry)
+        form = gettext_noop("%(domain)s: its policy (p=) must be none, quarantine or reject")
+        yield Finding("DMARC", WRONG, Said(form, domain=f"_dmarc.{record.domain}"), entry)
         return
-    of = "" if record.domain == domain else f", from the record of {record.domain}"
-    yield Finding("DMARC", OK, f"mails that fail: {policy}{of}")
+    own = gettext_noop("mails that fail: %(policy)s")
+    above = gettext_noop("mails that fail: %(policy)s, from the record of %(domain)s")
+    form = own if record.domain == domain else above
+    yield Finding("DMARC", OK, Said(form, policy=policy, domain=record.domain))
     yield _alignment(dns, record, domain, signers, return_path)
 
 
@@ -56,16 +63,23 @@ def _alignment(
     good: list[str] = []
     bad: list[str] = []
     for about, other, strict in [
-        *(("DKIM", one, record.strict("adkim")) for one in signers),
-        ("return path", return_path, record.strict("aspf")),
+        *((gettext_noop("the DKIM's %(domain)s"), one, record.strict("adkim")) for one in signers),
+        (gettext_noop("the return path's %(domain)s"), return_path, record.strict("aspf")),
     ]:
         aligned = other == domain or (not strict and _one_organisation(dns, other, domain))
-        (good if aligned else bad).append(f"the {about}'s {other}" + (" (strict)" if strict and not aligned else ""))
+        shown = Said(about, domain=other + (" (strict)" if strict and not aligned else ""))
+        (good if aligned else bad).append(shown)
+    subject = Said(gettext_noop("alignment"))
     if good:
-        rest = f"; not {listed(bad)}" if bad else ""
-        return Finding("alignment", OK, f"aligned with From's {domain}: {listed(good)}{rest}")
-    how = "give it a key (identity dkim) or a return path (identity set --return-path) of From's domain"
-    return Finding("alignment", WRONG, f"not aligned with From's {domain}: {listed(bad)}; {how}")
+        whole = gettext_noop("aligned with From's %(domain)s: %(good)s")
+        partly = gettext_noop("aligned with From's %(domain)s: %(good)s; not %(bad)s")
+        values = {"good": listed(good), "bad": listed(bad) if bad else ""}
+        return Finding(subject, OK, Said(partly if bad else whole, domain=domain, **values))
+    form = gettext_noop(
+        "not aligned with From's %(domain)s: %(bad)s; give it a key (identity dkim) or a return path "
+        "(identity set --return-path) of From's domain"
+    )
+    return Finding(subject, WRONG, Said(form, domain=domain, bad=listed(bad)))
 
 
 def _one_organisation(dns: DnsQuestions, one: str, other: str) -> bool:
@@ -100,8 +114,9 @@ def _records(dns: DnsQuestions, domain: str) -> list[DmarcRecord]:
 def _record(dns: DnsQuestions, domain: str) -> DmarcRecord | None:
     texts = [text for text in dns.texts(f"_dmarc.{domain}").values if text.replace(" ", "").startswith("v=DMARC1")]
     if len(texts) > 1:
-        raise ValueError(f"_dmarc.{domain} has {len(texts)} records, so none counts: leave one")
+        many = gettext_noop("%(domain)s has %(count)s records, so none counts: leave one")
+        raise ValueError(Said(many, domain=f"_dmarc.{domain}", count=str(len(texts))))
     try:
         return DmarcRecord(domain, tags(texts[0])) if texts else None
     except ValueError as why:
-        raise ValueError(f"_dmarc.{domain}: {why}") from None
+        raise ValueError(about_domain(f"_dmarc.{domain}", [str(why)])) from None

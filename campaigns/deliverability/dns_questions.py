@@ -14,8 +14,13 @@ import dns.rdatatype
 import dns.resolver
 from django.conf import settings
 
+from vendors.said import Said, gettext_noop
+
 EACH = 5.0  # seconds for a query, with its repeats
 ALL = 30.0  # for all queries of one object
+TOO_LONG = gettext_noop("%(kind)s of %(domain)s: not asked any more, the DNS took longer than %(seconds)s s")
+NOT_IN_TIME = gettext_noop("%(kind)s of %(domain)s: the DNS did not answer in time; ask again")
+COULD_NOT_TELL = gettext_noop("%(kind)s of %(domain)s: the DNS could not tell (SERVFAIL or the like); ask again")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -34,7 +39,10 @@ class DnsAnswer:
 
     def nothing(self, kind: str) -> str:
         """Return a sentence for an answer without values."""
-        return f"{self.name} {f'has no {kind} record' if self.exists else 'does not exist in the DNS'}"
+        none = gettext_noop("%(domain)s has no %(kind)s record")
+        return Said(
+            none if self.exists else gettext_noop("%(domain)s does not exist in the DNS"), domain=self.name, kind=kind
+        )
 
 
 @dataclass
@@ -65,7 +73,7 @@ class DnsQuestions:
         now = time.monotonic()
         self._end = self._end or now + ALL
         if now >= self._end:
-            raise NoDnsAnswer(f"{kind} of {name}: not asked any more, the DNS took longer than {ALL:g} s")
+            raise NoDnsAnswer(Said(TOO_LONG, kind=kind, domain=name, seconds=ALL))
         try:
             wanted = dns.name.from_text(f"{name}.")
             found = _resolver().resolve(wanted, kind, lifetime=min(EACH, self._end - now), search=False)
@@ -74,11 +82,11 @@ class DnsQuestions:
         except dns.resolver.NoAnswer:
             return DnsAnswer(name)
         except dns.resolver.LifetimeTimeout:
-            raise NoDnsAnswer(f"{kind} of {name}: the DNS did not answer in time; ask again") from None
+            raise NoDnsAnswer(Said(NOT_IN_TIME, kind=kind, domain=name)) from None
         except dns.resolver.NoNameservers:
-            raise NoDnsAnswer(f"{kind} of {name}: the DNS could not tell (SERVFAIL or the like); ask again") from None
+            raise NoDnsAnswer(Said(COULD_NOT_TELL, kind=kind, domain=name)) from None
         except dns.resolver.NoResolverConfiguration:
-            raise NoDnsAnswer("this machine names no DNS server: set DNS_SERVERS") from None
+            raise NoDnsAnswer(Said(gettext_noop("this machine names no DNS server: set DNS_SERVERS"))) from None
         except (dns.exception.DNSException, UnicodeError):  # not a valid name: too long, or with an empty label
             return DnsAnswer(name, exists=False)
         return DnsAnswer(name, tuple(_text(one) for one in found))

@@ -5,15 +5,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-OK = "ok"
-MISSING = "missing"
-WRONG = "wrong"
-NO_ANSWER = "no answer"
+from vendors.said import Said, gettext_noop
+
+OK = gettext_noop("ok")
+MISSING = gettext_noop("missing")
+WRONG = gettext_noop("wrong")
+NO_ANSWER = gettext_noop("no answer")
 """The DNS did not say whether there is such a record."""
-NOT_KNOWN = "not known"
+NOT_KNOWN = gettext_noop("not known")
 """Nothing that could be asked tells it; no fault."""
 
-PRICED = "told"
+PRICED = gettext_noop("told")
 """It has a price that somebody may be ready to pay; no fault."""
 
 BAD = frozenset({MISSING, WRONG})
@@ -38,7 +40,10 @@ class DnsEntry:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. about: its subject. enter: the record that fixes it, if one does."""
+    """The result of one check. about: its subject. enter: the record that fixes it, if one does.
+
+    about and sentence are Saids where they are the program's own words.
+    """
 
     about: str
     status: str
@@ -59,6 +64,10 @@ class Finding:
 
 def shown(text: str) -> str:
     """Escape characters that a terminal would obey: anybody may write anything into the DNS."""
+    if isinstance(text, Said):
+        return Said(
+            text.form, **{name: shown(one) if isinstance(one, str) else one for name, one in text.values.items()}
+        )
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
@@ -68,14 +77,21 @@ def tags(text: str) -> dict[str, str]:
     for part in text.rstrip("; \t").split(";"):
         match = _TAG.fullmatch(part)
         if not match:
-            raise ValueError(f"{part.strip()!r} is not of the form tag=value")
+            raise ValueError(Said(gettext_noop("%(part)s is not of the form tag=value"), part=repr(part.strip())))
         if match[1] in found:
-            raise ValueError(f"it has the tag {match[1]} twice")
+            raise ValueError(Said(gettext_noop("it has the tag %(tag)s twice"), tag=match[1]))
         found[match[1]] = match[2]
     return found
+
+
+def about_domain(domain: str, faults: Iterable[str]) -> Said:
+    """Return the faults of a name's record, after the name."""
+    return Said("%(domain)s: %(faults)s", domain=domain, faults=Said.joined("; ", faults))
 
 
 def listed(values: Iterable[str]) -> str:
     """Join values as "A, B and C"."""
     *firsts, last = values
-    return f"{', '.join(firsts)} and {last}" if firsts else last
+    return (
+        Said(gettext_noop("%(firsts)s and %(last)s"), firsts=Said.joined(", ", firsts), last=last) if firsts else last
+    )

@@ -12,6 +12,7 @@ from campaigns.models import Identity
 from vendors.adapters import mime
 from vendors.adapters.options import is_this_machine
 from vendors.models import Vendor
+from vendors.said import Said
 
 SELECTOR = "._domainkey."
 
@@ -34,8 +35,8 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
         ("SPF", lambda: spf.check(dns, return_path, list(_outgoing(dns, identity, sends_from)))),
         ("DKIM", lambda: dkim_records.check(dns, known.dkim, records, make)),
         ("DMARC", lambda: dmarc.check(dns, domain, signers, return_path)),
-        ("unsubscribe", lambda: [arrivals.unsubscribing(dns)]),
-        ("bounces", lambda: [arrivals.bounces(known.return_path, identity.verp, verp)]),
+        (Said("unsubscribe"), lambda: [arrivals.unsubscribing(dns)]),
+        (arrivals.BOUNCES, lambda: [arrivals.bounces(known.return_path, identity.verp, verp)]),
     ]
     for one, what in _arriving(identity, domain, return_path).items():
         checks.append((arrivals.about_mx(what), lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]
@@ -53,8 +54,8 @@ def _arriving(identity: Identity, domain: str, return_path: str) -> dict[str, st
     """Return the mail that arrives at each domain."""
     answers = _domain(mime.sender(identity.reply_to).address) if identity.reply_to else domain
     if answers == return_path:
-        return {answers: "answers and bounces"}
-    return {answers: "answers", return_path: "bounces"}
+        return {answers: arrivals.BOTH}
+    return {answers: arrivals.ANSWERS, return_path: arrivals.BOUNCES}
 
 
 def _domain(address: str) -> str:

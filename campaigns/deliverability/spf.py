@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
-from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
+from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, about_domain, listed
+from vendors.said import Said, gettext_noop
 
 LOOK_UPS = 10  # allowed for a record (4.6.4); receivers treat one that needs more as broken
 VOID = 2  # of these without a record
@@ -17,6 +18,9 @@ EXCHANGERS = 10  # of an mx mechanism
 FAULTS = 10  # reported
 LONGEST = 80  # characters shown of a word
 READ = 40  # look-ups after which reading stops
+MALFORMED = gettext_noop("%(domain)s is not complete or not well-formed")
+SEVERAL = gettext_noop("%(word)s of %(domain)s, which has several records of SPF")
+NONE = gettext_noop("%(word)s of %(domain)s, which has no record of SPF")
 
 _RECORD = re.compile(r"v=spf1(?: +|$)", re.IGNORECASE)
 _MECHANISM = re.compile(r"([+?~-]?)(all|include|a|mx|ptr|ip4|ip6|exists)(?:(?=/)|:|$)(\S*)", re.IGNORECASE)
@@ -71,7 +75,7 @@ class SpfReader:
             if mechanism := _MECHANISM.fullmatch(word):
                 term = self._term(domain, mechanism[1] or "+", mechanism[2].lower(), mechanism[3])
                 if term is None:
-                    self._fault(f"{domain}: {word[:LONGEST]!r} is not complete or not well-formed")
+                    self._fault(MALFORMED, domain=f"{domain}: {word[:LONGEST]!r}")
                     continue
                 found.append(term)
                 if term.networks is EVERYTHING:
@@ -79,7 +83,7 @@ class SpfReader:
             elif modifier := _MODIFIER.fullmatch(word):
                 redirect = modifier[2] if modifier[1].lower() == "redirect" else redirect
             else:
-                self._fault(f"{domain}: {word[:LONGEST]!r} is no term of SPF")
+                self._fault(gettext_noop("%(domain)s is no term of SPF"), domain=f"{domain}: {word[:LONGEST]!r}")
         return [*found, *(self._other(redirect, "redirect") or ())] if redirect else found
 
     def _term(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
@@ -101,9 +105,9 @@ class SpfReader:
             return SpfTerm(qualifier, None)
         return SpfTerm(qualifier, tuple(_around(one, parts[2], parts[3]) for one in self._hosts(name, host)))
 
-    def _fault(self, sentence: str) -> None:
+    def _fault(self, form: str, **values: str) -> None:
         if len(self.faults) < FAULTS:
-            self.faults.append(sentence)
+            self.faults.append(Said(form, **values))
 
     def _may_look_up(self) -> bool:
         self.look_ups += 1
@@ -115,13 +119,14 @@ class SpfReader:
             return None
         self.included.add(domain.lower())
         if domain.lower() in self.reading:
-            self._fault(f"{word} of {domain}, whose record leads back to itself")
+            back = gettext_noop("%(word)s of %(domain)s, whose record leads back to itself")
+            self._fault(back, word=word, domain=domain)
             return None
         records = records_of(self.dns, domain)
         if len(records) == 1:
             return self.terms(domain, records[0])
         self.void += not self.dns.texts(domain).values
-        self._fault(f"{word} of {domain}, which has {'several records' if records else 'no record'} of SPF")
+        self._fault(SEVERAL if records else NONE, word=word, domain=domain)
         return None
 
     def _hosts(self, name: str, host: str) -> Iterator[IpAddress]:
@@ -131,7 +136,8 @@ class SpfReader:
             hosts = [value.split()[-1] for value in self.dns.exchangers(host).values]
             self.void += not hosts
             if len(hosts) > EXCHANGERS:
-                self._fault(f"mx of {host}, which has more than {EXCHANGERS} MX records")
+                many = gettext_noop("mx of %(domain)s, which has more than %(count)s MX records")
+                self._fault(many, domain=host, count=str(EXCHANGERS))
         for one in hosts[:EXCHANGERS]:
             found = self.dns.addresses(one)
             self.void += not found and name == "a"
@@ -186,30 +192,36 @@ def check(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Itera
     """Check the record of the return path's domain. Raises NoDnsAnswer."""
     records = records_of(dns, domain)
     if not records:
-        why = f"{domain}, the domain of the return path, has no TXT record that begins with v=spf1"
-        yield Finding("SPF", MISSING, why, _entry(domain, "v=spf1 ~all", outgoing))
+        none = gettext_noop("%(domain)s, the domain of the return path, has no TXT record that begins with v=spf1")
+        yield Finding("SPF", MISSING, Said(none, domain=domain), _entry(domain, "v=spf1 ~all", outgoing))
         return
     if len(records) > 1:
-        why = f"{domain} has {len(records)} records of SPF, so none counts: leave one, with all that they allow"
-        yield Finding("SPF", WRONG, why)
+        many = gettext_noop(
+            "%(domain)s has %(count)s records of SPF, so none counts: leave one, with all that they allow"
+        )
+        yield Finding("SPF", WRONG, Said(many, domain=domain, count=str(len(records))))
         return
     reader = SpfReader(dns)
     terms = reader.terms(domain, records[0])
     if faults := [*reader.faults, *_too_much(reader, terms)]:
-        yield Finding("SPF", WRONG, f"{domain}: {'; '.join(faults)}")
+        yield Finding("SPF", WRONG, about_domain(domain, faults))
         return
-    yield Finding("SPF", OK, f"{domain} has one record, which needs {reader.look_ups} of {LOOK_UPS} look-ups")
+    one = gettext_noop("%(domain)s has one record, which needs %(count)s of %(most)s look-ups")
+    yield Finding("SPF", OK, Said(one, domain=domain, count=str(reader.look_ups), most=str(LOOK_UPS)))
     yield _of_relay(domain, records[0], reader.included, terms, outgoing)
 
 
 def _too_much(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
     if any(term.networks is EVERYTHING and term.qualifier == "+" for term in terms):
-        yield "it allows everybody (+all)"
+        yield Said(gettext_noop("it allows everybody (+all)"))
     if reader.look_ups > LOOK_UPS:
-        count = f"more than {READ}" if reader.look_ups > READ else str(reader.look_ups)
-        yield f"it needs {count} look-ups, and receivers make {LOOK_UPS}: include less"
+        more = gettext_noop("it needs more than %(count)s look-ups, and receivers make %(most)s: include less")
+        exact = gettext_noop("it needs %(count)s look-ups, and receivers make %(most)s: include less")
+        form = more if reader.look_ups > READ else exact
+        yield Said(form, count=str(min(reader.look_ups, READ)), most=str(LOOK_UPS))
     if reader.void > VOID:
-        yield f"{reader.void} of its look-ups find nothing, and receivers allow {VOID}"
+        void = gettext_noop("%(count)s of its look-ups find nothing, and receivers allow %(most)s")
+        yield Said(void, count=str(reader.void), most=str(VOID))
 
 
 def _of_relay(
@@ -225,13 +237,20 @@ def _of_relay(
     typed = [one for one in outgoing if one.typed]
     refused = [one for one in typed if not passes(one)]
     if refused:
-        why = f"{domain} does not allow {listed(one.name for one in refused)}, from where the relay sends"
-        return Finding("SPF and relay", WRONG, why, _entry(domain, record, refused))
+        form = gettext_noop("%(domain)s does not allow %(hosts)s, from where the relay sends")
+        why = Said(form, domain=domain, hosts=listed(one.name for one in refused))
+        return Finding(AND_RELAY, WRONG, why, _entry(domain, record, refused))
     if typed or (outgoing and all(map(passes, outgoing))):
         names = [one.name for one in typed or outgoing]
-        return Finding("SPF and relay", OK, f"{domain} allows {listed(names)}")
-    why = "from which addresses the relay sends only its operator knows: ask, and say --sends-from ADDRESS_OR_NAME"
-    return Finding("SPF and relay", NOT_KNOWN, why)
+        allowed = Said(gettext_noop("%(domain)s allows %(hosts)s"), domain=domain, hosts=listed(names))
+        return Finding(AND_RELAY, OK, allowed)
+    unknown = gettext_noop(
+        "from which addresses the relay sends only its operator knows: ask, and say --sends-from ADDRESS_OR_NAME"
+    )
+    return Finding(AND_RELAY, NOT_KNOWN, Said(unknown))
+
+
+AND_RELAY = Said(gettext_noop("SPF and relay"))
 
 
 def _entry(domain: str, record: str, missing: Sequence[Outgoing]) -> DnsEntry:

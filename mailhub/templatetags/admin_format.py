@@ -101,12 +101,6 @@ def translated(value: Any) -> Any:
     return value if said == text else said
 
 
-@register.filter
-def of_finding(text: str) -> str:
-    """Return a DNS finding about a sender identity in the language of the page."""
-    return stored_texts.of_finding(text)
-
-
 @register.filter(name="said")
 def show_said(text: str) -> str:
     """Show a sentence of the program in the language of the page, and somebody's own words as they were typed."""
