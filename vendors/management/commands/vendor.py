@@ -48,7 +48,7 @@ class Command(ResourceCommand):
     @verb(
         "a vendor with a credential 'default' and a set of casters",
         SLUG,
-        argument("--adapter", required=True, choices=adapters.names()),
+        lambda parser: parser.add_argument("--adapter", required=True, choices=adapters.names()),  # those of now
         argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values"),
         argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits"),
         argument("--secret-file", metavar="JSON", help="the secret of the credential default"),
