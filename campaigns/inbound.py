@@ -27,6 +27,7 @@ from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Su
 from campaigns.phone_numbers import e164
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
+from vendors import alarms
 from vendors.adapters.reports import InboundText
 from vendors.instants import in_utc
 from vendors.models import Credential, Vendor
@@ -205,7 +206,7 @@ def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> 
                 without_approval=True,
             )
     except (NotEntitled, BadInput) as error:
-        log.warning("HELP to %s is not answered: %s", identity, str(error)[:300])
+        alarms.HELP_NOT_ANSWERED.log(log, identity, str(error)[:300])
         return None
     InboundMessage.objects.filter(pk=row.pk).update(answer=job.campaign_id)
     return job.pk

@@ -9,6 +9,7 @@ from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.forecast import streams
 from campaigns.models import Campaign, Session
 from campaigns.webhooks import events
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -31,4 +32,4 @@ def swept() -> None:
     accounts.sum_up()
     day_counts.sum_up()
     for alarm in streams.alarms(streams.of_vendors()):
-        log.warning("not sent: %s", alarm)
+        alarms.NOT_SENT.log(log, alarm)

@@ -43,6 +43,7 @@ from campaigns.engine.threads import drop_lost_connection
 from campaigns.intake import files, uploads
 from campaigns.results import writer
 from campaigns.webhooks import delivery
+from vendors import alarms
 from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
         body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **shown(f"job={parent_id}"))
         chord(packets, body).apply_async()
     except Exception as error:  # Celery raises many kinds
-        log.warning("parent %s: its children are notified without a chord: %s", parent_id, error)
+        alarms.NO_CHORD.log(log, parent_id, error)
         for packet in packets:
             packet.apply_async(ignore_result=True)
 
@@ -178,7 +179,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
     try:
         deliver_webhooks.apply_async(queue=WEBHOOKS, **({"eta": eta} if eta else {"expires": 60}), **shown("webhooks"))
     except OperationalError as error:
-        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", WEBHOOKS, error)
+        alarms.QUEUE_NOT_NOTIFIED.log(log, WEBHOOKS, error)
 
 
 @shared_task
@@ -204,7 +205,7 @@ def _notify(task: Any, argument: Any, **options: Any) -> None:
     try:
         task.apply_async((argument,), **shown(f"{name}={argument}"), **options)
     except OperationalError as error:
-        log.warning("%s %s: the broker cannot be reached, the sweep will notify again: %s", task.name, argument, error)
+        alarms.JOB_NOT_NOTIFIED.log(log, task.name, argument, error)
 
 
 @shared_task
@@ -261,7 +262,7 @@ def reconcile_soon() -> None:
     try:
         settle_doubts.delay()
     except OperationalError as error:
-        log.warning("the broker cannot be reached, beat will ask about doubts: %s", error)
+        alarms.DOUBTS_NOT_NOTIFIED.log(log, error)
 
 
 @shared_task
@@ -269,7 +270,7 @@ def audit() -> None:
     """Audit the promises; log each breach as an error."""
     for check in promises.run_and_keep():
         if not check.ok:
-            log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
+            alarms.PROMISE_BROKEN.log(log, check.promise, check.question, check.breaches, check.examples)
 
 
 @shared_task
@@ -299,7 +300,7 @@ def _in_threads(sender: Any, **_: Any) -> None:
 @signals.worker_ready.connect
 def _say_what_is_missing(**_: Any) -> None:
     if not settings.PUBLIC_URL:
-        log.warning("PUBLIC_URL is not set: what this worker sends has no link to unsubscribe")
+        alarms.NO_PUBLIC_URL.log(log)
 
 
 @signals.worker_process_init.connect

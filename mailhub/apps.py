@@ -11,6 +11,7 @@ from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete, post_migrate, post_save
 
 from mailhub.celery import app as celery_app  # noqa: F401  (before any task: shared_task uses the current application)
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
         try:
             installation.sync_beat()
         except (DatabaseError, InterfaceError) as why:
-            log.warning("Beat's table could not be brought up to date: %s", why)
+            alarms.BEAT_TABLE_OUTDATED.log(log, why)
 
     if update_fields is None or installation.SHAPING & update_fields:
         transaction.on_commit(_sync, robust=True)

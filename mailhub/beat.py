@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError
 
 from mailhub import stored_moments
 from mailhub.patient_scheduler import PatientScheduler
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class ClockedScheduler(PatientScheduler):
             if not kwargs.get("lazy"):  # lazy: created only for its name
                 stored_moments.look(at_once=True)
         except (DatabaseError, InterfaceError) as why:  # each tick still checks beat's own entries
-            log.warning("stored moments could not be looked at: %s", why)
+            alarms.MOMENTS_NOT_LOOKED_AT.log(log, why)
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
@@ -53,11 +54,9 @@ class ClockedScheduler(PatientScheduler):
             # Beat takes this one for a task that never ran.
             corrected += self.Model.objects.filter(date_changed__gt=now + SLACK).update(date_changed=now)
         except (DatabaseError, InterfaceError) as why:
-            log.warning("stored moments could not be looked at: %s", why)
+            alarms.MOMENTS_NOT_LOOKED_AT.log(log, why)
             return
-        log.warning(
-            "beat's clock was put back by %.0f s; its rows are read anew, %s moments lay ahead", put_back, corrected
-        )
+        alarms.BEAT_CLOCK_BACK.log(log, put_back, corrected)
         # Without its notes from the wrong clock it reads its rows and builds its heap as at its start.
         self._initial_read, self._heap, self._last_timestamp = True, None, None
 

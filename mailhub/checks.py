@@ -22,6 +22,7 @@ from django.db import DatabaseError, OperationalError, connection
 from kombu import Connection
 
 from mailhub.environment import celery_url
+from vendors import alarms
 
 FORMATS = ("TASK_SERIALIZER", "RESULT_SERIALIZER", "EVENT_SERIALIZER", "ACCEPT_CONTENT", "RESULT_ACCEPT_CONTENT")
 
@@ -188,7 +189,7 @@ def refuse(found: list[CheckMessage]) -> None:
         logger.warning("%s", message)
     if any(message.is_serious() for message in found):
         reasons = (f"{one.msg}. {one.hint}" if one.hint else str(one.msg) for one in found if one.is_serious())
-        raise SystemExit("mailhub does not start: " + "; ".join(reasons))
+        raise SystemExit(alarms.DOES_NOT_START.text % "; ".join(reasons))
 
 
 def refuse_pool(pool: Any) -> None:
@@ -199,4 +200,5 @@ def refuse_pool(pool: Any) -> None:
     kind = get_implementation(pool)
     if not issubclass(kind, PreforkPool | SoloPool | ThreadPool):
         ours = "use -P threads for the vendors' queues, and -P prefork (the default) or -P solo for any"
-        raise SystemExit(f"mailhub does not start: a worker cannot run with the pool {kind.__module__}: {ours}")
+        why = f"a worker cannot run with the pool {kind.__module__}: {ours}"
+        raise SystemExit(alarms.DOES_NOT_START.text % why)

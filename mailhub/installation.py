@@ -24,6 +24,7 @@ from django.db import connection, transaction
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from mailhub.models import GivenPermission
+from vendors import alarms
 from vendors.models import Vendor
 
 LOOK = ["campaigns.view_*", "waiter.view_parkedtask"]
@@ -212,7 +213,7 @@ def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
             setattr(row, name, value)
         row.save()
     except ValidationError as why:  # one vendor's wrong time zone must not stop the others' nights
-        logger.error("No row in beat's table for %s: %s", wanted.name, why)
+        alarms.NO_BEAT_ROW.log(logger, wanted.name, why)
         return False
     return True
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connection
 from django_celery_beat.schedulers import DatabaseScheduler
 
-from vendors import outages
+from vendors import alarms, outages
 from vendors.not_now import refusal
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class PatientScheduler(DatabaseScheduler):  # type: ignore[misc]  # a package wi
         except Exception as error:
             if not (said := refusal(error)):
                 raise
-            log.warning("beat waits for the database: %s", said)
+            alarms.BEAT_WAITS.log(log, said)
             outages.note("database", said)
             connection.close()
             self._initial_read, self._heap = True, None

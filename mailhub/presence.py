@@ -20,6 +20,7 @@ from campaigns.engine.failover import guard, holding
 from campaigns.engine.failover.holding import Mark
 from mailhub import embedded
 from mailhub.embedded.postgres import Postgres
+from vendors import alarms
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def look() -> str | None:
     except ProgrammingError:  # tables of another version, which forbid calls anyway
         return None
     except (OperationalError, InterfaceError) as why:
-        log.warning("PostgreSQL is asked before anything is called, and is away: %s", why)
+        alarms.DATABASE_AWAY_AT_START.log(log, why)
         guard.ask_first = _ask_first
         return None
     finally:
@@ -113,14 +114,14 @@ def _hold(why: str, mark: Mark) -> str | None:
     waiting = holding.find_waiting()
     if waiting:
         return _held(f"{why}; {waiting}", mark)
-    log.warning("%s; nothing waits, so nothing is asked", why)
+    alarms.MOVED_WITHOUT_MAIL.log(log, why)
     holding.note_mark(json.dumps(mark))
     return None
 
 
 def _held(why: str, mark: Mark | None) -> str:
     holding.hold_calls(why, json.dumps(mark))
-    log.warning("nothing is called: %s: %s", guard.HELD, why)
+    alarms.HELD_UNTIL_DECIDED.log(log, guard.HELD, why)
     return f"{guard.HELD}: {why}"
 
 

@@ -23,6 +23,7 @@ from whitenoise.compress import Compressor
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 from mailhub.front.problems import API
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def collect() -> None:
             if not folder.exists():
                 _collect_into(folder)
     except OSError as why:
-        log.warning("The pages' files are served uncompressed: %s", why)
+        alarms.FILES_UNCOMPRESSED.log(log, why)
         return
     settings.STATIC_ROOT = folder
 

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 
 from campaigns.webhooks import delivery
 from mailhub.models import MomentFound
+from vendors import alarms
 from waiter import parking
 
 log = logging.getLogger(__name__)
@@ -229,7 +230,7 @@ def look(at_once: bool = False) -> int:
         if cursor.fetchone() is None:
             return 0
     if put_back:
-        log.warning("the clock of PostgreSQL was put back by about %s: waits that it had stored end sooner", put_back)
+        alarms.DATABASE_CLOCK_BACK.log(log, put_back)
         for moment in MOMENTS:
             if moment.waits:
                 _clamp(moment, put_back, f"greatest(clock_timestamp(), t.{moment.field} - %(back)s)", put_back)
@@ -261,5 +262,5 @@ def _clamp(moment: StoredMoment, longest: timedelta, clamped: str, back: timedel
         if not number:
             return 0
         cursor.execute(NOTED, {"moment": moment.name, "number": number, "ahead": ahead})
-    log.warning("a stored moment lay ahead: %s of %s rows, by up to %s; it is corrected", moment.name, number, ahead)
+    alarms.MOMENT_AHEAD.log(log, moment.name, number, ahead)
     return int(number)

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from mailhub import installation, stored_moments
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Watchdog(bootsteps.StartStopStep):
                 first = False
                 run_late(app, self._over)
             except Exception as why:  # usually PostgreSQL is unavailable; the next check is soon
-                log.warning("the watchdog could not look: %s", why)
+                alarms.WATCHDOG_NOT_LOOKED.log(log, why)
             finally:
                 connection.close()  # a later fork must not inherit it
             self._over.wait(settings.SWEEP_SECONDS)
@@ -105,14 +106,11 @@ def run_late(app: Celery, over: threading.Event) -> list[str]:
         name, seconds = found
         warns = _warned_at.get(name, -WARN_AGAIN) + WARN_AGAIN <= time.monotonic()
         _warned_at[name] = time.monotonic() if warns else _warned_at[name]
-        log.log(
-            logging.WARNING if warns else logging.DEBUG,
-            "%s did not run for %.0f s, and is run by this worker: look at beat and the hub workers", name, seconds,
-        )  # fmt: skip
+        alarms.TASK_LATE.log(log, name, seconds, level=logging.WARNING if warns else logging.DEBUG)  # fmt: skip
         try:
             app.tasks[name]()
         except Exception:
-            log.exception("%s failed in the watchdog", name)
+            alarms.WATCHDOG_TASK_FAILED.log(log, name, exc_info=True)
         ran.append(name)
     return ran
 

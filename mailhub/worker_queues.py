@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
 from campaigns.tasks import WEBHOOKS
-from vendors import adapters, redis_clients
+from vendors import adapters, alarms, redis_clients
 from vendors.models import Vendor
 
 VENDORS = "vendors"  # a role; nothing is sent to a queue of this name
@@ -33,7 +33,7 @@ def announce() -> None:
     try:
         app.control.broadcast("adopt_queues")
     except OperationalError as why:
-        logger.warning("Workers could not be told of new queues and will find them later: %s", why)
+        alarms.QUEUES_NOT_ANNOUNCED.log(logger, why)
 
 
 @control_command()
@@ -94,7 +94,7 @@ def _vendors_queues() -> list[str]:
     try:
         return [vendor.queue for vendor in Vendor.objects.only("slug")]
     except (DatabaseError, InterfaceError) as why:
-        logger.warning("Cannot look for queues of new vendors: %s", why)
+        alarms.QUEUES_NOT_LOOKED_FOR.log(logger, why)
         return []
     finally:
         connection.close()  # a later fork must not inherit it

@@ -17,6 +17,8 @@ from typing import Literal
 
 import orjson
 
+from vendors import alarms
+
 log = logging.getLogger(__name__)
 
 RETRY_DEFAULT = 30.0
@@ -184,7 +186,7 @@ def parse_retry_after(value: str | None, *, now: float) -> float:
     waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]
     wait = max(waits, default=RETRY_DEFAULT)
     if wait > RETRY_MAX:
-        log.warning("a vendor asks to wait for %.0f s (%r): it is called again after a day", wait, text[:80])
+        alarms.LONG_RETRY_AFTER.log(log, wait, text[:80])
     return min(wait, RETRY_MAX)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 
 from django.db import DatabaseError, InterfaceError, connection
 
+from vendors import alarms
+
 log = logging.getLogger(__name__)
 
 LOG_EVERY = 60.0  # seconds between two log lines for one vendor
@@ -79,7 +81,7 @@ class ReportCounts:
         except (DatabaseError, InterfaceError) as error:
             with self._lock:
                 self._waiting += counted
-            log.warning("reports could not be counted: %s", error)
+            alarms.REPORTS_NOT_COUNTED.log(log, error)
 
     def may_log(self, vendor_id: int, what: str) -> bool:
         """Return True if the log may have another line about this."""

@@ -20,6 +20,7 @@ from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
 from campaigns.bounces.parser import MOST
 from campaigns.engine.threads import DatabaseThreads, happens
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class InboundHandler:
         return "250 2.0.0 OK"
 
     async def handle_exception(self, error: Exception) -> str:
-        log.error("a mail could not be taken and will come again: %s: %s", type(error).__name__, error)
+        alarms.MAIL_NOT_TAKEN.log(log, type(error).__name__, error)
         return LATER
 
     async def close(self) -> None:
@@ -96,7 +97,7 @@ class InboundHandler:
                     await self._in_thread(inbound.count, "refused", mails)
             except Error as error:
                 self._refused += mails
-                log.error("refused addresses could not be counted: %s: %s", type(error).__name__, error)
+                alarms.REFUSALS_NOT_COUNTED.log(log, type(error).__name__, error)
 
     async def _in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
         return await asyncio.to_thread(self._threads.run, function, *given)

@@ -29,6 +29,7 @@ from campaigns.intake.checking import SHOWN, STEP
 from campaigns.intake.csv_reader import SHOWN_HIDDEN
 from campaigns.models import Campaign, Draft, DraftBlock
 from campaigns.suppression.comparing import count_suppressed
+from vendors import alarms
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ def check(draft_id: int) -> bool:
     except (FenceLost, blocks.GoneAway):
         return False
     except Exception as error:  # an uncaught error would be tried again for ever
-        log.exception("the list of draft %s cannot be checked", draft_id)
+        alarms.LIST_NOT_CHECKED.log(log, draft_id, exc_info=True)
         facts = {**_nothing(draft, fence), "problems": [[0, unexpected(error)]], "total": 1, "broken": True}
     return _keep(sign, facts)
 

@@ -25,6 +25,7 @@ from campaigns.intake import At, BadInput, Hours, to_oneself
 from campaigns.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job
 from campaigns.models.states import Status
+from vendors import alarms
 from vendors.history import Actor, record
 from vendors.said import Said, gettext_noop
 
@@ -110,7 +111,7 @@ def finish(draft_id: int) -> Job | None:
         sign.held.update(busy="", lease_at=None, failure=str(error))
         return None
     except Exception as error:  # an uncaught error would be tried again for ever, and nobody would be told
-        log.exception("no campaign can be made of draft %s", draft_id)
+        alarms.DRAFT_NOT_SENT.log(log, draft_id, exc_info=True)
         sign.held.update(busy="", lease_at=None, failure=unexpected(error))
         return None
     _dispatch(job)

@@ -23,6 +23,7 @@ from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.vendor_ids import DueReport
 from campaigns.models import MessageEvent, ReportKind
+from vendors import alarms
 from vendors.adapters.reports import Reported
 from vendors.not_now import is_not_now
 
@@ -121,7 +122,7 @@ def take_waiting() -> int:
                 try:
                     taken += _take_due([one])
                 except Exception:
-                    log.exception("a waiting report of %s cannot be taken yet: row %s", one.source, one.id)
+                    alarms.WAITING_REPORT_NOT_TAKEN.log(log, one.source, one.id, exc_info=True)
     vendor_ids.forget()
     return taken
 
@@ -141,7 +142,7 @@ def _take_due(group: Sequence[DueReport]) -> int:
         take(group[0].vendor_id, known, source, group[0].credentials)
     vendor_ids.done([one.id for one in group])  # if the process dies before, they are stored again without effect
     if given_up := len(group) - len(known):
-        log.warning("%s reports of %s name no letter that it has accepted", given_up, source)
+        alarms.REPORTS_UNKNOWN.log(log, given_up, source)
     return len(known)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from campaigns.engine import delivery_reports, failpoints
-from vendors import adapters
+from vendors import adapters, alarms
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.models import Credential, Vendor
@@ -71,9 +71,9 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
     except (OSError, ValueError) as error:  # also TimeoutError
         found.why = str(error) or "it took too long"
     if found.why:
-        log.warning("reports of %s cannot be fetched: %s", vendor.slug, found.why)
+        alarms.REPORTS_NOT_FETCHED.log(log, vendor.slug, found.why)
     for sentence in found.strange:
-        log.warning("a report fetched from %s: %s", vendor.slug, sentence)
+        alarms.REPORT_UNREADABLE_IN_FILE.log(log, vendor.slug, sentence)
     return found
 
 

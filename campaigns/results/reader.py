@@ -23,7 +23,7 @@ from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import S
 from campaigns.results import writer as result_store
 from campaigns.suppression.refused import reason_of
-from vendors import ownership, shut
+from vendors import alarms, ownership, shut
 from vendors.models import Credential
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
     try:
         result = result_store.get_result(look.session.shard, look.session.pk)
     except result_store.ResultStoreUnreachable as error:
-        log.warning("result server %s cannot be reached, the rows answer: %s", look.session.shard, error)
+        alarms.RESULT_SERVER_AWAY.log(log, look.session.shard, error)
         return None
     return result["messages"] if result and result["tag"] == tag(look.job) else None
 

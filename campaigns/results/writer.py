@@ -27,7 +27,7 @@ from campaigns.engine.lifecycle import hold, wait_at_most
 from campaigns.models import Job, Session
 from campaigns.results import reader
 from campaigns.webhooks import events
-from vendors import redis_clients
+from vendors import alarms, redis_clients
 
 
 class ResultStoreUnreachable(Exception):
@@ -123,7 +123,7 @@ def _tried(step: Callable[[], Written], errors: tuple[type[Exception], ...], wha
         try:
             return step()
         except errors as error:
-            log.warning("%s cannot be written: %s", what, error)
+            alarms.RESULTS_NOT_WRITTEN.log(log, what, error)
         if pause:
             time.sleep(pause)
     return None

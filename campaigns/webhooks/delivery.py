@@ -21,7 +21,7 @@ from django.utils import timezone
 from campaigns.engine.threads import LoopThread
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
-from vendors import webhook_http
+from vendors import alarms, webhook_http
 from vendors.said import Said, gettext_noop
 from vendors.webhook_http import PostResult
 
@@ -218,7 +218,7 @@ def _count_timeouts(hook: Webhook, answer: PostResult) -> None:
         if hook.timeouts >= TIMEOUTS:
             seconds = min(SUSPENDED[1], SUSPENDED[0] * 2.0 ** (hook.timeouts - TIMEOUTS))
             hook.suspended_until = timezone.now() + timedelta(seconds=seconds)
-            log.warning("webhook %s is suspended for %.0f s: its receiver does not answer in time", hook.pk, seconds)
+            alarms.WEBHOOK_SUSPENDED.log(log, hook.pk, seconds)
 
 
 def next_due() -> datetime | None:

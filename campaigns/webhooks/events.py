@@ -22,7 +22,7 @@ from campaigns import public_ids
 from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from vendors import history, said, webhook_http
+from vendors import alarms, history, said, webhook_http
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
@@ -275,7 +275,7 @@ def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
     _record(by, hook.pk, Said(gettext_noop("switched off")))
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, **said.columns("disabled_reason", reason))
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
-    log.warning("webhook %s is switched off: %s", hook.pk, reason)
+    alarms.WEBHOOK_OFF.log(log, hook.pk, reason)
 
 
 @transaction.atomic

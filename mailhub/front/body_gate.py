@@ -22,6 +22,7 @@ from django.core.files.uploadhandler import FileUploadHandler
 from django.db import close_old_connections
 
 from mailhub.front.problems import STORES, Problem, unavailable
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Spool:
         if self._all and self._all + size > max(settings.SPOOL_BYTES, largest):
             raise Problem("busy", "Too many large bodies are on their way; try again in a moment.", retry_after=BUSY)
         if free_bytes() - self._all < size + settings.SPOOL_FREE_BYTES:
-            log.error("%s has less than SPOOL_FREE_MEGABYTES left: larger bodies are refused", tempfile.gettempdir())
+            alarms.DISK_NEARLY_FULL.log(log, tempfile.gettempdir())
             raise Problem("insufficient-storage", "The disk is nearly full; nothing was read.", retry_after=60)
         self._all += size
         self._used.update(dict.fromkeys(owners, size))

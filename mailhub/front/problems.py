@@ -16,7 +16,7 @@ from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
 from campaigns.content.apart import ProcessLost
-from vendors import health, outages
+from vendors import alarms, health, outages
 from vendors.not_now import refusal
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
         log.warning("%s: %s", request.path, why)
         return Problem("busy", str(why), retry_after=STORAGE_RETRY).response()
     if _takes_no_messages(why):
-        log.error("no message can be stored: %s: an operator has to look at the audit", request.path)
+        alarms.CANNOT_STORE.log(log, request.path)
         return unavailable("The database takes no messages until an operator has looked at it").response()
     log.error("%s %s", request.method, request.path, exc_info=why)
     return Problem("internal", "It is in the log.").response()

@@ -29,7 +29,7 @@ from mailhub.front import problems
 from mailhub.front.batcher import Batcher
 from mailhub.front.problems import API, Problem, invalid, located, unavailable
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
-from vendors import adapters, report_keys, webhook_http
+from vendors import adapters, alarms, report_keys, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import (
     BadReport,
@@ -179,7 +179,7 @@ def read_proved(
         if vendor is not None:
             counts.add(vendor.id, "forged", 1)
             if counts.may_log(vendor.id, "forged"):
-                log.warning("a report of vendor %s is refused: it has no proof of being the vendor's", vendor.slug)
+                alarms.REPORT_FORGED.log(log, vendor.slug)
         raise _strange() from None
     except BadReport as bad:
         assert vendor is not None
@@ -189,14 +189,14 @@ def read_proved(
         assert vendor is not None
         counts.add(vendor.id, "unreadable", 1)
         if counts.may_log(vendor.id, "unusable"):
-            log.warning("reports of vendor %s cannot be taken as it is set up: %s", vendor.slug, str(error)[:500])
+            alarms.REPORTS_NOT_TAKEN.log(log, vendor.slug, str(error)[:500])
         raise _strange() from None
 
 
 def _count_unreadable(vendor: ReportingVendor, why: str) -> None:
     counts.add(vendor.id, "unreadable", 1)
     if counts.may_log(vendor.id, "unreadable"):
-        log.warning("a report of vendor %s cannot be read: %s", vendor.slug, why[:500])
+        alarms.REPORT_UNREADABLE.log(log, vendor.slug, why[:500])
 
 
 def _read(
@@ -209,7 +209,7 @@ def _read(
         result = asyncio.run(webhook_http.get(wanted.url))
         host = urlsplit(wanted.url).hostname
         if not result.taken:
-            log.warning("reports of vendor %s could not be confirmed at %s: %s", vendor.slug, host, result.note)
+            alarms.REPORTS_NOT_CONFIRMED.log(log, vendor.slug, host, result.note)
             raise unavailable("The vendor's reports could not be confirmed") from None
         log.info("reports of vendor %s are confirmed at %s", vendor.slug, host)
         return (), ()

@@ -18,6 +18,7 @@ from campaigns.suppression.links import Subscription
 from mailhub.front import rate_limits
 from mailhub.front.problems import Problem
 from mailhub.public.phrases import phrases
+from vendors import alarms
 from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def page(request: HttpRequest, token: str) -> HttpResponse:
             done = _change(request, found)
             state = unsubscribing.state(found)
     except Error as error:
-        log.warning("a recipient cannot unsubscribe: %s", error)
+        alarms.CANNOT_UNSUBSCRIBE.log(log, error)
         return _answer(request, "later", 503)
     except Problem:
         return _answer(request, "later", 503)

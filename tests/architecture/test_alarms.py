@@ -1,77 +1,78 @@
-"""The table of alarms in docs/reference/alarms.md and what the code logs are the same texts."""
+"""vendors/alarms.py has every alarm: the services log no other, log each one, and the pages are made from it."""
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from docs.tooling import alarms as pages
+from mailhub.monitoring import metrics
+from vendors.alarms import ALARMS, RULES
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("mailhub", "campaigns", "vendors", "waiter")
-NOT_SERVICES = ("management",)  # what they say is read by who started them
+NOT_SERVICES = ("management", "alarms.py")  # output of commands is read by who started them
 LEVELS = {"warning", "error", "critical", "exception", "log"}
-GAP = re.compile(r"%[sdr]|\.\.\.")
-WORD_PATTERN = re.compile(r"[a-z]{3,}")
+SENTENCE = re.compile(r"[a-z]{3,}.*\b[a-z]{3,}", re.DOTALL)
 
 
-def messages(tree: ast.AST) -> Iterator[str]:
-    """Formats of what is logged as a warning or worse, and why a process refuses to start."""
+def services(*packages: str) -> dict[str, ast.Module]:
+    """The modules of these packages, by file, without those that only commands use."""
+    files = [path.relative_to(ROOT) for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    names = [str(path) for path in files if not set(NOT_SERVICES) & set(path.parts)]
+    return {name: ast.parse((ROOT / name).read_text()) for name in names}
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Sentences that are logged as a warning or worse, or end a process, without the registry."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
+        if not isinstance(node, ast.Call):
             continue
         called = node.func
-        owner = getattr(getattr(called, "value", None), "id", "") if isinstance(called, ast.Attribute) else ""
-        logs = owner in ("log", "logger") and getattr(called, "attr", "") in LEVELS
-        ends = isinstance(called, ast.Name) and called.id == "SystemExit"
-        if not (logs or ends):
-            continue
-        parts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
-        text = next((value for value in parts if isinstance(value, str)), "")
-        if text:
-            yield text
+        logs = (
+            isinstance(called, ast.Attribute)
+            and called.attr in LEVELS
+            and ast.unparse(called.value) in ("log", "logger")
+        )
+        if logs or ast.unparse(called) == "SystemExit":
+            parts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            yield from (part for part in parts if isinstance(part, str) and SENTENCE.search(re.sub("%s", "", part)))
 
 
-@functools.cache
-def logged() -> dict[str, str]:
-    """Format: the file that logs it."""
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    names = [str(path.relative_to(ROOT)) for path in files]
-    services = [name for name in names if not any(part in name for part in NOT_SERVICES)]
-    return {text: name for name in services for text in messages(ast.parse((ROOT / name).read_text()))}
+def test_services_log_no_warning_that_is_not_in_the_registry() -> None:
+    modules = services("mailhub", "campaigns", "vendors")
+    assert {name: found for name, tree in modules.items() if (found := list(texts(tree)))} == {}
 
 
-def documented(page: str) -> list[str]:
-    """The alarms of the first column."""
-    table = page.split("\n| In the log |")[1].split("\n\n")[0]
-    firsts = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
-    return [alarm for first in firsts for alarm in re.findall(r"`(.+?)`", first)]
+def test_every_alarm_is_logged() -> None:
+    used = {
+        node.attr
+        for tree in services("mailhub", "campaigns", "vendors").values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "alarms"
+    }
+    waiters = [text for tree in services("waiter").values() for text in texts(tree)]  # it imports nothing of ours
+    assert len(waiters) == 2
+    unused = {code for code, alarm in ALARMS.items() if code not in used and alarm.text not in waiters}
+    assert unused == set()
+    assert set(waiters) <= {alarm.text for alarm in ALARMS.values()}
 
 
-def names(alarm: str, text: str) -> bool:
-    """Do the alarm's words stand in the format, in their order, with gaps where either has one?"""
-    pieces = [piece.strip() for piece in GAP.split(alarm) if piece.strip()]
-    return re.search(".*".join(map(re.escape, pieces)), GAP.sub("...", text), re.DOTALL) is not None
+def test_an_alarm_beside_the_registry_would_be_seen() -> None:
+    assert list(texts(ast.parse('log.error("the disk of %s is full", name)'))) == ["the disk of %s is full"]
+    assert list(texts(ast.parse('raise SystemExit("it does not start")'))) == ["it does not start"]
 
 
-def unknown(page: str, texts: Iterator[str] | dict[str, str]) -> list[str]:
-    return [alarm for alarm in documented(page) if not any(names(alarm, text) for text in texts)]
+@pytest.mark.parametrize(
+    ("page", "made"), [(pages.ALARMS_PAGE, pages.alarms_page), (pages.RULES_PAGE, pages.rules_page)]
+)
+def test_the_pages_are_made_from_the_registry(page: Path, made: object) -> None:
+    assert page.read_text() == made(), "run: python -m docs.tooling.alarms"  # type: ignore[operator]
 
 
-PAGE = (ROOT / "docs" / "reference" / "alarms.md").read_text()
-
-
-def test_every_alarm_of_the_guide_is_one_that_the_code_logs() -> None:
-    assert unknown(PAGE, logged()) == []
-
-
-def test_every_warning_of_the_code_is_in_the_guide() -> None:
-    texts = [text for text in logged() if len(WORD_PATTERN.findall(GAP.sub("", text))) > 1]
-    alarms = documented(PAGE)
-    assert len(texts) > 50, "they are found"
-    missing = {text: logged()[text] for text in texts if not any(names(alarm, text) for alarm in alarms)}
-    assert missing == {}, "they are logged; say what they mean and what to do"
-
-
-def test_an_alarm_that_nobody_logs_would_be_seen() -> None:
-    page = "\n| In the log |\n| `the window of ... was made anew` | | |\n| `job ... cannot be sent` | | |\n\n"
-    assert unknown(page, logged()) == ["the window of ... was made anew"]
+def test_the_metrics_of_alarms_and_rules_are_exported() -> None:
+    named = {alarm.metric for alarm in ALARMS.values() if alarm.metric}
+    named |= {name for rule in RULES for name in re.findall(r"mailhub_\w+", rule.expression)}
+    source = Path(metrics.__file__).read_text()
+    assert {name for name in named if name not in source} == set()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from vendors import alarms
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
 from vendors.adapters.options import InvalidSettings, Option
@@ -166,7 +167,7 @@ class Smtp(Adapter):
         except TimeoutError:
             written = conversation is not None and conversation.written
             if conversation is not None and conversation.discards:
-                log.warning("%s offers PIPELINING, but loses what is written ahead: it is done without", self._relay)
+                alarms.PIPELINING_LOST.log(log, self._relay)
                 self.discarding.add(self._relay)
             seconds = self._timeout if written else self._connect_timeout
             raise CallError(f"no reply within {seconds:g} s", written=written) from None

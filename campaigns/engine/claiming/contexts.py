@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.failover import guard
 from campaigns.engine.threads import cut_off
-from vendors import destinations, shut
+from vendors import alarms, destinations, shut
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope
 
@@ -206,7 +206,7 @@ class Contexts:
                 for one, context in zip(streams, await read(self._rows, [one.of for one in streams]), strict=True):
                     one.note(context)
             except Exception as error:  # each stream then reads its own, and reports its own error
-                log.warning("the contexts of %s streams could not be read: %s", len(streams), error)
+                alarms.CONTEXTS_NOT_READ.log(log, len(streams), error)
 
 
 READ_VENDOR = f"""

@@ -14,6 +14,7 @@ from django.conf import settings
 
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.threads import LOCKED_SECONDS, cut_off
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -93,5 +94,5 @@ class Leases:
                 if leases:
                     await asyncio.sleep(LOCKED_SECONDS)
         except Exception as error:  # the streams notice it, and end if it lasts
-            log.warning("%s leases are not renewed: %r", len(leases), error)
+            alarms.LEASES_NOT_RENEWED.log(log, len(leases), error)
             self._locked -= leases

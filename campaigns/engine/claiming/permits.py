@@ -9,6 +9,7 @@ from typing import Any
 from campaigns.engine import failpoints
 from campaigns.engine.claiming import limits
 from campaigns.engine.claiming.limits import Need
+from vendors import alarms
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import AcquireResult, Grant, Scope, Wait
 
@@ -50,7 +51,7 @@ class Permits:
         try:
             await self._throttle.done(scope, permits)
         except ThrottleUnreachable:  # they expire anyway
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+            alarms.PERMITS_NOT_RETURNED.log(log, scope.vendor_id)
         failpoints.here("after_done")
 
     async def cancel(self, scope: Scope, permits: Sequence[str], counted: bool = False) -> None:
@@ -61,6 +62,6 @@ class Permits:
         try:
             await self._throttle.cancel(scope, permits, counted)
         except ThrottleUnreachable:
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+            alarms.PERMITS_NOT_RETURNED.log(log, scope.vendor_id)
         else:
             await limits.undo_full(self._rows, scope.vendor_id)

@@ -14,7 +14,7 @@ from campaigns.engine import failpoints
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY
 from campaigns.engine.threads import locked_most
-from vendors import locks, redis_clients
+from vendors import alarms, locks, redis_clients
 from vendors.limits.throttle import LedgerEntry, Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope
 from vendors.models import Minute, RateLimit, Usage, Vendor
@@ -115,7 +115,7 @@ def _rebuild_now(scope: Scope) -> None:
     try:
         if rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
-            log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
+            alarms.WINDOW_REBUILT.log(log, scope.vendor_id, level=level)
     finally:
         redis.close()
         connection.close()  # the connection of this thread

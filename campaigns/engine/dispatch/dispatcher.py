@@ -27,6 +27,7 @@ from campaigns.engine import failpoints, ports
 from campaigns.engine.lifecycle import free, hold, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
 from campaigns.models.states import Status
+from vendors import alarms
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -178,4 +179,4 @@ def _notify(task: str, id: int, text: str, **options: Any) -> None:
     try:
         current_app.send_task(f"campaigns.tasks.{task}", (id,), ignore_result=True, **shown(text), **options)
     except OperationalError as error:
-        log.warning("%s (%s): the broker cannot be reached, the sweep will notify again: %s", task, text, error)
+        alarms.TASK_NOT_NOTIFIED.log(log, task, text, error)

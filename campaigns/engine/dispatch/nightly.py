@@ -15,6 +15,7 @@ from django.db.models import Q
 from campaigns.engine.dispatch.dispatcher import BATCH, Dispatched, in_batches
 from campaigns.models import DispatchRun, Job
 from campaigns.models.states import Status
+from vendors import alarms
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
     if now - at <= vendor.catch_up:
         untouched.update(started_at=now)
     elif untouched.update(missed=True):
-        log.warning("the nightly dispatch of %s on %s was missed: due %s, now %s", vendor, day, at, now)
+        alarms.NIGHT_MISSED.log(log, vendor, day, at, now)
 
 
 def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:

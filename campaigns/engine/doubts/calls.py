@@ -16,6 +16,7 @@ from psycopg import Error as RowsError
 
 from campaigns.engine.claiming import contexts, limits
 from campaigns.engine.claiming.rebuild import rebuild_lost
+from vendors import alarms
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
@@ -119,7 +120,7 @@ class SingleCalls:
         try:
             await verb(scope, grant.places())
         except ThrottleUnreachable:  # they expire anyway
-            log.warning("vendor %s: places could not be handed back", self._vendor_id)
+            alarms.PERMITS_NOT_RETURNED.log(log, self._vendor_id)
 
     async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         if time.monotonic() > grant.deadline - self._adapter.deadline:
@@ -130,7 +131,7 @@ class SingleCalls:
         except TimeoutError:
             return InDoubt("no answer before the deadline")
         except Exception as error:  # a bug in an adapter must not count as an answer
-            log.exception("the adapter failed in a call")
+            alarms.ADAPTER_FAILED.log(log, exc_info=True)
             return InDoubt(f"{type(error).__name__} in the adapter")
 
     async def _act_upon(self, answer: SingleOutcome) -> None:

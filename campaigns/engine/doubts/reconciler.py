@@ -23,7 +23,7 @@ from campaigns.engine.doubts.queries import Doubt
 from campaigns.engine.ground_truth import GIVE_UP
 from campaigns.engine.suppressed.digests import digest, key
 from campaigns.models import Campaign, Message
-from vendors import adapters, redis_clients, shut
+from vendors import adapters, alarms, redis_clients, shut
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
@@ -72,7 +72,7 @@ def _one(login: Credential) -> int:
     try:
         return uvloop.run(_credential(login, key(), ports.letters.read_keys()))
     except Exception:
-        log.exception("doubts of credential %s cannot be settled", login)
+        alarms.DOUBTS_NOT_SETTLED.log(log, login, exc_info=True)
         return 0
 
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from campaigns.engine.failover import guard
 from campaigns.engine.failover import queries as failover_queries
 from campaigns.models import Store
-from vendors import redis_clients
+from vendors import alarms, redis_clients
 from vendors.limits.throttle import Granted, Throttle
 from vendors.models import Usage, Vendor
 
@@ -45,14 +45,14 @@ def compare() -> str | None:
                 unknown = _unknown(throttle, vendor, since)
                 if lost := [one for one in unknown if one.is_used]:
                     calls = sum(one.units for one in lost)
-                    log.error("vendor %s: PostgreSQL has lost commits in a crash: %s calls", vendor.slug, calls)
+                    alarms.COMMITS_LOST.log(log, vendor.slug, calls)
                     Store.objects.filter(pk=store.pk).update(timeline=guard.NO_TIMELINE, noticed_at=Now())
                     return guard.LOST
                 open_calls += sum(one.is_open for one in unknown)
         if open_calls:
             return guard.CRASHED
         failover_queries.mark_intact()
-    log.warning("PostgreSQL has crashed: it has all that Redis remembers, so calls start again")
+    alarms.DATABASE_CRASHED.log(log)
     return None
 
 

@@ -17,7 +17,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.routes import moving
 from campaigns.models import Job
 from campaigns.models.states import Status
-from vendors import shut
+from vendors import alarms, shut
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -44,10 +44,10 @@ def sweep(lease: timedelta) -> Swept:
     Locked rows are left to the next sweep; waiting for one lock would delay all the other work.
     """
     if (why := _notice()) is not None:
-        log.warning("nothing is called: %s", why)
+        alarms.NOTHING_CALLED.log(log, why)
     recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
-        log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
+        alarms.JOBS_RECOVERED.log(log, recovered, lease)
     finalizer.merge_answers(LEFT_BEHIND)
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]

@@ -20,7 +20,7 @@ from campaigns.engine import ports
 from campaigns.engine.lifecycle import hold_campaign, passes_locked, wait_at_most
 from campaigns.models import Campaign, Job
 from campaigns.models.states import S, Status
-from vendors import history, said
+from vendors import alarms, history, said
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
@@ -64,7 +64,7 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
     history.record(Actor(ITSELF), Job, [(job_id, _paused(job_id)) for job_id in whole], reason)
-    log.warning("campaign %s has paused itself: %s", campaign_id, reason)
+    alarms.CAMPAIGN_PAUSED.log(log, campaign_id, reason)
     return True
 
 

@@ -23,6 +23,7 @@ from campaigns.engine.lifecycle import hold_campaign, wait_at_most
 from campaigns.engine.pausing import pauses
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.models.states import PARENTS, S
+from vendors import alarms
 from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ def _judge_alone(campaign: Campaign, now: Figures) -> bool:
         if isinstance(error, (OperationalError, InterfaceError)) and not sqlstate.startswith(OF_ONE):
             raise  # the database is unreachable, for all campaigns
         if campaign.pk not in _already_logged:
-            log.exception("the rates of campaign %s cannot be judged", campaign.pk)
+            alarms.RATES_NOT_JUDGED.log(log, campaign.pk, exc_info=True)
         _already_logged.add(campaign.pk)
         return False
     _already_logged.discard(campaign.pk)

@@ -27,7 +27,7 @@ from campaigns.engine.merging import FORGET_CLAIMS
 from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states
 from campaigns.models import Job, RouteMove
 from campaigns.models.states import S
-from vendors import history, ownership
+from vendors import alarms, history, ownership
 from vendors.history import Actor
 from vendors.models import Credential
 from vendors.said import Said, gettext_noop
@@ -131,7 +131,7 @@ def reroute_due() -> Moved:
             except Exception:  # one bad job must not stop the others
                 if not connection.is_usable():
                     raise
-                log.exception("job %s: what waits cannot go by another vendor", after)
+                alarms.MOVE_FAILED.log(log, after, exc_info=True)
             if time.monotonic() > until:
                 _looked_at = after
                 return moved
@@ -161,7 +161,7 @@ def reroute(parent_id: int, locked_most: str = "") -> Moved:
         found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()
         moved = _Moving(found).run() if found else Moved()
     if moved.messages:
-        log.warning("%s messages of job %s go by another vendor of its route", moved.messages, parent_id)
+        alarms.MOVED_TO_NEXT_VENDOR.log(log, moved.messages, parent_id)
         failpoints.here("after_reroute")
     return moved
 

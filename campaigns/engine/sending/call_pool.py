@@ -21,6 +21,7 @@ from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
+from vendors import alarms
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.health import EqualRefusals
@@ -224,7 +225,7 @@ class CallPool:
         except TimeoutError:
             outcomes = [InDoubt("no answer before the deadline")] * len(sent)
         except Exception as error:  # an adapter's bug must not pass for an answer
-            log.exception("the adapter failed in a call")
+            alarms.ADAPTER_FAILED.log(log, exc_info=True)
             outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
         self._took += (time.monotonic() - now - self._took) / 8
         for call, outcome in zip(called, outcomes, strict=True):

@@ -23,6 +23,7 @@ from campaigns.engine.lifecycle import holding, merge
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
+from vendors import alarms
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ def _stored(text: str) -> str:
 
 def tables_refuse(error: Exception) -> str:
     """Log that the database refused a statement; return why nothing is called."""
-    log.error("the schema does not match this version: %s", error)
+    alarms.OTHER_SCHEMA.log(log, error)
     return guard.OTHER_TABLES
 
 
@@ -218,7 +219,7 @@ class Recorder:
                     await append(connection, answers)
                 return None
             except NO_DATABASE as error:
-                log.warning("%s results wait for the database: %s", sum(len(one.results) for one in answers), error)
+                alarms.RESULTS_WAIT.log(log, sum(len(one.results) for one in answers), error)
                 failed: Exception = error
             except RowsError as error:  # somebody may restore the old tables
                 tables_refuse(error)
@@ -264,7 +265,7 @@ class Recorder:
             tables_refuse(error)
             self.refusals += 1
         except RowsError as error:  # the next lock of one of these jobs merges its answers too
-            log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
+            alarms.ANSWERS_NOT_MERGED.log(log, len(jobs), error)
         else:
             for job in () if self._closing else locked:
                 self._is_unmerged(job)

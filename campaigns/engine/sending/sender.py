@@ -27,6 +27,7 @@ from campaigns.engine.sending.recording import Recorder
 from campaigns.engine.sending.stream import Stream, StreamEnd
 from campaigns.engine.threads import DatabaseThreads, LoopThread, T, drop_lost_connection
 from campaigns.models import Job
+from vendors import alarms
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ def _load(lease: Lease) -> LeasedJob | Sent:
     except Exception as error:
         until = timezone.now() + timedelta(minutes=1)
         put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
-        log.exception("job %s cannot be sent", job_id)
+        alarms.JOB_CANNOT_BE_SENT.log(log, job_id, exc_info=True)
         return Sent(job_id, left=True, until=until)
 
 

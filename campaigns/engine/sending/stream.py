@@ -34,7 +34,7 @@ from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
 from campaigns.engine.threads import cut_off
-from vendors import health
+from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
@@ -124,7 +124,7 @@ class Stream:
                     await self._live()
                 end = await self._heed(end)
             except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
-                log.warning("job %s: no database: %s", self._job.lease.job_id, error)
+                alarms.NO_DATABASE.log(log, self._job.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
                 end = self._later(10, recording.tables_refuse(error))
@@ -217,7 +217,7 @@ class Stream:
             if good or bad:
                 await self._health.note(self._job.vendor_id, self._context.health, good, bad, self._pool.trouble)
         except health.HealthStoreUnreachable:
-            log.warning("job %s: %s good and %s bad answers are not counted", self._job.lease.job_id, good, bad)
+            alarms.ANSWERS_NOT_COUNTED.log(log, self._job.lease.job_id, good, bad)
 
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
@@ -299,7 +299,7 @@ class Stream:
         try:
             await rebuild_lost(self._context.scope)
         except Exception as error:
-            log.warning("job %s: the window cannot be rebuilt: %s", self._job.lease.job_id, error)
+            alarms.WINDOW_LOST.log(log, self._job.lease.job_id, error)
             return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
         self._context = await self._followed.read()
         return None

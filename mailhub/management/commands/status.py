@@ -19,6 +19,7 @@ from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
+from vendors import alarms
 from vendors.management.output import PIPE_WIDTH, write_json
 from vendors.not_now import refusal
 
@@ -75,16 +76,16 @@ class Command(BaseCommand):
 
     def _check(self) -> None:
         if halt := recovery.halt():
-            raise CommandError(f"nothing is called: {_describe_halt(halt)}")
+            raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
         away = probes.refusing()
-        alarms, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
+        late, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
         clocks, tables = findings.of_clocks(), findings.of_tables()
-        for alarm in (*away, *alarms, *tables, *outdated, *clocks):
+        for alarm in (*away, *late, *tables, *outdated, *clocks):
             self.stdout.write(str(alarm))
         if away:
             raise CommandError("a server or a process is in trouble")
-        if alarms:
-            raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
+        if late:
+            raise CommandError(f"{len(late)} {'vendor has' if len(late) == 1 else 'vendors have'} jobs that wait")
         if tables:
             raise CommandError("a constraint refuses messages")
         if outdated:
@@ -133,8 +134,8 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halt = recovery.halt()
     halted = [Text(f"Nothing is called: {_describe_halt(halt)}", style="bold red")] if halt else []
-    alarms = (*seen.alarms, *map(str, findings.of_tables()), *found.outdated, *map(str, findings.of_clocks()))
-    late = [Text(alarm, style="bold red") for alarm in alarms]
+    wrong = (*seen.alarms, *map(str, findings.of_tables()), *found.outdated, *map(str, findings.of_clocks()))
+    late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
     return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
 

@@ -1,0 +1,40 @@
+"""Makes the table of docs/reference/alarms.md and the rules of docs/how-to/watch.md from vendors/alarms.py.
+
+`python -m docs.tooling.alarms`. A test compares the pages with what this makes.
+"""
+
+import logging
+import re
+from pathlib import Path
+
+from vendors.alarms import ALARMS, RULES, Alarm
+
+DOCS = Path(__file__).parents[1]
+ALARMS_PAGE, RULES_PAGE = DOCS / "reference" / "alarms.md", DOCS / "how-to" / "watch.md"
+HEAD = "| In the log | Level | Meaning | Do | Metric |\n|---|---|---|---|---|\n"
+TABLE = re.compile(r"^\| In the log \|.*?\n\n", re.MULTILINE | re.DOTALL)
+RULES_BLOCK = re.compile(r"(?:^    - \{alert: .*\n)+", re.MULTILINE)
+GAP = re.compile(r"%(?:\.\d)?[sdrf]")
+
+
+def alarms_page() -> str:
+    """Return the page as it is, with the table made anew."""
+    table = HEAD + "".join(map(_row, ALARMS.values())) + "\n"
+    return TABLE.sub(lambda _: table, ALARMS_PAGE.read_text(encoding="utf-8"))
+
+
+def rules_page() -> str:
+    """Return the page as it is, with the rules for Prometheus made anew."""
+    lasting = {rule: f", for: {rule.lasting}" if rule.lasting else "" for rule in RULES}
+    rules = "".join(f"    - {{alert: {rule.name}, expr: {rule.expression}{lasting[rule]}}}\n" for rule in RULES)
+    return RULES_BLOCK.sub(lambda _: rules, RULES_PAGE.read_text(encoding="utf-8"))
+
+
+def _row(alarm: Alarm) -> str:
+    level, metric = logging.getLevelName(alarm.level).lower(), f"`{alarm.metric}`" if alarm.metric else ""
+    return f"| `{GAP.sub('...', alarm.text)}` | {level} | {alarm.meaning} | {alarm.action} | {metric} |\n"
+
+
+if __name__ == "__main__":
+    ALARMS_PAGE.write_text(alarms_page(), encoding="utf-8")
+    RULES_PAGE.write_text(rules_page(), encoding="utf-8")
