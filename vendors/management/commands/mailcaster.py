@@ -120,8 +120,8 @@ def _check(row: Mailcaster) -> None:
 def _store(row: Mailcaster, changed: dict[str, Any], what: str) -> None:
     try:
         with transaction.atomic():
-            stored = Mailcaster.objects.filter(pk=row.pk).update(**changed)
-            _record(row, CHANGED, what)
+            if stored := Mailcaster.objects.filter(pk=row.pk).update(**changed):
+                _record(row, CHANGED, what)
     except IntegrityError:  # with another operator's new sizes
         stored = 0
     if not stored:
