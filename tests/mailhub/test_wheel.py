@@ -1,7 +1,6 @@
 """The wheel is complete, requires what requirements.in names, and plays the demo in an empty virtual environment.
 
-It needs no package index, because the packages that it requires come from
-the environment of the tests.
+No package index is needed, because the packages that it requires come from the environment of the tests.
 """
 
 import os
