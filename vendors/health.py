@@ -8,7 +8,6 @@ continue while a vendor is closed; their answers count too and may open it.
 A run of equal refusals at the start of a job does not concern the vendor's health but our account (EqualRefusals).
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,11 +20,11 @@ from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
 from vendors import redis_clients
+from vendors.causes import Cause, judge_code
 from vendors.models import Vendor
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
-OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
 LONGEST = 200  # characters of a bad answer's text
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
@@ -180,7 +179,7 @@ class EqualRefusals:
         """Count an outcome. Returns True if it belongs to a run of equal refusals."""
         if isinstance(outcome, Accepted):
             self.over = True
-        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
+        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or _is_of_one(outcome):
             return False
         if outcome != self._last:
             self._last, self._length = outcome, 0
@@ -193,3 +192,9 @@ class EqualRefusals:
         text = f"{self._last.code} {self._last.sub_type}".strip()
         reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
         return NotSent(reason, scope="credential", pause=True)
+
+
+def _is_of_one(refused: Refused) -> bool:
+    """Return True if the recipient caused it. A stored refusal has no cause yet, so it is judged by its code."""
+    known = refused.cause if refused.cause != Cause.UNKNOWN else judge_code(refused.code, refused.sub_type).cause
+    return known == Cause.RECIPIENT

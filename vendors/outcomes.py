@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -18,6 +19,7 @@ from typing import Literal
 import orjson
 
 from vendors import alarms
+from vendors.causes import Cause, judge_code, judge_reply, stated_wait
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ UNPROCESSED_REDIRECTS = frozenset({307, 308})
 """The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
 """Statuses about the URL or the form of our requests, not about a message, whatever their body says."""
+TOO_FAST = frozenset({420, 429})
+"""Statuses about our rate or quota: 420 is Mailgun's, with the time of its end in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,11 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The vendor refused this message for good."""
+    """The vendor refused this message for good. `cause`: whose fault that is."""
 
     code: str
     sub_type: str = ""
+    cause: Cause = field(default=Cause.UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +165,10 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
         return NotSent(f"http {status}: login or account refused", scope="credential", pause=True)
     if status in WRONG_ADDRESS:
         return NotSent(f"http {status}: the address takes no messages", scope="credential", pause=True)
-    if status == 429:
-        wait = parse_retry_after(headers.get("retry-after"), now=now)
-        return NotSent("http 429: too fast for the vendor", retry_after=wait, scope="credential")
+    if status in TOO_FAST:
+        stated = None if "retry-after" in headers else stated_wait(body.decode("utf-8", "replace"), now=now)
+        wait = min(stated, RETRY_MAX) if stated else parse_retry_after(headers.get("retry-after"), now=now)
+        return NotSent(f"http {status}: too fast for the vendor", retry_after=wait, scope="credential")
     if status == 425:  # RFC 8470: the server was unwilling to process the request
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait))
@@ -173,7 +179,8 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http 409{' without an id' * dedupe}", answered=True)
     answer = _json_object(body)
     code = sane(answer.get("code")) or f"http_{status}"
-    return Refused(code, sane(answer.get("sub_type")))
+    sub_type = sane(answer.get("sub_type"))
+    return Refused(code, sub_type, judge_code(code, sub_type).cause)
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
@@ -242,28 +249,6 @@ _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
 _ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
 
-# Enhanced codes (RFC 3463, RFC 7372) of refusals about us (True), or about the recipient or mail. The first match
-# decides.
-_CODES_ABOUT_US = (
-    (re.compile(r"5\.7\.(2|17|18)$"), False),  # a closed mailing list; a mailbox or domain in other hands
-    (re.compile(r"5\.7\."), True),  # policy: relaying, authentication, SPF, DKIM, DMARC, reputation, spam
-    (re.compile(r"5\.1\.[78]$"), True),  # the sender's address
-    (re.compile(r"5\.4\.5$"), True),  # our sending quota
-    (re.compile(r"5\.(1\.[1-9]|2\.|4\.[1-9])"), False),  # the recipient's address, mailbox or route
-)
-# Texts of refusals about us, where no code decides. None occurs for a full, disabled or unknown mailbox.
-_TEXT_ABOUT_US = re.compile(
-    r"relay(ing)? (access )?(is )?(denied|not|prohibited|rejected|disallowed)|(no|not|to|cannot|can't|don't) relay"
-    r"|authenticat\w+ .{0,20}(required|needed|failed|first)|(not|must|un-?)\W?authenticate"
-    r"|spamhaus|spamcop|sorbs|barracuda|uceprotect|dnsbl|\brbl\b|(black|block|deny)[ -]?list|\bblocked\b|\bbanned\b"
-    r"|reputation|\bspam\b|\bspf\b|\bdkim\b|\bdmarc\b|reverse dns|\bptr\b"
-    r"|(daily|hourly|monthly|sending|submission|rate) .{0,40}(limit|quota)|(limit|quota) .{0,40}per (day|hour|minute)"
-    r"|too many (messages|mails|e-?mails|connections)"
-    r"|sender .{0,80}(rejected|denied|refused|not (allowed|authori[sz]ed|permitted|owned|verified))|sender verif"
-    r"|sending .{0,20}suspended|address is not verified",
-    re.IGNORECASE,
-)
-
 # A mailbox that does not exist: by its code (RFC 3463, 7505), or by its text if no code says anything.
 _UNKNOWN_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
 _UNKNOWN_TEXT = re.compile(
@@ -291,21 +276,31 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
         return Accepted(_evidence(code, text))
+    late = phase in ("rcpt", "data", "dot")
+    enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
+    detail = enhanced[1] if enhanced else ""
+    judged = judge_reply(code, text, detail)
     if 400 <= code < 500:
-        whole = code in _THROTTLED or phase not in ("rcpt", "data", "dot")
-        return NotSent(shown, retry_after=RETRY_DEFAULT, scope="credential" if whole else "message")
+        ours = judged.cause == Cause.CAPACITY and not judged.alone
+        whole = code in _THROTTLED or not late or ours
+        wait = max(RETRY_DEFAULT, _capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
+        return NotSent(shown, retry_after=wait, scope="credential" if whole else "message")
     if 500 <= code < 600:
-        enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
-        detail = enhanced[1] if enhanced else ""
-        late = phase in ("rcpt", "data", "dot")
-        if late and (recipient_codes and {str(code), detail} & set(recipient_codes)):
-            return Refused(str(code), _why_refused(phase, code, detail, text))
-        if not late or code in _LOGIN_WANTED or is_about_us(detail, text):
+        if late and recipient_codes and {str(code), detail} & set(recipient_codes):
+            return Refused(str(code), _why_refused(phase, code, detail, text), Cause.RECIPIENT)
+        if judged.cause == Cause.CAPACITY and code not in _LOGIN_WANTED:
+            return NotSent(shown, retry_after=_capacity_wait(judged.wait, text), scope="credential")
+        if not late or code in _LOGIN_WANTED or judged.cause == Cause.US:
             return NotSent(shown, scope="credential", pause=True)
-        return Refused(str(code), _why_refused(phase, code, detail, text))
+        return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
     if phase == "dot":
         return InDoubt(shown, answered=True)
     return NotSent(shown)
+
+
+def _capacity_wait(expected: float, text: str) -> float:
+    """Return the seconds until a quota or rate of ours is back: as the text states, else as expected of its kind."""
+    return min(stated_wait(text, now=time.time()) or expected or RETRY_DEFAULT, RETRY_MAX)
 
 
 def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
@@ -314,7 +309,7 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
     Such a sub type suppresses the address.
     """
     said = _ADDRESS.sub("", text)
-    otherwise = code == 552 or bool(_NOT_UNKNOWN.search(said) or _TEXT_ABOUT_US.search(said))
+    otherwise = code == 552 or bool(_NOT_UNKNOWN.search(said)) or is_about_us("", said)
     if enhanced in _UNKNOWN_CODES:
         return f"{enhanced} (unclear)" if otherwise else enhanced
     by_text = phase == "rcpt" and code in (550, 551, 553) and enhanced in ("", "5.0.0", "5.1.0") and not otherwise
@@ -322,11 +317,9 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
 
 
 def is_about_us(enhanced: str, text: str) -> bool:
-    """Return True if a refusal concerns our rights or reputation, not the recipient. `enhanced`: its code, or ""."""
-    for codes, about_us in _CODES_ABOUT_US:
-        if codes.match(enhanced):
-            return about_us
-    return bool(_TEXT_ABOUT_US.search(text))
+    """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
+    judged = judge_reply(None, text, enhanced)
+    return judged.cause in (Cause.US, Cause.CAPACITY) and not judged.alone
 
 
 def _evidence(code: int, text: str) -> str:
@@ -342,6 +335,6 @@ def says_unknown(text: str) -> bool | None:
     """
     said = _ADDRESS.sub("", text[:2000])
     codes = set(_CODES.findall(said)) - {"5.0.0", "5.1.0"}
-    if _FULL.search(said) or _NOT_UNKNOWN.search(said) or _TEXT_ABOUT_US.search(said) or codes - _UNKNOWN_CODES:
+    if _FULL.search(said) or _NOT_UNKNOWN.search(said) or is_about_us("", said) or codes - _UNKNOWN_CODES:
         return False
     return True if codes or _UNKNOWN_TEXT.search(said) else None

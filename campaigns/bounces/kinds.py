@@ -69,8 +69,8 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
     said = WEB.sub("", ADDRESS.sub("", text))
-    if classes - {"5"}:  # a temporary failure is soft whatever else the mail quotes
-        return Kind.SOFT_BOUNCE, code
+    if classes - {"5"}:  # a temporary failure is never hard, whatever else the mail quotes
+        return (Kind.BLOCKED if is_about_us(code, said) else Kind.SOFT_BOUNCE), code
     return _kind(detail, basic[1] + basic[2] if basic else "", said), code
 
 

@@ -144,7 +144,6 @@ OF_US = """
 550 5.7.1 Unable to relay
 550 5.7.54 SMTP; Unable to relay recipient in non-accepted domain
 553 5.7.1 <us@example.org>: Sender address rejected: not owned by user them
-550 5.4.5 Daily user sending limit exceeded. For more information on sending limits go to
 550 5.7.26 Unauthenticated email from example.org is not accepted due to domain's DMARC policy
 550 5.7.1 Service unavailable, Client host [192.0.2.1] blocked using Spamhaus
 554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org
@@ -160,13 +159,20 @@ OF_US = """
 550 SPF check failed
 550 rejected because 192.0.2.1 is in a black list at bl.spamcop.net
 550 Your IP is blocked
-550 You have exceeded your daily sending quota
-554 Too many messages
+550 5.1.1 Your IP is blocked
+550 https://www.spamhaus.org/query/ip/192.0.2.1
 554 Message rejected: Email address is not verified. The following identities failed the check
 554 Message rejected: Sending suspended for this account.
 554 Message refused, it looks like spam
 530 5.7.0 Must issue a STARTTLS command first
 535 5.7.8 Authentication credentials invalid
+"""
+OF_OUR_QUOTA = """
+550 5.4.5 Daily user sending limit exceeded. For more information on sending limits go to
+550 You have exceeded your daily sending quota
+550 5.1.90 Your message can't be sent because you've reached your daily limit for message recipients
+554 5.2.0 STOREDRV.Submission.Exception:SubmissionQuotaExceededException; Failed to process message
+554 Too many messages
 """
 OF_THE_RECIPIENT = """
 550 5.1.1 <you@example.com>: Recipient address rejected: User unknown in virtual mailbox table
@@ -203,6 +209,40 @@ def test_a_reply_that_speaks_of_us_pauses_and_refuses_nobody(phase: str, code: i
     assert outcome == NotSent(f"smtp {code} at {phase}: {text}", scope="credential", pause=True)
 
 
+@pytest.mark.parametrize("phase", ["connect", "mail", "rcpt", "data", "dot"])
+@pytest.mark.parametrize(("code", "text"), replies(OF_OUR_QUOTA))
+def test_a_used_up_quota_of_ours_refuses_nobody_and_waits_for_its_renewal(phase: str, code: int, text: str) -> None:
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert isinstance(outcome, NotSent) and outcome.scope == "credential" and not outcome.pause
+    assert (outcome.retry_after or 0) >= 60
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        (
+            "4.7.1 <us@example.org>: Sender address rejected: Deferring: Too many messages from sender in last 60",
+            "credential",
+        ),
+        ("4.3.2 STOREDRV.ClientSubmit; sender thread limit exceeded", "credential"),
+        ("4.2.1 The user you are trying to contact is receiving mail too quickly", "message"),
+        ("4.2.2 The recipient's mailbox is over quota", "message"),
+        ("4.7.1 Greylisted, please try again in 300 seconds", "message"),
+    ],
+)
+def test_a_rate_of_ours_slows_the_credential_and_a_mailbox_only_its_message(text: str, scope: str) -> None:
+    outcome = classify_smtp("rcpt", 450, text)
+    assert isinstance(outcome, NotSent) and outcome.scope == scope
+
+
+def test_a_quota_waits_until_the_moment_that_the_vendor_states() -> None:
+    until = "try again after Fri, 15 Jan 2027 10:00:00 UTC"
+    body = f'{{"message": "Domain x is not allowed to send: recipient limit exceeded, {until}"}}'.encode()
+    outcome = classify_http(420, {}, body, now=NOW)
+    assert outcome == NotSent("http 420: too fast for the vendor", retry_after=7200.0, scope="credential")
+    assert classify_http(420, {"retry-after": "7"}, body, now=NOW).retry_after == 7.0  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("phase", ["rcpt", "data", "dot"])
 @pytest.mark.parametrize(("code", "text"), replies(OF_THE_RECIPIENT))
 def test_a_reply_that_speaks_of_the_recipient_refuses_it(phase: str, code: int, text: str) -> None:
@@ -230,7 +270,6 @@ NOT_CLEARLY_UNKNOWN = """
 552 5.1.1 Mailbox full
 550 5.1.1 The recipient's mailbox is over quota
 550 5.1.1 rejected by our policy
-550 5.1.1 Your IP is blocked
 550 user unknown, or its mailbox is full
 550 5.2.1 The email account that you tried to reach is disabled; it was blocked
 550 5.4.1 Recipient address rejected: Access denied
@@ -269,4 +308,4 @@ def test_a_relay_that_means_one_recipient_by_such_a_reply_can_be_known_for_it(co
 @given(st.sampled_from(["rcpt", "data", "dot"]), st.integers(500, 599), st.text())
 def test_a_refusal_by_a_relay_is_never_acceptance_nor_doubt(phase: str, code: int, text: str) -> None:
     outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
-    assert isinstance(outcome, Refused) or (isinstance(outcome, NotSent) and outcome.pause)
+    assert isinstance(outcome, Refused) or (isinstance(outcome, NotSent) and outcome.scope == "credential")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 
 import orjson
 
 from vendors.adapters.http_client import Response
-from vendors.outcomes import TEXT_MAX, NotSent, Outcome, Refused, is_about_us
+from vendors.causes import Cause, judge_code, stated_wait
+from vendors.outcomes import RETRY_DEFAULT, RETRY_MAX, TEXT_MAX, NotSent, Outcome, Refused, is_about_us
 
 # Texts of refusals that concern the recipient, and of those that concern our sender, account or quota.
 _OF_RECIPIENT = re.compile(
@@ -35,11 +37,15 @@ def refusal(service: str, answer: Response, found: Refused) -> Outcome:
     """
     code, text = reason(answer.headers, answer.body)
     of_letter = _BY_CODE[service].get(code, False) if code and service in _BY_CODE else None
+    judged = judge_code(code, text)
+    if not of_letter and judged.cause == Cause.CAPACITY:
+        wait = stated_wait(text, now=time.time()) or judged.wait or RETRY_DEFAULT
+        return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], min(wait, RETRY_MAX), scope="credential")
     if of_letter is None:
         of_letter = bool(_OF_RECIPIENT.search(text)) or not (_OF_US.search(text) or is_about_us("", text))
     if not of_letter:
         return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], scope="credential", pause=True)
-    return Refused(code or found.code, text or found.sub_type)
+    return Refused(code or found.code, text or found.sub_type, judged.cause)
 
 
 def reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
