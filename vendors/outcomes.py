@@ -290,7 +290,8 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
             return Refused(str(code), _why_refused(phase, code, detail, text), Cause.RECIPIENT)
         if judged.cause == Cause.CAPACITY and code not in _LOGIN_WANTED:
             return NotSent(shown, retry_after=_capacity_wait(judged.wait, text), scope="credential")
-        if not late or code in _LOGIN_WANTED or judged.cause == Cause.US:
+        policy = judged.cause == Cause.US or judged.cause == Cause.CONTENT and detail.startswith("5.7.")
+        if not late or code in _LOGIN_WANTED or policy:
             return NotSent(shown, scope="credential", pause=True)
         return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
     if phase == "dot":

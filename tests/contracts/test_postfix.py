@@ -177,12 +177,17 @@ def test_a_full_mailbox_puts_its_message_off_and_no_other(loop: str, postfix: Pr
     assert isinstance(full, NotSent) and full.scope == "message" and not full.pause and "Mailbox full" in full.reason
 
 
-@pytest.mark.parametrize("recipient", ["listed", "forged", "quota"])
+@pytest.mark.parametrize("recipient", ["listed", "forged"])
 def test_a_refusal_that_is_about_us_refuses_nobody_and_pauses(
     loop: str, recipient: str, postfix: PrivatePostfix
 ) -> None:
     _, ours, _ = of_three(loop, postfix, Letter("ours", f"{recipient}@example.org", "Hello", "Dear you\n"))
     assert isinstance(ours, NotSent) and ours.scope == "credential" and ours.pause
+
+
+def test_a_quota_of_ours_that_is_used_up_waits_for_its_renewal(loop: str, postfix: PrivatePostfix) -> None:
+    _, ours, _ = of_three(loop, postfix, Letter("ours", "quota@example.org", "Hello", "Dear you\n"))
+    assert isinstance(ours, NotSent) and ours.scope == "credential" and not ours.pause and ours.retry_after == 3600
 
 
 def test_a_body_that_policy_refuses_after_it_was_sent_pauses_too(loop: str, postfix: PrivatePostfix) -> None:
