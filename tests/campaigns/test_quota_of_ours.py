@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 )
 def test_a_quota_that_is_used_up_in_the_middle_of_a_list_refuses_nobody(reply: str) -> None:
     to = [f"{'good' if n < 12 else 'later'}-{n}@example.org" for n in range(40)]
-    over_quota = MisbehavingSmtp({"dot": say(reply)})
+    over_quota = MisbehavingSmtp({"rcpt": say(reply)})
     with relay(over_quota) as port:
         known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": 2}
         account = factories.credential(factories.vendor(adapter="smtp", settings=known))

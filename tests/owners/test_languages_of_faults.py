@@ -131,7 +131,8 @@ def test_times_that_are_named_and_rows_are_said_in_german_too():
 
 @pytest.mark.django_db
 def test_a_page_says_in_german_what_is_wrong_with_the_hours(client, owner):
-    """As an example of all: the message stored for the next page is English, and the page is not."""
+    """As an example of all: the message for the next page is made in its reader's language."""
+    client.defaults["HTTP_ACCEPT_LANGUAGE"] = "de"
     sponsor = factories.sponsor()
     sponsor.users.add(owner)
     login = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/"}))
@@ -139,7 +140,7 @@ def test_a_page_says_in_german_what_is_wrong_with_the_hours(client, owner):
     draft = ready(client, login)
     hours = {"hours_from": "09:00", "hours_to": "18:00", "hours_of_each": "on"}
     page = press(client, draft, "send", **SOON | hours).headers["Location"]
-    assert "brauchen eine Spalte time_zone" in client.get(page, headers={"Accept-Language": "de"}).content.decode()
+    assert "brauchen eine Spalte time_zone" in client.get(page).content.decode()
 
 
 ROUTE = {
