@@ -20,7 +20,7 @@ from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
 from vendors import redis_clients
-from vendors.causes import Cause, judge_code
+from vendors.causes import AnswerCause, judge_code
 from vendors.models import Vendor
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
@@ -196,5 +196,5 @@ class EqualRefusals:
 
 def _is_of_one(refused: Refused) -> bool:
     """Return True if the recipient caused it. A stored refusal has no cause yet, so it is judged by its code."""
-    known = refused.cause if refused.cause != Cause.UNKNOWN else judge_code(refused.code, refused.sub_type).cause
-    return known == Cause.RECIPIENT
+    known = refused.cause if refused.cause != AnswerCause.UNKNOWN else judge_code(refused.code, refused.sub_type).cause
+    return known == AnswerCause.RECIPIENT

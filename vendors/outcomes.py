@@ -19,7 +19,7 @@ from typing import Literal
 import orjson
 
 from vendors import alarms
-from vendors.causes import Cause, judge_code, judge_reply, stated_wait
+from vendors.causes import AnswerCause, judge_code, judge_reply, stated_wait
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Refused:
 
     code: str
     sub_type: str = ""
-    cause: Cause = field(default=Cause.UNKNOWN, compare=False)
+    cause: AnswerCause = field(default=AnswerCause.UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,16 +281,16 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     detail = enhanced[1] if enhanced else ""
     judged = judge_reply(code, text, detail)
     if 400 <= code < 500:
-        ours = judged.cause == Cause.CAPACITY and not judged.alone
+        ours = judged.cause == AnswerCause.CAPACITY and not judged.alone
         whole = code in _THROTTLED or not late or ours
         wait = max(RETRY_DEFAULT, _capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
         return NotSent(shown, retry_after=wait, scope="credential" if whole else "message")
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
-            return Refused(str(code), _why_refused(phase, code, detail, text), Cause.RECIPIENT)
-        if judged.cause == Cause.CAPACITY and code not in _LOGIN_WANTED:
+            return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
+        if judged.cause == AnswerCause.CAPACITY and code not in _LOGIN_WANTED:
             return NotSent(shown, retry_after=_capacity_wait(judged.wait, text), scope="credential")
-        policy = judged.cause == Cause.US or judged.cause == Cause.CONTENT and detail.startswith("5.7.")
+        policy = judged.cause == AnswerCause.US or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
         if not late or code in _LOGIN_WANTED or policy:
             return NotSent(shown, scope="credential", pause=True)
         return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
@@ -320,7 +320,7 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
 def is_about_us(enhanced: str, text: str) -> bool:
     """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
     judged = judge_reply(None, text, enhanced)
-    return judged.cause in (Cause.US, Cause.CAPACITY) and not judged.alone
+    return judged.cause in (AnswerCause.US, AnswerCause.CAPACITY) and not judged.alone
 
 
 def _evidence(code: int, text: str) -> str:

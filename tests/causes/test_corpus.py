@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from vendors.causes import Cause, judge_reply
+from vendors.causes import AnswerCause, judge_reply
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
@@ -47,7 +47,7 @@ def replies() -> list[Reply]:
 
 def test_every_reply_is_well_formed_and_has_a_source():
     assert len(replies()) >= AT_LEAST
-    causes = {cause.value for cause in Cause}
+    causes = {cause.value for cause in AnswerCause}
     for reply in replies():
         assert reply.cause in causes, reply.text
         assert reply.text.strip() == reply.text != "", reply.text

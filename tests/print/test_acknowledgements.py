@@ -188,7 +188,7 @@ def program(code: str, **more: str) -> forks.Process:
 def killed_while_sending(server: SftpVendor, made: Job, step: str, end: str, wild: str) -> None:
     """By SIGKILL, when the server does not answer this step."""
     server.wild[step, end] = wild
-    sender = program(f"from campaigns import sending; sending.send({made.pk}, {made.fence})")
+    sender = program(f"from campaigns.engine import sending; sending.send({made.pk}, {made.fence})")
     try:
         wait_until(lambda: not server.wild and (wild == "hang" or bool(server.visible)), "it comes to this step")
     finally:
@@ -251,7 +251,9 @@ def test_a_sender_killed_before_its_batch_without_a_promise_about_manifests_leav
 def test_whoever_kills_the_reader_after_it_stored_a_file_has_it_read_again(server: SftpVendor) -> None:
     send_the_rest(job(server, 2))
     path = server.acknowledge("a.csv", file_of((references()[0], "accepted"), (references()[1], "refused")))
-    reader = program("from campaigns import fetched_reports as f; f.fetch_all()", MAILHUB_FAILPOINTS="after_fetched")
+    reader = program(
+        "from campaigns.engine import fetched_reports as f; f.fetch_all()", MAILHUB_FAILPOINTS="after_fetched"
+    )
     assert reader.wait(60) == -signal.SIGKILL
     assert path.exists() and sums() == {"accepted": 1, "refused": 1}
     fetched()
@@ -263,7 +265,7 @@ def test_whoever_kills_the_reader_before_it_commits_has_it_read_again(server: Sf
     path = server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
     with psycopg.connect(programs.environment()["DATABASE_URL"]) as other, other.transaction():
         other.execute("SELECT FROM campaigns_job WHERE id = %s FOR UPDATE", [made.pk])
-        reader = program("from campaigns import fetched_reports as f; f.fetch_all()")
+        reader = program("from campaigns.engine import fetched_reports as f; f.fetch_all()")
         try:
             wait_until(count_lock_waits, "it waits for the job")
         finally:
@@ -278,7 +280,7 @@ def test_two_readers_at_once_store_each_report_once(server: SftpVendor) -> None:
     made = send_the_rest(job(server, 40))
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
     server.acknowledge("b.csv", file_of(*[(name, "delivered") for name in references()]))
-    readers = [program("from campaigns import fetched_reports as f; f.fetch_all()") for _ in range(3)]
+    readers = [program("from campaigns.engine import fetched_reports as f; f.fetch_all()") for _ in range(3)]
     assert [one.wait(60) for one in readers] == [0, 0, 0]
     fetched()
     made.refresh_from_db()

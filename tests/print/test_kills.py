@@ -43,7 +43,7 @@ def is_under_way(made: Job) -> bool:
 
 def killed_after(server: SftpVendor, made: Job, steps: int) -> None:
     before = len(server.steps)
-    sender = program(f"from campaigns import sending; sending.send({made.pk}, {made.fence})")
+    sender = program(f"from campaigns.engine import sending; sending.send({made.pk}, {made.fence})")
     try:
         reached: Any = lambda: len(server.steps) >= before + steps or not is_under_way(made)  # noqa: E731
         wait_until(reached, f"{steps} steps at the vendor", every=0.001)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import orjson
 
 from vendors.adapters.http_client import Response
-from vendors.causes import Cause, judge_code, stated_wait
+from vendors.causes import AnswerCause, judge_code, stated_wait
 from vendors.outcomes import RETRY_DEFAULT, RETRY_MAX, TEXT_MAX, NotSent, Outcome, Refused, is_about_us
 
 # Texts of refusals that concern the recipient, and of those that concern our sender, account or quota.
@@ -38,7 +38,7 @@ def refusal(service: str, answer: Response, found: Refused) -> Outcome:
     code, text = reason(answer.headers, answer.body)
     of_letter = _BY_CODE[service].get(code, False) if code and service in _BY_CODE else None
     judged = judge_code(code, text)
-    if not of_letter and judged.cause == Cause.CAPACITY:
+    if not of_letter and judged.cause == AnswerCause.CAPACITY:
         wait = stated_wait(text, now=time.time()) or judged.wait or RETRY_DEFAULT
         return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], min(wait, RETRY_MAX), scope="credential")
     if of_letter is None:

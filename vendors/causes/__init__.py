@@ -29,7 +29,7 @@ _AFTER = re.compile(
 )
 
 
-class Cause(StrEnum):
+class AnswerCause(StrEnum):
     """Whose fault it is that a message was not taken."""
 
     RECIPIENT = "recipient"  # the address, the mailbox, or its owner's wish
@@ -48,13 +48,13 @@ class Judgement:
     message alone, although its cause would concern others, as with greylisting.
     """
 
-    cause: Cause
+    cause: AnswerCause
     wait: float = 0.0
     alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ReplyRule:
     """Conditions, all of which must hold. `enhanced` and `code` match whole values; `text` is searched for."""
 
     judgement: Judgement
@@ -84,7 +84,9 @@ def judge_reply(code: int | None, text: str, enhanced: str = "") -> Judgement:
     said = _WEB.sub("", without_addresses)
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
     basic = str(code) if code else ""
-    return next((rule.judgement for rule in _rules() if rule.fits(basic, enhanced, said)), Judgement(Cause.UNKNOWN))
+    return next(
+        (rule.judgement for rule in _rules() if rule.fits(basic, enhanced, said)), Judgement(AnswerCause.UNKNOWN)
+    )
 
 
 def judge_code(code: str, sub_type: str = "") -> Judgement:
@@ -106,13 +108,13 @@ def stated_wait(text: str, *, now: float) -> float | None:
 
 
 @cache
-def _rules() -> tuple[Rule, ...]:
+def _rules() -> tuple[ReplyRule, ...]:
     return tuple(_rule(one) for one in tomllib.loads(RULES.read_text(encoding="utf-8"))["rule"])
 
 
-def _rule(keys: dict[str, Any]) -> Rule:
-    judgement = Judgement(Cause(keys["cause"]), float(keys.get("wait", 0)), bool(keys.get("alone", False)))
-    return Rule(judgement, *(_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
+def _rule(keys: dict[str, Any]) -> ReplyRule:
+    judgement = Judgement(AnswerCause(keys["cause"]), float(keys.get("wait", 0)), bool(keys.get("alone", False)))
+    return ReplyRule(judgement, *(_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
 
 
 def _pattern(found: str | list[str] | None) -> re.Pattern[str] | None:
