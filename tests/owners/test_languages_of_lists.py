@@ -10,7 +10,6 @@ from django.test import RequestFactory
 from django.urls import reverse
 from django.utils import timezone, translation
 
-from campaigns import stored_texts
 from campaigns.models import Job, Suppression
 from campaigns.suppression import lists, refused
 from campaigns.suppression.lists import NewSuppression
@@ -21,6 +20,7 @@ from tests.campaigns.rows import accepted, logged
 from vendors import history
 from vendors.history import Actor
 from vendors.models import Mailcaster
+from vendors.said import Said, show
 
 pytestmark = pytest.mark.django_db
 GERMAN = {"Accept-Language": "de-DE,de;q=0.9,en;q=0.5"}
@@ -97,24 +97,30 @@ def test_a_campaigns_page_and_the_filter_of_days_are_german(admin_client):
 
 
 @pytest.mark.parametrize(
-    ("stored", "german"),
+    ("source", "german"),
     [
-        ("campaign 4, bounced: 5.1.1", "Kampagne 4, unzustellbar: 5.1.1"),
-        ("campaign 4, bounced", "Kampagne 4, unzustellbar"),
-        ("campaign 4, refused: 550 5.1.1", "Kampagne 4, abgelehnt: 550 5.1.1"),
-        ("campaign 4, soft bounces on 3 days", "Kampagne 4, vorübergehend unzustellbar an 3 Tagen"),
-        ("complaint, campaign 4", "Beschwerde, Kampagne 4"),
-        ("unsubscribed, campaign 4", "abgemeldet, Kampagne 4"),
-        ("one-click, campaign 4", "mit einem Klick, Kampagne 4"),
-        ("link, campaign 4", "Link, Kampagne 4"),
-        ("e-mail, campaign 4", "E-Mail, Kampagne 4"),
-        ("inbound, sms: +4420", "eingegangen, sms: +4420"),
+        (
+            Said("campaign %(campaign)s, bounced: %(code)s", campaign="4", code="5.1.1"),
+            "Kampagne 4, unzustellbar: 5.1.1",
+        ),
+        (Said("campaign %(campaign)s, bounced", campaign="4"), "Kampagne 4, unzustellbar"),
+        (refused.source(4, "550", "5.1.1"), "Kampagne 4, abgelehnt: 550 5.1.1"),
+        (
+            Said("campaign %(campaign)s, soft bounces on %(count)s days", campaign="4", count=3),
+            "Kampagne 4, vorübergehend unzustellbar an 3 Tagen",
+        ),
+        (Said("complaint, campaign %(campaign)s", campaign="4"), "Beschwerde, Kampagne 4"),
+        (Said("unsubscribed, campaign %(campaign)s", campaign="4"), "abgemeldet, Kampagne 4"),
+        (Said("one-click, campaign %(campaign)s", campaign="4"), "mit einem Klick, Kampagne 4"),
+        (Said("link, campaign %(campaign)s", campaign="4"), "Link, Kampagne 4"),
+        (Said("e-mail, campaign %(campaign)s", campaign="4"), "E-Mail, Kampagne 4"),
+        (Said("inbound, %(vendor)s: %(number)s", vendor="sms", number="+4420"), "eingegangen, sms: +4420"),
         ("my list of May", "my list of May"),
     ],
 )
-def test_where_a_suppression_comes_from_is_german(stored, german):
+def test_where_a_suppression_comes_from_is_german(source: str, german: str):
     with translation.override("de"):
-        assert stored_texts.in_language(stored) == german
+        assert show(source) == german
 
 
 def test_lists_of_suppressions_name_their_origin_and_reason_in_german(admin_client, client, owner):
@@ -122,7 +128,11 @@ def test_lists_of_suppressions_name_their_origin_and_reason_in_german(admin_clie
     sponsor.users.add(owner)
     new = [
         NewSuppression("a@own.example", "bounced", refused.source(4, "550", "5.1.1")),
-        NewSuppression("b@own.example", "bounced", "campaign 4, soft bounces on 3 days"),
+        NewSuppression(
+            "b@own.example",
+            "bounced",
+            Said("campaign %(campaign)s, soft bounces on %(count)s days", campaign="4", count=3),
+        ),
     ]
     lists.add(sponsor.pk, "email", new)
     lists.add(None, "email", [NewSuppression("c@own.example", "by_hand")])
