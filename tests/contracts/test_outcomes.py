@@ -214,7 +214,7 @@ def test_a_reply_that_speaks_of_us_pauses_and_refuses_nobody(phase: str, code: i
 def test_a_used_up_quota_of_ours_refuses_nobody_and_waits_for_its_renewal(phase: str, code: int, text: str) -> None:
     outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
     assert isinstance(outcome, NotSent) and outcome.scope == "credential" and not outcome.pause
-    assert (outcome.retry_after or 0) >= 60
+    assert (outcome.retry_after or 0) >= 30
 
 
 @pytest.mark.parametrize(
