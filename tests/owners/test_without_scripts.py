@@ -1,13 +1,16 @@
 """Every verb of the owners' pages in a browser that runs no scripts: by the links and the forms that are on them."""
 
+import io
 from typing import Any
 
 import pytest
+import xlsxwriter
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import resolve
 
 from campaigns import intake
+from campaigns.drafts import checking
 from campaigns.engine.finishing import finalizer
 from campaigns.models import Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
 from mailhub.front.keys import keyring
@@ -77,6 +80,22 @@ def test_every_verb_works_without_scripts(browser: PlainBrowser, sponsor: Sponso
     assert names - SHOW - set(ELSEWHERE) - submitted == set(), "not tried without scripts"
 
 
+def list_with_a_hidden_row() -> bytes:
+    made = io.BytesIO()
+    with xlsxwriter.Workbook(made) as book:
+        sheet = book.add_worksheet()
+        for row, address in enumerate(["email", "ann@example.com", "bob@example.com"]):
+            sheet.write_string(row, 0, address)
+        sheet.set_row(2, None, None, {"hidden": True})
+    return made.getvalue()
+
+
+def checked_by_a_worker(browser: PlainBrowser) -> None:
+    """As each spreadsheet is, for it may unpack to much."""
+    assert checking.check(Draft.objects.get(campaign=None).pk)
+    browser.follow("Look again")
+
+
 def the_wizard(browser: PlainBrowser) -> None:
     browser.open("/")
     browser.follow("New campaign")
@@ -102,7 +121,12 @@ def the_wizard(browser: PlainBrowser) -> None:
     browser.submit("Send to 2 recipients")
     assert "is on its way to 2 recipients" in browser.text
     browser.follow("New campaign")
-    browser.submit("Keep", name="June", text="Hi")
+    browser.submit("Keep, and go on", name="June", subject="Hello", text="Hi")
+    browser.submit("Upload and check", files={"list": ("june.xlsx", list_with_a_hidden_row())})
+    checked_by_a_worker(browser)
+    browser.submit("Leave hidden rows out")
+    checked_by_a_worker(browser)
+    assert "They are left out." in browser.text
     browser.follow("Drafts")
     browser.submit("Delete June")
     assert "June” is deleted" in browser.text and not Draft.objects.filter(campaign=None).exists()
