@@ -85,6 +85,7 @@ LOOK_UPS = {
 # Verbs whose forms are sent, too, though the one who may do all changes no row by them here.
 UNPROVEN: dict[str, str] = {
     "attention:ask": "it asks the vendor, and there is none",
+    "draft_hidden_rows": "only a worker checks a spreadsheet, and no page of these rows has one that hides rows",
     "draft_check": "of what is posted it reads one value, which draft_send's answer to a mistake shows again",
     "django_celery_beat_periodictask_changelist:run_tasks": "it tells the broker, and changes no row",
 }

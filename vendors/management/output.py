@@ -9,9 +9,6 @@ from typing import Any, Literal, TextIO
 
 import orjson
 from django.core.management.base import CommandError, OutputWrapper
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 NAMES = {"id", "parent", "job", "message"}  # numbers that users copy, so without separators
 GAP = 2  # blanks between two columns
@@ -144,6 +141,10 @@ def _write_table(
     if not rows:
         out.write("nothing to show")
         return
+    from rich.console import Console  # commands without tables do not wait for it
+    from rich.markup import escape
+    from rich.table import Table
+
     terminal = out.isatty()
     console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
     columns = fitting(columns, rows, spare, console.width, names)
