@@ -27,7 +27,7 @@ __all__ = [
     "letter_of",
     "prepare_letters",
     "read_keys",
-]  # fmt: skip
+]
 
 
 class LetterKeys(NamedTuple):
@@ -99,7 +99,7 @@ def letter_of(
     links: LetterLinks | None = None,
     return_paths: ReturnPaths | None = None,
 ) -> Letter | Refused:
-    """The message as the vendor gets it; Refused if its template cannot be rendered with its fields.
+    """Return the message as the vendor gets it; Refused if its template cannot be rendered with its fields.
 
     links: None if nobody can unsubscribe from the campaign. return_paths: None if bounces do not come back to mailhub.
     """

@@ -283,13 +283,13 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     if 400 <= code < 500:
         ours = judged.cause == AnswerCause.CAPACITY and not judged.alone
         whole = code in _THROTTLED or not late or ours
-        wait = max(RETRY_DEFAULT, _capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
+        wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
         return NotSent(shown, retry_after=wait, scope="credential" if whole else "message")
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
             return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
         if judged.cause == AnswerCause.CAPACITY and code not in _LOGIN_WANTED:
-            return NotSent(shown, retry_after=_capacity_wait(judged.wait, text), scope="credential")
+            return NotSent(shown, retry_after=capacity_wait(judged.wait, text), scope="credential")
         policy = judged.cause == AnswerCause.US or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
         if not late or code in _LOGIN_WANTED or policy:
             return NotSent(shown, scope="credential", pause=True)
@@ -299,7 +299,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     return NotSent(shown)
 
 
-def _capacity_wait(expected: float, text: str) -> float:
+def capacity_wait(expected: float, text: str) -> float:
     """Return the seconds until a quota or rate of ours is back: as the text states, else as expected of its kind."""
     return min(stated_wait(text, now=time.time()) or expected or RETRY_DEFAULT, RETRY_MAX)
 

@@ -36,7 +36,7 @@ GROUP BY 1, 2
 
 
 def suppress_reported(events: Collection[NewEvent]) -> None:
-    """Suppresses the recipients of these events that must not be written to again, each for its sponsor.
+    """Suppress the recipients of these events that must not be written to again, each for its sponsor.
 
     Call it before `message_events.append`, outside of that transaction: a suppression waits for claims, and claims wait
     for jobs. If the process dies in between, the report comes again, finds no event, and suppresses the same addresses.
@@ -56,7 +56,7 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
 
 
 def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
-    """Who unsubscribes does so from the campaign's topic, or from everything; a STOP of an SMS is about everything."""
+    """Return the suppression for an event. A STOP by SMS covers all topics, a link only the campaign's, if any."""
     if reason != Suppression.Reason.UNSUBSCRIBED:
         return NewSuppression(one.recipient, reason.value, _source(one))
     if one.channel == Vendor.Channel.SMS:
@@ -71,7 +71,7 @@ SOURCES = {
 
 
 def _source(one: NewEvent) -> str:
-    """A bounce as what else a campaign's refusals suppress, to be lifted with them; the others are a person's wish."""
+    """Return the source to store. Hard bounces share it with a campaign's refusals, to be lifted together."""
     campaign = str(one.campaign_id)
     if one.reported.kind != Kind.HARD_BOUNCE:
         return Said(SOURCES[one.reported.kind], campaign=campaign)
@@ -81,7 +81,7 @@ def _source(one: NewEvent) -> str:
 
 
 def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
-    """The soft bounces of e-mail by which an address has bounced on enough days, and on how many."""
+    """Yield soft bounces of e-mail whose address has now bounced on enough days, with the number of days."""
     soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
     if not soft or not settings.SOFT_BOUNCES:
         return

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 
 import orjson
 
 from vendors.adapters.http_client import Response
-from vendors.causes import AnswerCause, judge_code, stated_wait
-from vendors.outcomes import RETRY_DEFAULT, RETRY_MAX, TEXT_MAX, NotSent, Outcome, Refused, is_about_us
+from vendors.causes import AnswerCause, judge_code
+from vendors.outcomes import TEXT_MAX, NotSent, Outcome, Refused, capacity_wait, is_about_us
 
 # Texts of refusals that concern the recipient, and of those that concern our sender, account or quota.
 _OF_RECIPIENT = re.compile(
@@ -39,8 +38,8 @@ def refusal(service: str, answer: Response, found: Refused) -> Outcome:
     of_letter = _BY_CODE[service].get(code, False) if code and service in _BY_CODE else None
     judged = judge_code(code, text)
     if not of_letter and judged.cause == AnswerCause.CAPACITY:
-        wait = stated_wait(text, now=time.time()) or judged.wait or RETRY_DEFAULT
-        return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], min(wait, RETRY_MAX), scope="credential")
+        wait = capacity_wait(judged.wait, text)
+        return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], wait, scope="credential")
     if of_letter is None:
         of_letter = bool(_OF_RECIPIENT.search(text)) or not (_OF_US.search(text) or is_about_us("", text))
     if not of_letter:

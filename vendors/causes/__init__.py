@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 RULES = Path(__file__).with_name("replies.toml")
-TEXT_MAX = 4_000
+TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
 _WEB = re.compile(r"https?://\S+|\bwww\.\S+")
@@ -83,10 +83,7 @@ def judge_reply(code: int | None, text: str, enhanced: str = "") -> Judgement:
     without_addresses = _ADDRESS.sub("", text[:TEXT_MAX])
     said = _WEB.sub("", without_addresses)
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
-    basic = str(code) if code else ""
-    return next(
-        (rule.judgement for rule in _rules() if rule.fits(basic, enhanced, said)), Judgement(AnswerCause.UNKNOWN)
-    )
+    return _judge(str(code) if code else "", enhanced, said)
 
 
 def judge_code(code: str, sub_type: str = "") -> Judgement:
@@ -105,6 +102,13 @@ def stated_wait(text: str, *, now: float) -> float | None:
         return None
     wait = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now
     return wait if wait > 0 else None
+
+
+@lru_cache(maxsize=512)  # a server says the same of many recipients
+def _judge(code: str, enhanced: str, said: str) -> Judgement:
+    return next(
+        (rule.judgement for rule in _rules() if rule.fits(code, enhanced, said)), Judgement(AnswerCause.UNKNOWN)
+    )
 
 
 @cache
