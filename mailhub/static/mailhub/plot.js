@@ -4,6 +4,8 @@
 const panel = document.querySelector("[data-throughput]");
 const colours = ["#2f9e78", "#3a74c9", "#d99312", "#a05ad0", "#d63a35", "#4b9aa8", "#8a8f2a", "#c2588f"];
 const ROWS = 10;
+const WHOLE = Array.from({ length: 12 }, (_, n) => [1, 2, 5].map((one) => one * 10 ** n)).flat(); // steps of the axis
+const numbers = new Intl.NumberFormat(document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang);
 let plot = null;
 let shape = "";
 // The server's zone, as everywhere on the page.
@@ -11,6 +13,13 @@ const minutes = panel && new Intl.DateTimeFormat(document.documentElement.lang =
 const clockOf = (seconds) => minutes.format(new Date(seconds * 1000));
 
 const ink = () => getComputedStyle(document.body).getPropertyValue("--body-quiet-color").trim() || "#666";
+// As wide as the longest number of the axis.
+function widthOf(chart, texts) {
+  if (!texts) return 50;
+  chart.ctx.font = chart.axes[1].font[0];
+  return Math.max(50, 20 + Math.ceil(Math.max(...texts.map((text) => chart.ctx.measureText(text || "").width)) / devicePixelRatio));
+}
+
 const grid = () => getComputedStyle(document.body).getPropertyValue("--hairline-color").trim() || "#ddd";
 
 function series(shown) {
@@ -37,8 +46,9 @@ function draw(shown) {
   if (!shown.vendors.length) return;
   const axis = () => ({ stroke: ink(), grid: { stroke: grid(), width: 1 }, ticks: { stroke: grid(), width: 1 } });
   const time = { ...axis(), values: (_, at) => at.map(clockOf) };
+  const counts = { ...axis(), incrs: WHOLE, values: (_, at) => at.map((count) => numbers.format(count)), size: widthOf };
   const scales = { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } };
-  plot = new uPlot({ width: place.clientWidth, height: 240, series: series(shown), axes: [time, axis()], scales }, data(shown), place);
+  plot = new uPlot({ width: place.clientWidth, height: 240, series: series(shown), axes: [time, counts], scales }, data(shown), place);
 }
 
 function tabulate(shown) {
