@@ -201,10 +201,13 @@ def _nothing_again(job: Job, leaves: list[Job]) -> Said:
         for name in names
         if sums[name]
     )
-    return Said(
-        gettext_noop("job %(job)s has nothing to send again: %(sums)s"), job=str(job.pk),
-        sums=Said.joined(", ", counted),
-    )  # fmt: skip
+    nothing = gettext_noop("job %(job)s has nothing to send again: %(sums)s")
+    if sums["in_doubt"]:
+        nothing = gettext_noop(
+            "job %(job)s has nothing to send again: %(sums)s; what is in doubt is decided under Needs attention, or by "
+            "resolve --job %(job)s"
+        )
+    return Said(nothing, job=str(job.pk), sums=Said.joined(", ", counted))
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:

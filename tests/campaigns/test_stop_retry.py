@@ -158,7 +158,10 @@ class TestRetry:
         job = logged(2, [accepted(), in_doubt()])
         before = list(Message.objects.filter(campaign=job.campaign).order_by("id").values())
         answer = only(actions.retry([job.pk]))
-        assert answer.message == f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt"
+        assert answer.message == (
+            f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt; what is in doubt is decided under Needs "
+            f"attention, or by resolve --job {job.pk}"
+        )
         assert list(Message.objects.filter(campaign=job.campaign).order_by("id").values()) == before
         assert statuses(job) == ["LOGGED"]
 
