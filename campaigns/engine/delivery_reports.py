@@ -153,7 +153,8 @@ JOIN campaigns_campaign c ON c.id = m.campaign_id WHERE m.id = ANY(%(ids)s) AND 
 REPORTED = """
 WITH reported AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
-        %(evidence)s::text[], %(notes)s::text[], %(timed)s::bool[]) AS a(id, no, kind, at, evidence, note, timed)
+        %(evidence)s::text[], %(notes)s::text[], %(causes)s::text[], %(timed)s::bool[])
+        AS a(id, no, kind, at, evidence, note, cause, timed)
 )
 """
 # A bounce of a refused letter or of an earlier sending is not evidence.
@@ -164,7 +165,8 @@ WHERE m.message_id IS NULL AND (a.kind IS DISTINCT FROM 'bounced' OR a.no = m.re
 REPORT = f"""{REPORTED}, before AS (
     SELECT a.*, m.report AS was, m.report_at AS was_at FROM reported a JOIN campaigns_message m USING (id)
 ), changed AS (
-    UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note
+    UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note,
+        cause = CASE WHEN a.kind = 'bounced' THEN a.cause END
     FROM before a WHERE m.id = a.id AND a.kind IS NOT NULL AND m.message_id IS NOT NULL AND CASE
         WHEN m.report_no = a.no
             THEN a.timed AND a.at > m.report_at
@@ -219,7 +221,7 @@ def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[R
     if not reports:
         return [], 0
     early = ground_truth.refuse_reported(
-        [(one.id, one.resend_no, one.refusal, one.note) for one in reports if one.refusal]
+        [(one.id, one.resend_no, one.refusal, one.note, one.cause) for one in reports if one.refusal]
     )
     with connection.cursor() as cursor:
         if doubted := [one for one in reports if not one.refusal and one.id not in accepted]:
@@ -249,5 +251,6 @@ def _columns(reports: Sequence[Report]) -> dict[str, list[object]]:
         "ats": [one.at for one in reports],
         "evidence": [one.evidence for one in reports],
         "notes": [one.note for one in reports],
+        "causes": [one.cause for one in reports],
         "timed": [one.timed for one in reports],
     }

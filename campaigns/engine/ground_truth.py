@@ -12,6 +12,7 @@ from campaigns.engine.merging import ACCEPTED, SENDING
 from campaigns.engine.routes import whose
 from campaigns.models import AnswerBatch
 from campaigns.models.states import OWN_ENDS, Status
+from vendors.outcomes import Refused
 
 AWAITED = timedelta(hours=1)  # a doubt that waits longer for its next question raises no alarm: the vendor will report
 GIVE_UP = 86_400.0  # seconds after its call; then only an operator can settle a doubt
@@ -45,6 +46,7 @@ before AS (
     FROM answer JOIN campaigns_message m USING (id)
 ),
 """
+BEFORE_REFUSAL = BEFORE.replace("%(nos)s::int[]", "%(causes)s::text[]").replace("note, no)", "note, cause)")
 # Charges by the day of the call. The leaf gives the sponsor and the credential of the call. If no call of ours is
 # known, neither are the units: one for each message.
 LEAF = """
@@ -74,7 +76,7 @@ CALLED_AT = f"""coalesce(CASE WHEN m.dequeued_at IS NULL THEN (
 # If a message was waiting or in a call, the time of its call is unknown: its sent_at equals its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
-        settle_at = NULL, error_code = NULL, error_sub_type = NULL,
+        settle_at = NULL, error_code = NULL, error_sub_type = NULL, cause = NULL,
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         destination = {CALLED_AT},
         asked_destination = CASE WHEN m.dequeued_at IS NOT NULL THEN m.asked_destination END,
@@ -89,15 +91,15 @@ ACCEPT = f"""{BEFORE}written AS (
         JOIN campaigns_message m ON m.id = w.id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
         JOIN vendors_vendor v ON v.id = l.vendor_id AND v.reports_by_id
 ) {COUNTED}"""
-REFUSE = f"""{BEFORE}written AS (
+REFUSE = f"""{BEFORE_REFUSAL}written AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
-        in_doubt_at = NULL, settle_at = NULL
+        cause = a.cause, in_doubt_at = NULL, settle_at = NULL
     FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
 SUPPRESS = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET sent_at = NULL, error_code = 'suppressed', error_sub_type = a.note,
-        in_doubt_at = NULL, settle_at = NULL
+        cause = 'recipient', in_doubt_at = NULL, settle_at = NULL
     FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL AND m.disproved = m.sent_at
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
@@ -139,34 +141,38 @@ def accept_late(job_ids: Sequence[int]) -> None:
         AnswerBatch.objects.filter(pk__in={batch for batch, *_ in late}, job__status=Status.LOGGED).delete()
 
 
-async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
-    """Store refusals (message, code, sub type) of messages in doubt after every attempt at them was refused."""
-    await _tell(connection, REFUSE, [(*answer, None) for answer in answers])
+async def refuse(connection: AsyncConnection[Any], refused: Sequence[tuple[int, Refused]]) -> None:
+    """Store refusals of messages in doubt after every attempt at them was refused."""
+    ids = [message for message, _ in refused]
+    codes, notes, causes = zip(*((one.code, one.sub_type, one.cause.value) for _, one in refused), strict=True)
+    answers = {"ids": ids, "codes": list(codes), "notes": list(notes), "causes": list(causes)}
+    await holding(connection, REFUSE, answers, messages=ids)
 
 
 REFUSED = """
-SELECT a.id, a.code, a.note, m.in_doubt_at IS NOT NULL
-FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(codes)s::text[], %(notes)s::text[]) AS a(id, no, code, note)
+SELECT a.id, a.code, a.note, a.cause, m.in_doubt_at IS NOT NULL
+FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(codes)s::text[], %(notes)s::text[], %(causes)s::text[])
+        AS a(id, no, code, note, cause)
     JOIN campaigns_message m USING (id)
 WHERE a.no = m.resend_no AND m.message_id IS NULL AND m.error_code IS NULL
 """
 
 
-def refuse_reported(reported: Sequence[tuple[int, int, str, str | None]]) -> int:
-    """Store refusals reported by a vendor (message, resend_no, code, note) for messages in doubt.
+def refuse_reported(reported: Sequence[tuple[int, int, str, str | None, str | None]]) -> int:
+    """Store refusals reported by a vendor (message, resend_no, code, note, cause) for messages in doubt.
 
     Runs in the caller's transaction, which has locked their jobs. Returns how many of the messages are still
     unanswered. For those nothing is stored, because their call may still be accepted.
     """
     if not reported:
         return 0
-    ids, nos, codes, notes = (list(column) for column in zip(*reported, strict=True))
+    ids, nos, codes, notes, causes = (list(column) for column in zip(*reported, strict=True))
     with connection.cursor() as cursor:
-        cursor.execute(REFUSED, {"ids": ids, "nos": nos, "codes": codes, "notes": notes})
+        cursor.execute(REFUSED, {"ids": ids, "nos": nos, "codes": codes, "notes": notes, "causes": causes})
         rows = cursor.fetchall()
-        if doubted := [row[:3] for row in rows if row[3]]:
-            names = dict(zip(("ids", "codes", "notes"), map(list, zip(*doubted, strict=True)), strict=True))
-            cursor.execute(REFUSE, {**names, "nos": None})
+        if doubted := [row[:4] for row in rows if row[4]]:
+            names = ("ids", "codes", "notes", "causes")
+            cursor.execute(REFUSE, dict(zip(names, map(list, zip(*doubted, strict=True)), strict=True)))
     return len(rows) - len(doubted)
 
 

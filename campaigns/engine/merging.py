@@ -31,6 +31,7 @@ WRITE = """
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
         error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
+        cause = a.cause,
         units = nullif(a.units, 1),
         destination = CASE WHEN a.kind NOT IN ('n', 's') AND a.known AND m.in_doubt_at IS NULL
             THEN CASE WHEN a.kind = 'd' THEN a.destination ELSE nullif(a.destination, 0) END ELSE m.destination END,
@@ -53,12 +54,12 @@ WITH job AS (
 ), gone AS (
     DELETE FROM campaigns_answerbatch WHERE job_id = ANY(ARRAY(SELECT id FROM job)) RETURNING *
 ), answer AS (
-    SELECT DISTINCT ON (a.id) a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.job_id, g.at,
-        g.called_at, c.destination, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
+    SELECT DISTINCT ON (a.id) a.id, a.kind, a.code, a.note, a.cause, a.wait, coalesce(a.units, 1) AS units, g.job_id,
+        g.at, g.called_at, c.destination, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
     FROM gone g JOIN job j ON j.id = g.job_id
         LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at,
-        unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
-            AS a(id, kind, code, note, wait, units)
+        unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.causes, g.waits, g.units)
+            AS a(id, kind, code, note, cause, wait, units)
     ORDER BY a.id, a.kind = 'a' DESC, coalesce(c.fence = j.fence, false) DESC, g.id DESC
 ), called AS (
     UPDATE campaigns_message m SET {WRITE}

@@ -1,5 +1,6 @@
 """Reports in the form in which they are stored, and the choice between several reports of one letter."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from campaigns.engine.message_events import ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from vendors.adapters.reports import Reported
+from vendors.causes import AnswerCause, judge_code, judge_reply
 from vendors.instants import in_utc
 
 LONGEST = 255  # characters that the columns take
@@ -32,6 +34,7 @@ MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
     "opened": (None, MessageEvent.Kind.OPENED),
     "clicked": (None, MessageEvent.Kind.CLICKED),
 }
+BASIC = re.compile(r"[45][0-9]{2}")
 AHEAD = timedelta(days=1)  # how far a vendor's clock may be ahead for its repeated reports to be recognised
 
 
@@ -40,7 +43,7 @@ class Report:
     """One report as stored. id, uuid, resend_no: from its reference. evidence: stored as the acceptance, if it is one.
 
     kind: None if it is only evidence. timed: `at` is by the vendor's clock. event: to append to the message's events,
-    or None. refusal: the code with which the vendor refused the letter, or "".
+    or None. refusal: the code with which the vendor refused the letter, or "". cause: an AnswerCause, if it has failed.
     """
 
     id: int
@@ -53,6 +56,7 @@ class Report:
     event: ReportedEvent | None = None
     timed: bool = True
     refusal: str = ""
+    cause: str | None = None
 
 
 def read(reported: Reported, now: datetime) -> Report | None:
@@ -64,6 +68,8 @@ def read(reported: Reported, now: datetime) -> Report | None:
     kind, happened = MEANINGS[reported.kind]
     at = max(EARLIEST, min(in_utc(reported.at), now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
+    if kind == ReportKind.BOUNCED:
+        report = replace(report, cause=cause_of(reported).value)
     if reported.kind == "refused":
         report = replace(report, refusal=ground_truth.refusal_code(_stored(reported.code)))
     if happened is None:
@@ -72,6 +78,16 @@ def read(reported: Reported, now: datetime) -> Report | None:
     note, code = _stored(reported.note), _stored(reported.code)[:MOST_CODE]
     report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note))
     return replace(report, note=note) if note and kind else report
+
+
+def cause_of(reported: Reported) -> AnswerCause:
+    """Return whose fault a failed delivery is. What the vendor says of a bounce goes before the words it quotes."""
+    if reported.kind == "bounced" and reported.bounce == "hard":
+        return AnswerCause.RECIPIENT
+    code = reported.code
+    found = judge_reply(int(code), reported.note) if BASIC.fullmatch(code) else judge_code(code, reported.note)
+    blocked = reported.kind == "bounced" and reported.bounce == "blocked"
+    return AnswerCause.UNKNOWN if blocked and found.cause == AnswerCause.RECIPIENT else found.cause
 
 
 def _stored(text: str) -> str:

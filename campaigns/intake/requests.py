@@ -144,9 +144,10 @@ WITH asked AS (
     FROM numbered JOIN kept ON kept.job_id = job
         CROSS JOIN LATERAL (SELECT count(*) FROM suppressed WHERE suppressed.n = numbered.n) s ORDER BY n
 ), messages AS (
-    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params, dequeued_at, error_code, error_sub_type)
+    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params, dequeued_at, error_code, error_sub_type,
+        cause)
     SELECT m.id, m.uuid, campaign, m.recipient, m.params, CASE WHEN s.id IS NOT NULL THEN clock_timestamp() END,
-        CASE WHEN s.id IS NOT NULL THEN 'suppressed' END, s.reason
+        CASE WHEN s.id IS NOT NULL THEN 'suppressed' END, s.reason, CASE WHEN s.id IS NOT NULL THEN 'recipient' END
     FROM json_to_recordset(%s::json) AS m (n int, id bigint, uuid uuid, recipient text, params jsonb)
     JOIN numbered USING (n) JOIN kept ON kept.job_id = job LEFT JOIN suppressed s ON s.id = m.id ORDER BY m.id
 )

@@ -82,11 +82,12 @@ class Message(models.Model):
     docs/states.md); none is set while the message waits or is in a call (`Claim`). dequeued_at: it has an end; sent_at:
     its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with error_code it
     refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired': the deadline
-    passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why. put_off_at: the
-    first time that the vendor put this message off; call_after: no call before then. report: the last delivery report;
-    report_at: its time by the vendor's clock; report_no: the sending reported on; report_note: its text. destination:
-    of its last call, once that has ended; asked_destination: where the vendor was last asked about it. Both as
-    vendors/destinations.py numbers them; empty: 0.
+    passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why. cause: an
+    AnswerCause, of a refusal, suppression, bounce or deferral; empty: none, or from before mailhub stored it.
+    put_off_at: the first time that the vendor put this message off; call_after: no call before then. report: the last
+    delivery report; report_at: its time by the vendor's clock; report_no: the sending reported on; report_note: its
+    text. destination: of its last call, once that has ended; asked_destination: where the vendor was last asked about
+    it. Both as vendors/destinations.py numbers them; empty: 0.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -103,6 +104,7 @@ class Message(models.Model):
     message_id = models.CharField(max_length=255, null=True)
     error_code = models.CharField(max_length=255, null=True)
     error_sub_type = models.CharField(max_length=255, null=True)
+    cause = models.CharField(max_length=9, null=True, help_text="Whose fault it is (vendors/causes)")
     put_off_at = models.DateTimeField(null=True)
     call_after = models.DateTimeField(null=True)
     settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
@@ -174,8 +176,8 @@ class AnswerBatch(models.Model):
 
     at: time of storing; called_at: the claim's. last: all calls of the claim are now answered. The arrays have an item
     for each message, and kinds has a letter for each (`merging.KINDS`); codes: the vendor's id or its code of the
-    refusal; notes: what else was seen; waits: seconds for which the vendor puts the message off; units: the cost of the
-    calls. Empty arrays stand for arrays of NULLs, or of one unit each.
+    refusal; notes: what else was seen; causes: members of AnswerCause; waits: seconds for which the vendor puts the
+    message off; units: the cost of the calls. Empty arrays stand for arrays of NULLs, or of one unit each.
     """
 
     SPONSOR = "job__sponsor"
@@ -189,6 +191,7 @@ class AnswerBatch(models.Model):
     kinds = models.TextField()
     codes = ArrayField(models.TextField(null=True), null=True)
     notes = ArrayField(models.TextField(null=True), null=True)
+    causes = ArrayField(models.TextField(null=True), null=True)
     waits = ArrayField(models.FloatField(null=True), null=True)
     units = ArrayField(models.PositiveIntegerField(), null=True)
 

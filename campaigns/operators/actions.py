@@ -155,7 +155,8 @@ FREE = f"""
 WITH freed AS (
     UPDATE campaigns_message m SET
         resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL, sent_at = NULL,
-        delivered_at = NULL, error_code = NULL, error_sub_type = NULL, put_off_at = NULL, call_after = NULL
+        delivered_at = NULL, error_code = NULL, error_sub_type = NULL, cause = NULL, put_off_at = NULL,
+        call_after = NULL
     FROM campaigns_job j
     WHERE j.id = ANY(%(jobs)s) AND m.id >= j.first_message AND m.id < j.first_message + j.size
         AND m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.dequeued_at IS NOT NULL

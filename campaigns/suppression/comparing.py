@@ -26,13 +26,15 @@ WITH found AS MATERIALIZED (
     SELECT a.id, s.reason FROM unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
         JOIN campaigns_suppression s ON s.digest = a.digest AND {HOLDS_ASKED}
 )
-UPDATE campaigns_message m SET dequeued_at = clock_timestamp(), error_code = 'suppressed', error_sub_type = f.reason
+UPDATE campaigns_message m SET dequeued_at = clock_timestamp(), error_code = 'suppressed', error_sub_type = f.reason,
+    cause = 'recipient'
 FROM found f WHERE m.id = ANY(ARRAY[f.id]) AND m.dequeued_at IS NULL
 """
 # A message refused as unknown or by a STOP is freed if a later suppression of its recipient was lifted.
 FREE = f"""
 UPDATE campaigns_message m SET resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL,
-    sent_at = NULL, delivered_at = NULL, error_code = NULL, error_sub_type = NULL, put_off_at = NULL, call_after = NULL
+    sent_at = NULL, delivered_at = NULL, error_code = NULL, error_sub_type = NULL, cause = NULL, put_off_at = NULL,
+    call_after = NULL
 FROM {FOUND} WHERE s.reason IS NULL AND m.id = ANY(ARRAY[a.id]) AND (m.error_code = 'suppressed' OR {REFUSED_SO}
     AND EXISTS (SELECT FROM campaigns_suppression l WHERE l.digest = a.digest AND l.until > m.delivered_at
         AND l.reason IN ('bounced', 'stop') AND (l.sponsor_id IS NULL OR l.sponsor_id = %(sponsor)s)))

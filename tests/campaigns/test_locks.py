@@ -72,7 +72,7 @@ def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb:
     answer = (
         (job.first_message, "v-1", 0)
         if verb is ground_truth.accept
-        else (job.first_message, "bounce", "no such person")
+        else (job.first_message, Refused("bounce", "no such person"))
     )
     with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
         resolve.resolve([job.first_message], decision, "they rang", "ann")

@@ -340,7 +340,7 @@ def look_up(state: State, thread: VerbThread) -> None:
 
 @verb(ENDED, fates=REFUSED)
 def refused_at_look_up(state: State, thread: VerbThread) -> None:
-    answers = [(state.doubt, "bounce", "look-up")]
+    answers = [(state.doubt, Refused("bounce", "look-up"))]
     thread.run(lambda rows: ground_truth.refuse(rows, answers))
 
 

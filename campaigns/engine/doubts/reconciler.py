@@ -206,9 +206,9 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     match outcome:
         case Accepted(vendor_id):
             await ground_truth.accept(case.rows, [(doubt.id, vendor_id, doubt.resend_no)])
-        case Refused(code, sub_type) if young is None:
+        case Refused() if young is None:
             await ports.suppressions.suppress_recipient(case.vendor, campaign, doubt.recipient, outcome)
-            await ground_truth.refuse(case.rows, [(doubt.id, code, sub_type)])
+            await ground_truth.refuse(case.rows, [(doubt.id, outcome)])
         case Refused(code):
             await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
         case _:

@@ -15,6 +15,7 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import PARENTS, Status
 from vendors import destinations
+from vendors.causes import AnswerCause
 from vendors.said import Said, gettext_noop
 
 
@@ -234,12 +235,22 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
     rows = Message.objects.filter(pk__in=ids)
     if decision == Resolution.Decision.SENT:
         rows.update(
-            message_id=f"person:{by}"[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None, error_sub_type=None
+            message_id=f"person:{by}"[:255],
+            delivered_at=Now(),
+            in_doubt_at=None,
+            settle_at=None,
+            error_sub_type=None,
+            cause=None,
         )
         ground_truth.charge(ids)
     elif decision == Resolution.Decision.FAILED:
         rows.update(
-            error_code="person", error_sub_type=reason[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None
+            error_code="person",
+            error_sub_type=reason[:255],
+            cause=AnswerCause.UNKNOWN.value,
+            delivered_at=Now(),
+            in_doubt_at=None,
+            settle_at=None,
         )
     else:
         rows.update(
@@ -249,6 +260,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
             in_doubt_at=None,
             settle_at=None,
             error_sub_type=None,
+            cause=None,
             put_off_at=None,
             call_after=None,
             asked_destination=None,

@@ -31,7 +31,7 @@ WITH picked AS ({picked}), found AS MATERIALIZED (SELECT clock_timestamp() AS at
             WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
         in_doubt_at = found.at, taken_over_at = found.at, delivered_at = NULL,
         settle_at = CASE WHEN NOT (SELECT c.routed FROM campaigns_campaign c WHERE c.id = m.campaign_id)
-            THEN clock_timestamp() END, error_code = NULL,
+            THEN clock_timestamp() END, error_code = NULL, cause = NULL,
         error_sub_type = 'may have been called before the store was taken over',
         destination = {destination}, asked_destination = NULL
     FROM picked, found WHERE m.id = picked.id

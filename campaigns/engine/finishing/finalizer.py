@@ -42,7 +42,7 @@ LOG = moving("log", "id = %(job)s", "finished_at = statement_timestamp()", COUNT
 REQUEUE = moving("requeue", "id = %(job)s AND stopped_at IS NULL", COUNTED, ENDS)
 # The next sender measures the time that a message is put off from the start.
 NOT_PUT_OFF = """
-UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL
+UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL, cause = NULL
 WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS NOT NULL
 """
 
@@ -113,8 +113,8 @@ WITH lost AS (
     WHERE c.job_id = %(job)s AND c.fence = %(fence)s
 ), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = l.at, sent_at = l.at, in_doubt_at = clock_timestamp(),
-        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call', units = nullif(l.units, 1),
-        destination = l.destination, asked_destination = NULL
+        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call', cause = NULL,
+        units = nullif(l.units, 1), destination = l.destination, asked_destination = NULL
     FROM lost l WHERE m.id = ANY(ARRAY[l.id]) AND m.dequeued_at IS NULL
     RETURNING coalesce(l.units, 1) AS units
 )

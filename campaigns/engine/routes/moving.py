@@ -94,7 +94,7 @@ SELECT j.id FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
 """
 
 NOT_PUT_OFF = """
-UPDATE campaigns_message m SET put_off_at = NULL, call_after = NULL
+UPDATE campaigns_message m SET put_off_at = NULL, call_after = NULL, cause = NULL
 FROM unnest(%(firsts)s::bigint[], %(ends)s::bigint[]) AS run(first, past)
 WHERE m.id >= run.first AND m.id < run.past AND m.dequeued_at IS NULL AND m.put_off_at IS NOT NULL
 """

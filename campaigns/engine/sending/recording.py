@@ -24,6 +24,7 @@ from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
 from vendors import alarms
+from vendors.causes import AnswerCause
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
@@ -51,9 +52,10 @@ class JobResults(NamedTuple):
 
 APPEND = """
 INSERT INTO campaigns_answerbatch
-    (job_id, fence, claim_id, called_at, last, messages, kinds, codes, notes, waits, units)
+    (job_id, fence, claim_id, called_at, last, messages, kinds, codes, notes, causes, waits, units)
 SELECT * FROM json_to_recordset(%(batches)s::json) AS a(job bigint, fence int, claim bigint, called_at timestamptz,
-    last boolean, messages bigint[], kinds text, codes text[], notes text[], waits float8[], units int[])
+    last boolean, messages bigint[], kinds text, codes text[], notes text[], causes text[], waits float8[],
+    units int[])
 """
 EXISTING = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s)"
 KINDS: dict[type, str] = dict(
@@ -79,7 +81,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
         of_claims.setdefault(result.call.claim.id, []).append(result)
     for results in of_claims.values():
         claim = results[0].call.claim
-        codes, notes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
+        codes, notes, causes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
         units = [len(result.call.permits) for result in results]
         yield {
             "job": answers.lease.job_id,
@@ -91,25 +93,35 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
             "kinds": "".join([KINDS[type(result.outcome)] for result in results]),
             "codes": codes if any(code is not None for code in codes) else None,
             "notes": notes if any(notes) else None,
+            "causes": causes if any(causes) else None,
             "waits": waits if any(waits) else None,
             "units": units if any(one != 1 for one in units) else None,
         }
 
 
-def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | None, float | None]:
-    """Return (code, note, wait) of an outcome. wait: seconds until the vendor takes the message or reports on it."""
+class _Columns(NamedTuple):
+    """What is stored of an outcome. wait: seconds until the vendor takes the message or reports on it."""
+
+    code: str | None = None
+    note: str | None = None
+    cause: str | None = None
+    wait: float | None = None
+
+
+def _columns(outcome: Outcome | SuppressedRecipient) -> _Columns:
     match outcome:
         case Accepted(vendor_id):
-            return _stored(vendor_id), None, None
-        case Refused(code, sub_type):
-            return _stored(f"vendor: {code}" if code in OWN_ENDS else code), _stored(sub_type) or None, None
+            return _Columns(_stored(vendor_id))
+        case Refused(code, sub_type, cause):
+            code = _stored(f"vendor: {code}" if code in OWN_ENDS else code)
+            return _Columns(code, _stored(sub_type) or None, cause.value)
         case InDoubt(reason, wait=wait):
-            return None, _stored(reason), wait or None
+            return _Columns(note=_stored(reason), wait=wait or None)
         case SuppressedRecipient(reason):
-            return None, _stored(reason), None
+            return _Columns(note=_stored(reason), cause=AnswerCause.RECIPIENT.value)
         case NotSent(puts_off=True, retry_after=wait):
-            return None, None, min(wait or 0.0, RETRY_MAX)
-    return None, None, None
+            return _Columns(wait=min(wait or 0.0, RETRY_MAX))
+    return _Columns()
 
 
 def _stored(text: str) -> str:
