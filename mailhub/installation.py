@@ -34,6 +34,7 @@ OPERATE = [
     "campaigns.see_recipients",
     "campaigns.add_suppression",
     "campaigns.change_suppression",
+    "vendors.operate_vendor",
     "waiter.change_parkedtask",
 ]
 VENDORS = ["vendors.*"]

@@ -20,7 +20,20 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import configuration, destinations, health, history, locks, prices, restarts, said, second_person, shut
+from vendors import (
+    configuration,
+    destinations,
+    health,
+    history,
+    locks,
+    prices,
+    remedies,
+    restarts,
+    said,
+    second_person,
+    shut,
+)
+from vendors.adapters.options import NoSecret
 from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import Limit
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
@@ -184,8 +197,49 @@ class Casters(Rows):
     model = Mailcaster
 
 
+class Pausable(OfOwners):
+    """Rows with a page that pauses and resumes them, for users with the right `remedies.OPERATE`."""
+
+    def get_urls(self) -> list[Any]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_pause"
+        return [path("<int:pk>/pause/", self.admin_site.admin_view(self.pause), name=name), *super().get_urls()]
+
+    def may_operate(self, request: HttpRequest, row: Any = None) -> bool:
+        """Return True if the user may pause and resume this row."""
+        user: Any = request.user
+        return bool(user.has_perm(remedies.OPERATE)) or self.has_change_permission(request, row)
+
+    def pause(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Pause or resume the row if it is still as the page showed it: asked by GET, done by POST with a reason."""
+        row = get_object_or_404(self.get_queryset(request), pk=pk)
+        if not self.may_operate(request, row):
+            raise PermissionDenied
+        title = (gettext("Resume %s") if row.paused else gettext("Pause %s")) % row
+        if "confirmed" not in request.POST or request.method != "POST":
+            context = {**self.admin_site.each_context(request), "title": title, "row": row, "opts": self.opts}
+            return TemplateResponse(request, "admin/vendors/pause.html", context)
+        was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
+        changed = self.switch(request, row, was, reason)
+        if changed:
+            done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
+            self.log_change(request, row, history.decided(done, typed=reason))
+            messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % row)
+        elif changed is False:
+            messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % row)
+        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", pk)
+
+    def switch(self, request: HttpRequest, row: Any, was: bool, reason: str) -> bool | None:
+        """Resume the row if it was paused, else pause it. False: it is not as it was; None: the user has been told."""
+        raise NotImplementedError
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        row: Any = kwargs.get("obj")
+        context["may_operate"] = row is not None and self.may_operate(request, row)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+
 @admin.register(Vendor)
-class VendorAdmin(OfOwners, OnlyWhatChanged):
+class VendorAdmin(Pausable, OnlyWhatChanged):
     vendor_path = "pk"
     form = VendorForm
     list_display = ["slug", "name", choice("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
@@ -251,35 +305,16 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
             field.required, field.empty_label = True, None
         return field
 
-    def get_urls(self) -> list[Any]:
-        pause = path("<int:vendor_id>/pause/", self.admin_site.admin_view(self.pause), name="vendors_vendor_pause")
-        return [pause, *super().get_urls()]
-
-    def pause(self, request: HttpRequest, vendor_id: int) -> HttpResponse:
-        """Pause or resume the vendor if it is still as the page showed it. POST, with a reason."""
-        vendor = get_object_or_404(self.get_queryset(request), pk=vendor_id)
-        if request.method != "POST" or not self.has_change_permission(request, vendor):
-            raise PermissionDenied
-        title = (gettext("Resume %s") if vendor.paused else gettext("Pause %s")) % vendor
-        if "confirmed" not in request.POST:
-            context = {**self.admin_site.each_context(request), "title": title, "vendor": vendor}
-            return TemplateResponse(request, "admin/vendors/vendor/pause.html", context)
-        was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
-        if was and second_person.hold_new(vendor_id, _actor(request)):
+    def switch(self, request: HttpRequest, vendor: Any, was: bool, reason: str) -> bool | None:
+        if was and second_person.hold_new(vendor.pk, _actor(request)):
             messages.warning(request, gettext(HELD))
-            return redirect("admin:vendors_vendor_change", vendor_id)
-        rows = Vendor.objects.filter(pk=vendor_id, paused=was)
+            return None
+        rows = Vendor.objects.filter(pk=vendor.pk, paused=was)
         with transaction.atomic():
-            locks.take_turn(vendor_id)
+            locks.take_turn(vendor.pk)
             resumed = {"unconfirmed": False} if was else {}
             changed = rows.update(paused=not was, **resumed, **said.columns("paused_reason", "" if was else reason))
-        if changed:
-            done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
-            self.log_change(request, vendor, history.decided(done, typed=reason))
-            messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % vendor)
-        else:
-            messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % vendor)
-        return redirect("admin:vendors_vendor_change", vendor_id)
+        return bool(changed)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         vendor: Any = kwargs.get("obj")
@@ -291,7 +326,7 @@ class VendorAdmin(OfOwners, OnlyWhatChanged):
 
 
 @admin.register(Credential)
-class CredentialAdmin(OfOwners, OnlyWhatChanged):
+class CredentialAdmin(Pausable, OnlyWhatChanged):
     form = CredentialForm
     list_display = [
         *("name", "vendor", flag("exclusive", "exclusive"), flag("paused", "paused", "warn")),
@@ -314,6 +349,16 @@ class CredentialAdmin(OfOwners, OnlyWhatChanged):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []
+
+    def switch(self, request: HttpRequest, login: Any, was: bool, reason: str) -> bool | None:
+        if Credential.objects.filter(pk=login.pk, paused=was).exists():
+            try:
+                resumed = configuration.resume_credential(login)[0] if was else True
+            except NoSecret as error:
+                messages.error(request, gettext("It stays paused: %(why)s") % {"why": show(str(error))})
+                return None
+            return resumed if was else configuration.pause_credential(login, reason)
+        return False
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_credential(obj, fields, by)

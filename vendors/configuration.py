@@ -3,6 +3,7 @@
 - `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
   secrets by sending one letter to an address of their own.
 - `save_vendor`, `save_secret`: only a person settles calls made in another account (destinations.py).
+- `pause_credential`, `resume_credential`: as a command and as a page does it.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
@@ -15,6 +16,7 @@ from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 
 from vendors import adapters, destinations, history, locks, said
+from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.limits.values import Limit
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 from vendors.said import Said, gettext_noop
@@ -80,6 +82,40 @@ def describe_rate_limit(window: LimitSpec) -> str:
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
         "The longest window that the contract allows is the fastest."
     )
+
+
+def pause_credential(login: Credential, reason: str) -> bool:
+    """Pause the credential. Returns False if it was paused; then the reason is replaced."""
+    with transaction.atomic():
+        locks.take_turn(login.vendor_id)
+        was = Credential.objects.filter(pk=login.pk).values_list("paused", flat=True).get()
+        pause = {"paused": True, "awaits_secret": False, **said.columns("paused_reason", reason)}
+        Credential.objects.filter(pk=login.pk).update(**pause)
+    return not was
+
+
+def resume_credential(login: Credential) -> tuple[bool, bool]:
+    """Resume the credential and end the wait that its vendor asked for. Returns whether each of both was there.
+
+    Raises NoSecret if it has not the secret that its adapter requires.
+    """
+    require_secret(login)
+    with transaction.atomic():
+        resumed = Credential.objects.filter(pk=login.pk, paused=True).update(
+            paused=False, awaits_secret=False, **said.columns("paused_reason", "")
+        )
+        return bool(resumed), end_wait(login)
+
+
+def require_secret(login: Credential) -> None:
+    """Raise NoSecret if a credential about to be used lacks the secret that its adapter requires."""
+    secret: Any = login.secret
+    try:
+        adapters.load(login.vendor.adapter).for_credential(login.vendor.settings, secret)
+    except NoSecret:
+        raise
+    except (LookupError, InvalidSettings):  # other faults are reported where they matter
+        return
 
 
 def end_wait(login: Credential) -> bool:

@@ -15,6 +15,7 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job
 from campaigns.reports import reasons
 from campaigns.reports.reasons import FailureReason
+from vendors import ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,12 @@ def why_failed(job: Any) -> list[tuple[FailureReason, str]]:
 def context(request: HttpRequest, job: Any) -> dict[str, Any]:
     """Return the page's context. job: with its sums, label and forecast, as jobs.with_progress adds them."""
     user: Any = request.user
+    remedy = job.remedy
     return {
         "job": job,
+        "remedy": remedy,
+        "remedy_offered": bool(remedy and remedy.is_offered_to(user)),
+        "governs": user.has_perm("vendors.view_credential") and ownership.owns(user, job.vendor_id),
         "shares": shares(job),
         "failures": failures(job),
         "dates": [(word, at) for word, at in _dates(job) if at],

@@ -110,7 +110,7 @@ def with_progress(rows: list[Any]) -> list[Any]:
     for job in rows:
         job.sums, forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
-        job.next, job.ends = forecast.next, forecast.ends
+        job.next, job.ends, job.remedy = forecast.next, forecast.ends, forecast.remedy
         job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered(job, job.sums)]
     return rows
 

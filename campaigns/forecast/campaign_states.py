@@ -13,6 +13,7 @@ from campaigns.engine import progress
 from campaigns.engine.progress import Progress
 from campaigns.forecast import eta
 from campaigns.models import Job
+from vendors.remedies import Remedy
 
 CLOCK = re.compile(r"\b\d\d:\d\d\b")
 MOST_SAID = 3  # sentences from the jobs of one campaign
@@ -37,6 +38,12 @@ class CampaignState:
     @property
     def label(self) -> str:
         return labels.of_sum(self.sums)
+
+    @property
+    def remedies(self) -> list[Remedy]:
+        """What people can do so that it goes on, each thing once."""
+        found = (job.forecast.remedy for job in self.jobs if job.forecast.remedy)
+        return list(dict.fromkeys(found))[:MOST_SAID]
 
     @property
     def stands(self) -> bool:

@@ -26,6 +26,7 @@ from campaigns.models.states import DONE, RUNNING, S
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
+from vendors.remedies import Remedy
 
 
 def forecast(
@@ -98,12 +99,14 @@ class Eta:
 class JobForecast:
     """The next step of a job and the forecast of its end, as texts for users; either may be "".
 
-    stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one.
+    stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
+    person can do about it.
     """
 
     next: str = ""
     ends: str = ""
     stands: bool = False
+    remedy: Remedy | None = None
 
 
 def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
@@ -159,7 +162,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
     login = queue.logins.get(login_id or 0)
     if login is None:
         return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
-    if stopped := obstacles.of_queue(queue) or (Obstacle(login.stopped) if login.stopped else None):
+    if stopped := obstacles.of_login(queue, login):
         return Eta(obstacle=stopped)
     more = ahead + messages
     return _end(queue, login, (queue.queued + more, login.queued + more), now)
@@ -232,7 +235,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if queue is None or job.status in DONE:
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
-        return JobForecast(obstacle.reason, stands=True)
+        return JobForecast(obstacle.reason, stands=True, remedy=obstacle.remedy)
     full = job.credential.rate_limited_until
     turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]

@@ -12,10 +12,11 @@ from django.utils.translation import gettext as _
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
-from campaigns.forecast.queues import VendorQueue
+from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.labels import number
 from campaigns.models.states import PARENTS, RUNNING, S
 from vendors.models import Vendor
+from vendors.remedies import Remedy
 from vendors.said import show
 
 MAY_BE_HELD = (S.RENDERED, S.READY)
@@ -25,10 +26,11 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """reason: a text for users. until: its end, if nobody has to act; None: unknown."""
+    """reason: a text for users. until: its end, if nobody has to act; None: unknown. remedy: what a person can do."""
 
     reason: str
     until: datetime | None = None
+    remedy: Remedy | None = None
 
 
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
@@ -53,7 +55,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
     if stopped := queue.stopped or login.stopped:
-        return Obstacle(stopped)
+        return Obstacle(stopped, remedy=queue.remedy(login))
     if login.retry_after_until and login.retry_after_until > now:
         closed = _("vendor closed until %(at)s") % {"at": clock(login.retry_after_until, now)}
         return Obstacle(closed, login.retry_after_until)
@@ -74,14 +76,23 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
 
 def of_queue(queue: VendorQueue) -> Obstacle | None:
     """Return the obstacle for a vendor's whole queue, or None."""
-    if stopped := queue.halted or queue.stopped:
-        return Obstacle(stopped)
+    if queue.halted:
+        return Obstacle(queue.halted)
+    if queue.shut:
+        return Obstacle(queue.stopped, remedy=queue.remedy(None))
     waiting = [login for login in queue.logins.values() if login.waiting]
     if waiting and all(login.shut for login in waiting):
-        return Obstacle(waiting[0].stopped)
+        return Obstacle(waiting[0].stopped, remedy=queue.remedy(waiting[0]))
     if not queue.kinds:
         return Obstacle(_("no mailcaster of the vendor is enabled"))
     return _process(queue)
+
+
+def of_login(queue: VendorQueue, login: LoginQueue) -> Obstacle | None:
+    """Return the obstacle for a new batch over this credential, or None."""
+    if whole := of_queue(queue):
+        return whole
+    return Obstacle(login.stopped, remedy=queue.remedy(login)) if login.shut else None
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:

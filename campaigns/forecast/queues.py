@@ -27,6 +27,7 @@ from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
 from vendors import ownership, redis_clients, said
 from vendors.limits.values import Limit
+from vendors.remedies import Remedy, RemedyKind
 from vendors.said import Said, show
 
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
@@ -54,6 +55,8 @@ class LoginQueue:
     disclosed: bool = True
     full_until: datetime | None = None
     brief: str = ""
+    name: str = ""
+    is_paused: bool = False
 
     @property
     def stopped(self) -> str:
@@ -101,11 +104,22 @@ class VendorQueue:
     disclosed: bool = True
     brief: str = ""
     is_paused: bool = False
+    name: str = ""
 
     @property
     def stopped(self) -> str:
         """Return `shut` for the page, or `brief` if the reader may not read it."""
         return show(self.shut if self.disclosed else self.brief)
+
+    def remedy(self, login: LoginQueue | None) -> Remedy | None:
+        """Return what lets calls over this credential start again if the vendor or the credential is shut."""
+        if not self.shut and not (login and login.shut):
+            return None
+        paused = self.is_paused if self.shut else bool(login and login.is_paused)
+        kind = RemedyKind.RESUME if paused else RemedyKind.LIMIT
+        if self.shut or login is None:
+            return Remedy(kind, self.vendor_id, self.slug, self.name)
+        return Remedy(kind, self.vendor_id, self.slug, self.name, login.id, login.name)
 
     @property
     def held(self) -> int:
@@ -258,8 +272,10 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
             disclosed=disclosed,
             full_until=_moment(full),
             brief=Said(brief or ""),
+            name=name,
+            is_paused=paused,
         )
-        for pk, why, data, brief, closed, full in facts["logins"] or ()
+        for pk, why, data, brief, closed, full, name, paused in facts["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
@@ -273,6 +289,7 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         disclosed=disclosed,
         brief=Said(facts["shut_brief"] or ""),
         is_paused=facts["paused"],
+        name=facts["name"],
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ MEANS = {
     labels.ATTENTION: gettext_lazy("It has ended. Of some messages it is not known whether they were sent."),
 }
 STANDS = gettext_lazy("Part of it has been sent. Nothing is sent at the moment.")
+HELD = gettext_lazy("It waits: nothing more is sent until its vendor is called again.")
 STATES = {  # of recipients, by their name in the URL, in the order of the choices
     "sent": labels.SENT,
     "delivered": labels.DELIVERED,
@@ -118,12 +119,15 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
         "reasons": why,
+        "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.remedies],
     }
     return part, state
 
 
 def means(state: CampaignState) -> Any:
     """Return the campaign's state as a sentence; the page adds the reason."""
+    if state.label == labels.PAUSED and not any(job.paused_at for job in state.jobs):
+        return HELD
     return STANDS if state.label == labels.SENDING and state.stands else MEANS.get(state.label, "")
 
 

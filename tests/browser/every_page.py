@@ -86,7 +86,7 @@ NO_PAGES = {
     *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
-    *("webhook-remove", "key-revoke", "vendors_vendor_pause"),
+    *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause"),
 }
 LOGGED_OUT = {"login", "admin-login", "login-mistake"}
 NOWHERE = {"/campaigns/1000000000/", "/admin/nothing/"}
@@ -243,6 +243,10 @@ def pressed(rows: Rows) -> dict[str, tuple[str, dict[str, Any]]]:
         ),
         "admin-attention-resend": (attention, {"decision": "resend", "cause": cause.key}),
         "admin-vendors_vendor_pause": (reverse("admin:vendors_vendor_pause", args=[rows.vendor.pk]), {}),
+        "admin-vendors_credential_pause": (
+            reverse("admin:vendors_credential_pause", args=[rows.job.credential_id]),
+            {},
+        ),
         "admin-parkedtask-cancel": (
             "/admin/waiter/parkedtask/",
             {"action": "cancel", "_selected_action": ParkedTask.objects.latest("pk").pk},

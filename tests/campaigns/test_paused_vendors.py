@@ -136,7 +136,10 @@ def test_every_door_says_so(stop: Any, admin_client: Client) -> None:
     assert campaigns.count(">Paused<") == campaigns.count(">Sending<") == 1
     home = owner.get("/?state=paused").content.decode()
     assert job.campaign.name in home and going.campaign.name not in home
-    assert "It is paused: nothing more is sent" in owner.get(f"/campaigns/{job.campaign_id}/").content.decode()
+    assert (
+        "It waits: nothing more is sent until its vendor"
+        in owner.get(f"/campaigns/{job.campaign_id}/").content.decode()
+    )
 
 
 @STOPS

@@ -13,7 +13,7 @@ from django.core.management.base import CommandError
 from django.db.models import Model, QuerySet
 from django.utils import timezone
 
-from vendors import adapters, said
+from vendors import adapters, configuration, said
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
 from vendors.instants import checked
@@ -125,15 +125,12 @@ def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]
 
 def check_secret(of: Vendor, row: Credential) -> None:
     """Check that a credential about to be used has the secret its adapter requires."""
-    stored: Any = row.secret
     try:
-        adapters.load(of.adapter).for_credential(of.settings, stored)
+        configuration.require_secret(row)
     except NoSecret as error:
         raise CommandError(
             f"{row} stays paused: {error}. Enter it: manage.py credential set {of.slug} {row.name} ..."
         ) from None
-    except (LookupError, InvalidSettings):  # other faults are reported where they matter
-        return
 
 
 def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:

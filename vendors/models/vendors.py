@@ -168,6 +168,7 @@ class Vendor(models.Model):
 
     class Meta:
         ordering = ["slug"]
+        permissions = [("operate_vendor", "Can pause and resume vendors and credentials")]
 
     @property
     def why_paused(self) -> str:

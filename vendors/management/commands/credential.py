@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from vendors import configuration, history, locks, said
+from vendors import configuration, history, said
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
 from vendors.management.resources import ResourceCommand, argument, verb
@@ -71,13 +71,9 @@ class Command(ResourceCommand):
     @verb("no new call starts over it", *NAMED, argument("--reason", default="paused by hand"))
     def do_pause(self, vendor: str, name: str, reason: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
-        state = "was paused already" if row.paused else "paused: no new call starts"
         with facts.kept(row, credential_facts):
-            locks.take_turn(row.vendor_id)
-            Credential.objects.filter(pk=row.pk).update(
-                paused=True, awaits_secret=False, **said.columns("paused_reason", reason)
-            )
-        self.tell_row(row, state)
+            paused = configuration.pause_credential(row, reason)
+        self.tell_row(row, "paused: no new call starts" if paused else "was paused already")
 
     @verb("calls may start again", *NAMED)
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
@@ -85,9 +81,6 @@ class Command(ResourceCommand):
         row = arguments.credential(of, name)
         arguments.check_secret(of, row)
         with facts.kept(row, credential_facts):
-            Credential.objects.filter(pk=row.pk).update(
-                paused=False, awaits_secret=False, **said.columns("paused_reason", "")
-            )
-            tried = configuration.end_wait(row)
-        state = "resumed" if row.paused else "was not paused"
+            resumed, tried = configuration.resume_credential(row)
+        state = "resumed" if resumed else "was not paused"
         self.tell_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))
