@@ -165,7 +165,10 @@ PAST = {
     "campaigns.Suppression": ("since",),
     "campaigns.TokenKey": ("created_at",),
     "vendors.Vendor": ("limits_since", "paused_at", "resumed_at", "created_at"),
-    "vendors.Credential": ("paused_at", "resumed_at"),
+    "vendors.Credential": (
+        *("paused_at", "resumed_at", "braked_at", "brake_held_at", "brake_released_at", "probed_at"),
+    ),
+    "vendors.VendorCondition": ("good_at", "failing_since", "last_at"),
     "vendors.Usage": ("at",),
     "vendors.VendorChange": ("asked_at", "decided_at"),
     "vendors.Minute": ("at",),

@@ -1,11 +1,12 @@
 """Tables of vendors.
 
 `vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
-second person. `prices`: what vendors charge. `histories`: sentences of the history as data. `reports`: keys and counts
-of delivery reports.
+second person. `conditions`: the answers to the last calls. `prices`: what vendors charge. `histories`: sentences of the
+history as data. `reports`: keys and counts of delivery reports.
 """
 
 from vendors.models.changes import VendorChange
+from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
 from vendors.models.reports import ReportCount, ReportKey
@@ -40,6 +41,7 @@ __all__ = [
     "Usage",
     "Vendor",
     "VendorChange",
+    "VendorCondition",
     "every_day",
     "known_zone",
     "project_zone",

@@ -24,6 +24,7 @@ from campaigns.engine.threads import happens
 from vendors import alarms
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
+from vendors.condition.feeding import ConditionFeed
 from vendors.health import EqualRefusals
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
@@ -66,7 +67,14 @@ class CallPool:
     in the ledger.
     """
 
-    def __init__(self, job: LeasedJob, write: Write, cache: Any = None, together: GroupCommit | None = None) -> None:
+    def __init__(
+        self,
+        job: LeasedJob,
+        write: Write,
+        cache: Any = None,
+        together: GroupCommit | None = None,
+        condition: ConditionFeed | None = None,
+    ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
         self._busy = 0  # connections with a call
@@ -88,6 +96,7 @@ class CallPool:
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
         self._together = together or GroupCommit()
+        self._condition = condition
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def read_refusals(self, connection: Any) -> None:
@@ -261,6 +270,9 @@ class CallPool:
 
     def _count(self, outcome: Outcome, recipient: str) -> None:
         good = self._job.adapter.is_good(outcome)
+        if self._condition is not None:
+            text = _without(recipient, outcome.reason) if good is False and isinstance(outcome, Refusal) else ""
+            self._condition.note(outcome, good, text)
         if not self.refusals.over and self.refusals.note(outcome):
             self.refusals.waiting += good is True
             good = None if good else good

@@ -25,6 +25,7 @@ from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
 from vendors import alarms
 from vendors.causes import AnswerCause
+from vendors.condition.feeding import ConditionFeeds
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class Recorder:
     def __init__(self, rows: SharedRows) -> None:
         self.refusals, self._rows = 0, rows
         self.together = GroupCommit()
+        self.conditions = ConditionFeeds(rows)
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
         self._due = float("inf")  # until then the waiting results may wait for more
         self._hurry = asyncio.Event()
@@ -204,6 +206,7 @@ class Recorder:
         for task in (self._storing, self._merging, *self._merges):
             if task is not None:
                 await asyncio.wait([task])
+        await self.conditions.flush()
 
     async def _store_all(self) -> None:
         while self._waiting:

@@ -87,7 +87,8 @@ class Stream:
         self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(throttle, self._claims)
-        self._pool = CallPool(job, self._write, connections.attachments, recorder.together)
+        condition = recorder.conditions.of(job.credential_id, job.destination)
+        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, condition)
         self._closes: datetime | None = None
         self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)

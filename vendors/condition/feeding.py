@@ -1,0 +1,201 @@
+"""Senders tell here how calls ended. A credential's row is written once a second at most, and on a change at once.
+
+A process keeps one `ConditionFeed` for each credential it calls. All its streams share it, so a row of bad answers is
+counted across jobs.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Error as RowsError
+
+from vendors.outcomes import InDoubt, NotSent, Outcome
+
+EVERY = 1.0
+"""Seconds between two writes of a credential by one process, unless its condition changes."""
+ANSWER_MOST = 200
+
+# `good`: seconds since the last good answer of this span, NULL: there was none. Its bad answers followed it.
+WRITE = """
+INSERT INTO vendors_vendorcondition AS k
+    (credential_id, receiver, destination, good_at, failing_since, tries, doubts, last_at, last_answer, last_cause)
+SELECT %(credential)s, %(receiver)s, %(destination)s, n.now - %(good)s::float8 * interval '1 second',
+    n.now - %(failing)s::float8 * interval '1 second', %(tries)s, %(doubts)s,
+    n.now - %(last)s::float8 * interval '1 second', %(answer)s, %(cause)s
+FROM (SELECT clock_timestamp() AS now) n
+ON CONFLICT (credential_id, receiver) DO UPDATE SET destination = excluded.destination,
+    good_at = CASE WHEN k.destination = excluded.destination THEN greatest(k.good_at, excluded.good_at)
+        ELSE excluded.good_at END,
+    failing_since = CASE WHEN excluded.failing_since IS NULL THEN NULL
+        WHEN excluded.good_at IS NULL AND k.destination = excluded.destination
+        THEN coalesce(k.failing_since, excluded.failing_since) ELSE excluded.failing_since END,
+    tries = excluded.tries + CASE WHEN excluded.good_at IS NULL AND k.destination = excluded.destination
+        THEN k.tries ELSE 0 END,
+    doubts = excluded.doubts + CASE WHEN excluded.good_at IS NULL AND k.destination = excluded.destination
+        THEN k.doubts ELSE 0 END,
+    last_at = coalesce(excluded.last_at, k.last_at),
+    last_answer = CASE WHEN excluded.last_at IS NULL THEN k.last_answer ELSE excluded.last_answer END,
+    last_cause = CASE WHEN excluded.last_at IS NULL THEN k.last_cause ELSE excluded.last_cause END
+WHERE k.destination <= excluded.destination
+"""
+
+
+def is_clear(outcome: Outcome | None) -> bool | None:
+    """Return True for an answer that ends a row of doubts, False for a doubt, None if there was no answer at all.
+
+    A vendor that has the message and reports on it later is no doubt. A connection that never came about is neither.
+    """
+    if isinstance(outcome, InDoubt):
+        return outcome.wait > 0
+    if isinstance(outcome, NotSent):
+        return True if outcome.pause or outcome.retry_after is not None else None
+    return True
+
+
+def is_good_answer(outcome: Outcome | None) -> bool | None:
+    """Return True for an answer that shows a working vendor, False for the contrary, None for a request to wait."""
+    if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
+        return None
+    return not isinstance(outcome, InDoubt | NotSent) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSpan:
+    """Answers not yet written. Times are seconds of time.monotonic. The bad answers followed the good one."""
+
+    good_at: float | None = None
+    failing_since: float | None = None
+    last_at: float | None = None
+    tries: int = 0
+    doubts: int = 0
+    answer: str = ""
+    cause: str = ""
+
+    def followed_by(self, later: "AnswerSpan") -> "AnswerSpan":
+        """Return this span and a later one as one."""
+        if later.good_at is not None or later.last_at is None:
+            return replace(later, good_at=later.good_at or self.good_at)
+        return replace(
+            later, good_at=self.good_at, failing_since=self.failing_since or later.failing_since,
+            tries=self.tries + later.tries, doubts=self.doubts + later.doubts,
+        )  # fmt: skip
+
+
+class ConditionFeed:
+    """The answers of one credential in this process. `receiver`: a receiving domain, if not the whole credential."""
+
+    def __init__(self, credential_id: int, destination: int, receiver: str, wake: Callable[[], None]) -> None:
+        self.credential_id, self.destination, self.receiver, self._wake = credential_id, destination, receiver, wake
+        self._span = AnswerSpan()
+        self._written_at = float("-inf")
+        self._was_good: bool | None = None  # as last written by this process
+
+    def note(self, outcome: Outcome | None, good: bool | None, text: str = "") -> None:
+        """Count how a call ended. `good`: Adapter.is_good; `text`: a bad answer without its recipient."""
+        now, span = time.monotonic(), self._span
+        if good:
+            if self._was_good and span.last_at is None:  # the usual case costs nothing
+                if span.good_at is None:
+                    self._span = AnswerSpan(good_at=now)
+                    self._wake()
+                return
+            self._span = AnswerSpan(good_at=now)
+        elif good is False:
+            doubt = is_clear(outcome) is False
+            cause = str(getattr(outcome, "cause", ""))
+            bad = AnswerSpan(None, now, now, 1, int(doubt), text[:ANSWER_MOST], cause)
+            self._span = span.followed_by(bad)
+        else:
+            return
+        self._wake()
+
+    @property
+    def is_unwritten(self) -> bool:
+        return self._span.good_at is not None or self._span.last_at is not None
+
+    def due_in(self) -> float:
+        """Return the seconds until it is to be written; 0 at a change."""
+        is_good = self._span.failing_since is None
+        return 0.0 if is_good != self._was_good else max(0.0, self._written_at + EVERY - time.monotonic())
+
+    async def write(self, rows: Any) -> None:
+        """Write what was noted since the last time. After an error of the database it is written later."""
+        if not self.is_unwritten:
+            return
+        span, self._span = self._span, AnswerSpan()
+        self._written_at = now = time.monotonic()
+        times = {"good": span.good_at, "failing": span.failing_since, "last": span.last_at}
+        params: dict[str, Any] = {name: None if at is None else now - at for name, at in times.items()}
+        params |= {
+            "credential": self.credential_id, "receiver": self.receiver, "destination": self.destination,
+            "tries": span.tries, "doubts": span.doubts, "answer": storable(span.answer), "cause": span.cause,
+        }  # fmt: skip
+        self._was_good = span.failing_since is None
+        try:
+            await rows.execute(WRITE, params)
+        except BaseException:
+            self._span = span.followed_by(self._span) if self.is_unwritten else span
+            self._was_good = None
+            raise
+
+
+class ConditionFeeds:
+    """The feeds of an event loop. `rows` executes statements like a connection."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._feeds: dict[tuple[int, str], ConditionFeed] = {}
+        self._changed: asyncio.Event | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def of(self, credential_id: int, destination: int, receiver: str = "") -> ConditionFeed:
+        """Return the feed of a credential at its present destination (vendors/destinations.py)."""
+        key = credential_id, receiver
+        feed = self._feeds.get(key)
+        if feed is None or feed.destination < destination:
+            feed = self._feeds[key] = ConditionFeed(credential_id, destination, receiver, self._wake)
+        return feed
+
+    async def flush(self) -> None:
+        """Write everything now. Ignores errors of the database: the next answer tells the same."""
+        await self._write(list(self._feeds.values()))
+
+    def _wake(self) -> None:
+        if self._writing is None:
+            self._changed = asyncio.Event()
+            self._writing = asyncio.create_task(self._write_due())
+        elif self._changed is not None:
+            self._changed.set()
+
+    async def _write_due(self) -> None:
+        assert self._changed is not None
+        while unwritten := [feed for feed in self._feeds.values() if feed.is_unwritten]:
+            self._changed.clear()
+            if due := [feed for feed in unwritten if not feed.due_in()]:
+                failed = await self._write(due)
+                if failed:
+                    await asyncio.sleep(EVERY)
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(feed.due_in() for feed in unwritten)):
+                        await self._changed.wait()
+        self._writing = None
+
+    async def _write(self, feeds: Sequence[ConditionFeed]) -> bool:
+        """Return True if the database refused one of them."""
+        failed = False
+        for feed in feeds:
+            try:
+                await feed.write(self._rows)
+            except RowsError:
+                failed = True
+        return failed
+
+
+def storable(text: str) -> str:
+    """Return the text as a column can store it."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
