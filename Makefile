@@ -72,8 +72,10 @@ docs: .venv-docs/.installed ## the documents as a site in site/; a dead link or 
 docs-pictures: test-setup ## docs/pictures: the real pages while the demo runs, by a headless Chromium
 	$(PY) -m docs.tooling.screenshots
 
-docs-reference: setup ## docs/reference/commands.md and docs/states.md from the code
+docs-reference: test-setup ## docs/reference/commands.md, docs/states.md and tables of other pages from the code
 	$(PY) -m docs.tooling.commands
+	$(PY) -m docs.tooling.tables
+	$(PY) -m docs.tooling.alarms
 	$(PY) manage.py states > docs/states.md
 
 messages: setup ## the German catalogue with the texts that code and templates have now (needs GNU gettext); then fill in what is empty

@@ -1,11 +1,11 @@
-"""docs/reference/ says what the code has: commands, settings of adapters, Celery tasks, beat's rows."""
+"""docs/reference/ says what the code has: commands, settings of adapters, keys of descriptions, tasks, beat's rows."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from docs.tooling import commands
+from docs.tooling import commands, tables
 from mailhub.celery import app
 from vendors import adapters
 from vendors.described import schema
@@ -34,6 +34,11 @@ TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)
 
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert commands.PAGE.read_text() == commands.page(), "run: python -m docs.tooling.commands"
+
+
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+def test_the_tables_of_a_page_are_what_the_code_says(page: Path) -> None:
+    assert page.read_text() == tables.page(page), "run: python -m docs.tooling.tables"
 
 
 def section(page: str, heading: str) -> str:

@@ -73,18 +73,48 @@ class Anymail(Adapter):
 
     needs_origin = True
     options = {
-        "service": Option(options.choice(*SERVICES), required=True, destination=True),
-        "url": Option(url, "", destination=True),
-        "more": Option(more_settings, {}, destination=True),
-        "reference": Option(options.choice("metadata", "tag", "none"), "metadata"),
-        "timeout": Option(options.seconds, 30.0, tuning=True),
-        "concurrency": Option(options.whole(1, 1000), 16, tuning=True),
-        "dedupe": Option(options.flag, False, tuning=True),
-        "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True),
-        "receipts": Option(options.flag, True, tuning=True),
-        "safe_statuses": Option(statuses, (), tuning=True),
-        "unit_kb": Option(options.whole(0, 1_000_000), 0, tuning=True),
-        "ca_file": Option(options.certificates, "", destination=True),
+        "service": Option(
+            options.choice(*SERVICES),
+            required=True,
+            destination=True,
+            about="`amazon_ses` (needs requirements-extras.txt), `brevo`, `mailersend`, `mailgun`, `mailjet`, "
+            "`mailtrap`, `mandrill`, `postal`, `postmark`, `resend`, `scaleway`, `sendgrid`, `sparkpost` or "
+            "`unisender_go`",
+        ),
+        "url": Option(url, "", destination=True, about="Its API, if not django-anymail's default"),
+        "more": Option(
+            more_settings,
+            {},
+            destination=True,
+            about="Comma-separated `NAME:VALUE`: `region` and `configuration_set_name` (Amazon SES), "
+            "`sender_domain` (Mailgun), `sandbox_id` (Mailtrap), `message_stream` (Postmark), `project_id` "
+            "and `region` (Scaleway), `subaccount` (SparkPost)",
+        ),
+        "reference": Option(
+            options.choice("metadata", "tag", "none"),
+            "metadata",
+            about="Carrier of our reference: `metadata`, `tag`, or `none` (reports carry only the service's id)",
+        ),
+        "timeout": Option(options.seconds, 30.0, tuning=True, about="Seconds until an unanswered call is in doubt"),
+        "concurrency": Option(options.whole(1, 1000), 16, tuning=True, about="Concurrent calls of a sender"),
+        "dedupe": Option(options.flag, False, tuning=True, about="The service accepts each `Idempotency-Key` once"),
+        "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True, about="Seconds for which it remembers keys"),
+        "receipts": Option(options.flag, True, tuning=True, about="It reports results later"),
+        "safe_statuses": Option(
+            statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
+        ),
+        "unit_kb": Option(
+            options.whole(0, 1_000_000),
+            0,
+            tuning=True,
+            about="Kilobytes a [unit](../how-to/costs.md), begun ones included, of texts and files; 0: one unit a mail",
+        ),
+        "ca_file": Option(
+            options.certificates,
+            "",
+            destination=True,
+            about="File with the authorities of its certificate, instead of the system's",
+        ),
     }
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -105,19 +105,54 @@ class Http(Adapter):
     """
 
     options = {
-        "url": Option(url, required=True, destination=True),
-        "timeout": Option(options.seconds, 10.0, tuning=True),
-        "concurrency": Option(options.whole(1, 1000), 32, tuning=True),
-        "dedupe": Option(options.flag, False, tuning=True),
-        "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True),
-        "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none", tuning=True),
-        "settle_delay": Option(options.seconds, 5.0, tuning=True),
-        "receipts": Option(options.flag, False, tuning=True),
-        "receipts_by_id": Option(options.flag, False, tuning=True),
-        "unit": Option(options.choice("message", "segment"), "message", tuning=True),
-        "carries": Option(parts, (), tuning=True),
-        "safe_statuses": Option(statuses, (), tuning=True),
-        "ca_file": Option(options.certificates, "", destination=True),
+        "url": Option(url, required=True, destination=True, about="Address for letters"),
+        "timeout": Option(
+            options.seconds,
+            10.0,
+            tuning=True,
+            about="Seconds until an unanswered call is in doubt; slightly more than the vendor's own",
+        ),
+        "concurrency": Option(
+            options.whole(1, 1000), 32, tuning=True, about="Connections of a sender, hence concurrent calls"
+        ),
+        "dedupe": Option(options.flag, False, tuning=True, about="The vendor accepts each reference once"),
+        "dedupe_ttl": Option(options.seconds, 86400.0, tuning=True, about="Seconds for which it remembers references"),
+        "lookup": Option(
+            options.choice("none", "weak", "strong", true="weak", false="none"),
+            "none",
+            tuning=True,
+            about="Proof by look-up: `strong`: absence and presence; `weak`: presence only",
+        ),
+        "settle_delay": Option(options.seconds, 5.0, tuning=True, about="Seconds until a look-up is up to date"),
+        "receipts": Option(options.flag, False, tuning=True, about="It reports results later"),
+        "receipts_by_id": Option(
+            options.flag,
+            False,
+            tuning=True,
+            about="Its reports carry only its own `id`. An id of two letters matches neither, unless their "
+            "credentials [sign reports separately](../how-to/add-a-vendor.md#several-accounts)",
+        ),
+        "unit": Option(
+            options.choice("message", "segment"),
+            "message",
+            tuning=True,
+            about="Unit of its limits: `message`, or `segment` of an SMS",
+        ),
+        "carries": Option(
+            parts,
+            (),
+            tuning=True,
+            about="Comma-separated from `text`, `headers`, `attachments`; campaigns that need more are refused",
+        ),
+        "safe_statuses": Option(
+            statuses, (), tuning=True, about='Comma-separated 5xx statuses that by contract mean "not accepted"'
+        ),
+        "ca_file": Option(
+            options.certificates,
+            "",
+            destination=True,
+            about="File with the authorities of its certificate, instead of the system's",
+        ),
     }
 
     report_status = 202

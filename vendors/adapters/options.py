@@ -30,6 +30,8 @@ class Option:
     `destination`: it says where the secret goes, or how it is protected on the way. `tuning`: whatever its value, calls
     reach the same account of the same server, so later look-ups still prove something about earlier calls. Examples:
     time limits, numbers of connections, promises of the vendor, the look of letters.
+
+    `about`: what to enter, in Markdown, for docs/reference/adapters.md.
     """
 
     parse: Callable[[Any], Any]
@@ -37,6 +39,7 @@ class Option:
     required: bool = False
     destination: bool = False
     tuning: bool = False
+    about: str = ""
 
 
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:

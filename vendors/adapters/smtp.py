@@ -77,20 +77,63 @@ class Smtp(Adapter):
 
     needs_origin = True
     options = {
-        "host": Option(options.text, required=True, destination=True),
-        "port": Option(options.whole(1, 65535), 587, destination=True),
-        "tls": Option(options.choice("none", "starttls", "implicit"), "starttls", destination=True),
-        "plain_login": Option(options.flag, False, destination=True),
-        "sender": Option(sender, ""),
-        "helo": Option(name, "", tuning=True),
-        "concurrency": Option(options.whole(1, 1000), 8, tuning=True),
-        "batch": Option(options.whole(1, 100), 1, tuning=True),
-        "mails": Option(options.whole(1, 1_000_000), 100, tuning=True),
-        "recipient_codes": Option(smtp_codes, (), tuning=True),
-        "unit_kb": Option(options.whole(0, 1_000_000), 0, tuning=True),
-        "connect_timeout": Option(options.seconds, 60.0, tuning=True),
-        "timeout": Option(options.seconds, 600.0, tuning=True),
-        "ca_file": Option(options.certificates, "", destination=True),
+        "host": Option(options.text, required=True, destination=True, about="The relay"),
+        "port": Option(options.whole(1, 65535), 587, destination=True, about="Of the relay"),
+        "tls": Option(
+            options.choice("none", "starttls", "implicit"),
+            "starttls",
+            destination=True,
+            about="`starttls`, `implicit` or `none`",
+        ),
+        "plain_login": Option(options.flag, False, destination=True, about="Allows the password without TLS"),
+        "sender": Option(
+            sender,
+            "",
+            about="From of the installation's first [sender identity](../how-to/sender-identities.md), as `Velma "
+            "<post@example.com>`; later identities have their own",
+        ),
+        "helo": Option(name, "", tuning=True, about="Our name; default: the domain of `sender`, else our IP address"),
+        "concurrency": Option(
+            options.whole(1, 1000), 8, tuning=True, about="Connections of a sender, hence concurrent calls"
+        ),
+        "batch": Option(
+            options.whole(1, 100),
+            1,
+            tuning=True,
+            about="Mails given to a connection at a time, fewer over ten million characters ([decision "
+            "9](../decisions/0009-mails-in-rounds.md))",
+        ),
+        "mails": Option(options.whole(1, 1_000_000), 100, tuning=True, about="Mails before a connection is closed"),
+        "recipient_codes": Option(
+            smtp_codes,
+            (),
+            tuning=True,
+            about="Replies that this relay uses for one recipient, though most use them for the sender, as `5.7.1`",
+        ),
+        "unit_kb": Option(
+            options.whole(0, 1_000_000),
+            0,
+            tuning=True,
+            about="Kilobytes a [unit](../how-to/costs.md), begun ones included, of texts and files; 0: one unit a mail",
+        ),
+        "connect_timeout": Option(
+            options.seconds,
+            60.0,
+            tuning=True,
+            about="Seconds from the call's start to the mail's end; more for files over slow lines",
+        ),
+        "timeout": Option(
+            options.seconds,
+            600.0,
+            tuning=True,
+            about="Seconds for the reply to the mail; less risks doubts (RFC 5321 asks for ten minutes)",
+        ),
+        "ca_file": Option(
+            options.certificates,
+            "",
+            destination=True,
+            about="File with the authorities of its certificate, instead of the system's",
+        ),
     }
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -66,12 +66,36 @@ class Described(PrintsAddresses, Adapter):
     """
 
     options = {
-        "description": Option(description, required=True, destination=True),
-        "server": Option(url, "", destination=True),
-        "timeout": Option(options.seconds, None, tuning=True),
-        "concurrency": Option(options.whole(1, 1000), None, tuning=True),
-        "batch": Option(options.whole(1, 1000), None, tuning=True),
-        "ca_file": Option(options.certificates, "", destination=True),
+        "description": Option(
+            description,
+            required=True,
+            destination=True,
+            about="A description's text, or the name of a shipped one, whose text is then stored",
+        ),
+        "server": Option(
+            url, "", destination=True, about="Replaces the description's server, as `https://api.eu.example.com`"
+        ),
+        "timeout": Option(
+            options.seconds,
+            None,
+            tuning=True,
+            about="Seconds until an unanswered call is in doubt; default: the description's",
+        ),
+        "concurrency": Option(
+            options.whole(1, 1000), None, tuning=True, about="Concurrent calls of a sender; default: the description's"
+        ),
+        "batch": Option(
+            options.whole(1, 1000),
+            None,
+            tuning=True,
+            about="Letters a call, below the description's; 1 isolates a bad letter",
+        ),
+        "ca_file": Option(
+            options.certificates,
+            "",
+            destination=True,
+            about="File with the authorities of its certificate, instead of the system's",
+        ),
     }
 
     client: type[Client] = Client

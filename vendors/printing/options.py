@@ -37,34 +37,68 @@ def ending(value: Any) -> str:
 
 
 OPTIONS: dict[str, Option] = {
-    "host": Option(options.text, "", destination=True),
-    "port": Option(options.whole(1, 65535), 22, destination=True),
-    "user": Option(options.text, "", destination=True),
-    "host_key": Option(host_keys, (), destination=True),
-    "folder": Option(below, required=True, destination=True),
-    "temporary": Option(ending, ".part", tuning=True),
-    "accepted": Option(options.choice("acknowledged", "uploaded"), "acknowledged", tuning=True),
-    "acknowledgements": Option(below, ""),
-    "acknowledged_within": Option(options.seconds, 172_800.0, tuning=True),
-    "manifests_stay": Option(options.flag, False, tuning=True),
-    "batch": Option(options.whole(1, 2000), 500, tuning=True),
-    "paper": Option(options.choice("A4", "Letter", a4="A4", letter="Letter"), "A4", tuning=True),
-    "address": Option(addresses.lines, (), tuning=True),
-    "address_required": Option(addresses.names, (), tuning=True),
-    "address_lines": Option(options.whole(1, batches.ADDRESS_LINES), batches.ADDRESS_LINES, tuning=True),
-    "address_width": Option(options.whole(10, 200), 40, tuning=True),
-    "address_alphabet": Option(options.choice(*addresses.ALPHABETS), "any", tuning=True),
-    "country": Option(options.text, "", tuning=True),
-    "countries": Option(addresses.names, (), tuning=True),
-    "window": Option(options.choice(*sheets.WINDOWS, "none"), "none", tuning=True),
-    "unit": Option(options.choice("letter", "page", "sheet"), "letter", tuning=True),
-    "duplex": Option(options.flag, False, tuning=True),
-    "colour": Option(options.flag, False, tuning=True),
-    "pages_max": Option(options.whole(1, 200), 20, tuning=True),
-    "concurrency": Option(options.whole(1, 8), 1, tuning=True),
-    "making": Option(options.seconds, 300.0, tuning=True),
-    "uploading": Option(options.seconds, 300.0, tuning=True),
-    "timeout": Option(options.seconds, 30.0, tuning=True),
+    "host": Option(
+        options.text, "", destination=True, about="SFTP server; without it, folders below the setting `PRINT_FOLDER`"
+    ),
+    "port": Option(options.whole(1, 65535), 22, destination=True, about="Of the SFTP server"),
+    "user": Option(options.text, "", destination=True, about="Login at the server"),
+    "host_key": Option(
+        host_keys, (), destination=True, about="The server's public keys, as `ssh-ed25519 AAAA...`, comma-separated"
+    ),
+    "folder": Option(below, required=True, destination=True, about="The vendor's inbox for batches"),
+    "temporary": Option(ending, ".part", tuning=True, about="Name ending that the vendor leaves alone"),
+    "accepted": Option(
+        options.choice("acknowledged", "uploaded"),
+        "acknowledged",
+        tuning=True,
+        about="Accepted by the vendor's file, or, with `uploaded`, once uploaded",
+    ),
+    "acknowledgements": Option(below, "", about="Folder of the vendor's files"),
+    "acknowledged_within": Option(
+        options.seconds, 172_800.0, tuning=True, about="Seconds until a missing acknowledgement is an alarm"
+    ),
+    "manifests_stay": Option(
+        options.flag, False, tuning=True, about="Manifests stay some days, so doubts are looked up there"
+    ),
+    "batch": Option(options.whole(1, 2000), 500, tuning=True, about="Letters a batch, at most 2,000"),
+    "paper": Option(options.choice("A4", "Letter", a4="A4", letter="Letter"), "A4", tuning=True, about="Or `Letter`"),
+    "address": Option(
+        addresses.lines,
+        (),
+        tuning=True,
+        about="Lines made from columns: `name; street; postcode city`; default: the recipient's lines",
+    ),
+    "address_required": Option(addresses.names, (), tuning=True, about="Columns that must be filled"),
+    "address_lines": Option(
+        options.whole(1, batches.ADDRESS_LINES), batches.ADDRESS_LINES, tuning=True, about="Most lines of an address"
+    ),
+    "address_width": Option(options.whole(10, 200), 40, tuning=True, about="Most characters of a line"),
+    "address_alphabet": Option(options.choice(*addresses.ALPHABETS), "any", tuning=True, about="`latin1` or `ascii`"),
+    "country": Option(options.text, "", tuning=True, about="Column with the country"),
+    "countries": Option(addresses.names, (), tuning=True, about="Allowed values of that column, as `DE AT CH`"),
+    "window": Option(
+        options.choice(*sheets.WINDOWS, "none"),
+        "none",
+        tuning=True,
+        about="`din5008b` or `us10`: prints the address in the envelope's window",
+    ),
+    "unit": Option(
+        options.choice("letter", "page", "sheet"),
+        "letter",
+        tuning=True,
+        about="Or `page`, `sheet`: counted by limits and prices",
+    ),
+    "duplex": Option(options.flag, False, tuning=True, about="Word in the manifest; letters start on a sheet's front"),
+    "colour": Option(options.flag, False, tuning=True, about="Word in the manifest"),
+    "pages_max": Option(options.whole(1, 200), 20, tuning=True, about="Longer letters are refused"),
+    "concurrency": Option(
+        options.whole(1, 8), 1, tuning=True, about="Batches made at once by a sender, each in its own process"
+    ),
+    "making": Option(
+        options.seconds, 300.0, tuning=True, about="Seconds to make a batch's pages; the rest goes in the next one"
+    ),
+    "uploading": Option(options.seconds, 300.0, tuning=True, about="Seconds to upload it"),
+    "timeout": Option(options.seconds, 30.0, tuning=True, about="Seconds for one answer of the server"),
 }
 
 

@@ -1,0 +1,119 @@
+"""Makes the tables of pages that are mostly code: adapters' settings, keys of a description, tasks, planted defects.
+
+`python -m docs.tooling.tables`. A page marks each table's place by two comments, and a test compares the page with what
+this makes. The texts stand in the code: `Option.about`, the docstrings of keys and tasks, the list of defects.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import django
+from pydantic import BaseModel
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SCHEMA = ROOT / "vendors" / "described" / "schema.py"
+PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
+QUEUES = {"cast": "the vendor's", "send_job": "the vendor's", "deliver_webhooks": "`webhooks`"}
+"""Of the tasks that are not on the default queue."""
+
+
+def page(path: Path) -> str:
+    """Return the page as it is, with its tables made anew."""
+    return PLACE.sub(lambda place: f"{place[1]}\n{table(place[2], place[3])}\n{place[4]}", path.read_text("utf-8"))
+
+
+def pages() -> list[Path]:
+    """Return the pages with a table that is made here."""
+    return [one for one in sorted(DOCS.rglob("*.md")) if PLACE.search(one.read_text("utf-8"))]
+
+
+def table(kind: str, name: str | None) -> str:
+    """Return a table as Markdown."""
+    head, rows = TABLES[kind]
+    lines = [head, ["---"] * len(head), *(rows(name) if name else rows())]
+    return "".join(map(_line, lines))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell != "---" else cell for cell in cells).replace("  ", " ") + "|\n"
+
+
+def _options(adapter: str) -> Iterator[list[str]]:
+    from vendors import adapters
+
+    for name, option in adapters.load(adapter).options.items():
+        marked = f"`{name}` *" if option.destination else f"`{name}`"
+        yield [marked, "required" if option.required else _value(option.default), option.about]
+
+
+def _keys(model: str) -> Iterator[list[str]]:
+    from vendors.described import schema
+
+    about = _docstrings(model)
+    fields: dict[str, Any] = getattr(schema, model).model_fields
+    for name, field in fields.items():
+        if name in about:
+            default = field.get_default(call_default_factory=True)
+            shown = "required" if field.is_required() else "" if isinstance(default, BaseModel) else _value(default)
+            yield [f"`{field.alias or name}`", shown, about[name]]
+
+
+def _docstrings(model: str) -> dict[str, str]:
+    """Return the docstrings below a model's fields, by the fields' names."""
+    found = {}
+    [body] = [
+        one.body
+        for one in ast.parse(SCHEMA.read_text("utf-8")).body
+        if isinstance(one, ast.ClassDef) and one.name == model
+    ]
+    for field, below in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            found[field.target.id] = re.sub(r"\s+", " ", text).strip().removesuffix(".").replace("|", r"\|")
+    return found
+
+
+def _value(default: Any) -> str:
+    """Return a default as a person would enter it."""
+    if default is None or default in ("", (), [], {}):
+        return ""
+    if isinstance(default, float):
+        return f"`{default:g}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _tasks() -> Iterator[list[str]]:
+    from mailhub.celery import app
+
+    app.loader.import_default_modules()
+    for name in sorted(one for one in app.tasks if not one.startswith("celery.")):
+        about = re.sub(r"\s+", " ", (app.tasks[name].__doc__ or "").split("\n\n")[0]).strip().removesuffix(".")
+        yield [f"`{name}`", QUEUES.get(name.rpartition(".")[2], "`hub`"), about]
+
+
+def _defects() -> Iterator[list[str]]:
+    from tests.mutants import MUTANTS
+
+    for mutant in MUTANTS:
+        yield [mutant.name, f"`{mutant.test.removeprefix('tests/')}`"]
+
+
+TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
+    "settings": (["Setting", "Default", "Meaning"], _options),
+    "keys": (["Key", "Default", "Meaning"], _keys),
+    "tasks": (["Task", "Queue", "Does"], _tasks),
+    "defects": (["Defect", "Found by"], _defects),
+}
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
+    django.setup()
+    for one in pages():
+        one.write_text(page(one), encoding="utf-8")
