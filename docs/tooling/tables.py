@@ -1,4 +1,4 @@
-"""Makes the tables of pages that are mostly code: adapters' settings, keys of a description, tasks, planted defects.
+"""Makes the tables of pages that are mostly code (adapters' settings, keys, tasks, defects) and the index of decisions.
 
 `python -m docs.tooling.tables`. A page marks each table's place by two comments, and a test compares the page with what
 this makes. The texts stand in the code: `Option.about`, the docstrings of keys and tasks, the list of defects.
@@ -19,18 +19,29 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCHEMA = ROOT / "vendors" / "described" / "schema.py"
 PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
+INDEX = DOCS / "decisions" / "README.md"
+LIST = re.compile(r"(<!-- list of the pages here -->\n).*\Z", re.DOTALL)
 QUEUES = {"cast": "the vendor's", "send_job": "the vendor's", "deliver_webhooks": "`webhooks`"}
 """Of the tasks that are not on the default queue."""
 
 
 def page(path: Path) -> str:
     """Return the page as it is, with its tables made anew."""
-    return PLACE.sub(lambda place: f"{place[1]}\n{table(place[2], place[3])}\n{place[4]}", path.read_text("utf-8"))
+    text = path.read_text("utf-8")
+    if path == INDEX:
+        return LIST.sub(lambda place: place[1] + "".join(_decisions()), text)
+    return PLACE.sub(lambda place: f"{place[1]}\n{table(place[2], place[3])}\n{place[4]}", text)
 
 
 def pages() -> list[Path]:
-    """Return the pages with a table that is made here."""
-    return [one for one in sorted(DOCS.rglob("*.md")) if PLACE.search(one.read_text("utf-8"))]
+    """Return the pages with a table that is made here, and the index of decisions."""
+    return [INDEX, *(one for one in sorted(DOCS.rglob("*.md")) if PLACE.search(one.read_text("utf-8")))]
+
+
+def _decisions() -> Iterator[str]:
+    for one in sorted(INDEX.parent.glob("0*.md")):
+        heading = one.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        yield f"- [{heading}]({one.name})\n"
 
 
 def table(kind: str, name: str | None) -> str:

@@ -36,7 +36,7 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert commands.PAGE.read_text() == commands.page(), "run: python -m docs.tooling.commands"
 
 
-@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: str(page.relative_to(tables.DOCS)))
 def test_the_tables_of_a_page_are_what_the_code_says(page: Path) -> None:
     assert page.read_text() == tables.page(page), "run: python -m docs.tooling.tables"
 
