@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
 from campaigns import labels, public_ids
-from campaigns.engine import progress
+from campaigns.engine import progress, refusal_runs
 from campaigns.engine.progress import STILL
 from campaigns.engine.routes import whose
 from campaigns.engine.suppressed.digests import digest, key
@@ -167,11 +167,12 @@ def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
         said = " ".join(filter(None, (event.code, event.note)))
         events[event.message_id].append(Happening(event.at, event.get_kind_display(), said))
     for one in Resolution.objects.filter(message__in=ids):
-        what = _("Settled by %(name)s: %(decision)s") % {
-            "name": one.decided_by,
-            "decision": one.get_decision_display(),
-        }
-        events[one.message_id].append(Happening(one.created_at, what, one.reason))
+        if one.decided_by == refusal_runs.ITSELF:
+            what, said = _("Refused in a row of equal refusals, so it waits again"), one.evidence
+        else:
+            names = {"name": one.decided_by, "decision": one.get_decision_display()}
+            what, said = _("Settled by %(name)s: %(decision)s") % names, one.reason
+        events[one.message_id].append(Happening(one.created_at, what, said))
     for row in rows:
         stopped = jobs.get(row.pk, (0, ""))[1] in STILL
         state = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)

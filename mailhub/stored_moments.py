@@ -159,6 +159,7 @@ PAST = {
     "campaigns.WaitingReport": ("at",),
     "campaigns.InboundMessage": ("written_at", "stored_at"),
     "campaigns.DispatchRun": ("due_at", "started_at", "finished_at"),
+    "campaigns.RefusalRun": ("since", "full_at"),
     "campaigns.Resolution": ("created_at",),
     "campaigns.Audited": ("at",),
     "campaigns.Store": ("adopted_at", "noticed_at"),

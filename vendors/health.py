@@ -4,8 +4,6 @@ The adapter says which answers are good. With fewer than min_requests answers th
 answers below min_ratio closes it to API clients for retry_after seconds. Then one batch is the probe: its answers open
 the vendor again, or close it for another retry_after seconds. All counts expire ttl seconds after the first. Jobs
 continue while a vendor is closed; their answers count too and may open it.
-
-A run of equal refusals at the start of a job does not concern the vendor's health but our account (EqualRefusals).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +18,8 @@ from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
 from vendors import redis_clients
-from vendors.causes import AnswerCause, judge_code
 from vendors.models import Vendor
-from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
-OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
 LONGEST = 200  # characters of a bad answer's text
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
@@ -157,44 +152,3 @@ class AsyncHealth:
 
 def _key(vendor_id: int) -> str:
     return f"mailhub:{{v{vendor_id}}}:health"
-
-
-class EqualRefusals:
-    """A run of equal refusals at the start of a job, across its senders. They concern us, not the recipients.
-
-    `most`: the length at which the run is too long; 0: no limit. `over`: counting has ended. `waiting`: good answers
-    not yet counted, because they may turn out to be part of the run.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self.over = most, not most
-        self._last: Refused | None = None
-        self._length = self.waiting = 0
-
-    @property
-    def too_many(self) -> bool:
-        return not self.over and self._length >= self._most
-
-    def note(self, outcome: Outcome) -> bool:
-        """Count an outcome. Returns True if it belongs to a run of equal refusals."""
-        if isinstance(outcome, Accepted):
-            self.over = True
-        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or _is_of_one(outcome):
-            return False
-        if outcome != self._last:
-            self._last, self._length = outcome, 0
-        self._length += 1
-        return True
-
-    def said(self) -> NotSent:
-        """Return the outcome for such a run: a pause of the credential."""
-        assert self._last is not None
-        text = f"{self._last.code} {self._last.sub_type}".strip()
-        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
-        return NotSent(reason, scope="credential", pause=True)
-
-
-def _is_of_one(refused: Refused) -> bool:
-    """Return True if the recipient caused it. A stored refusal has no cause yet, so it is judged by its code."""
-    known = refused.cause if refused.cause != AnswerCause.UNKNOWN else judge_code(refused.code, refused.sub_type).cause
-    return known == AnswerCause.RECIPIENT

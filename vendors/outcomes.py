@@ -36,6 +36,8 @@ UNPROCESSED_REDIRECTS = frozenset({307, 308})
 """The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
 """Statuses about the URL or the form of our requests, not about a message, whatever their body says."""
+BEFORE_THE_CALL = frozenset({"template", "too_dear", "unsendable"})
+"""Codes of refusals that no vendor gave."""
 TOO_FAST = frozenset({420, 429})
 """Statuses about our rate or quota: 420 is Mailgun's, with the time of its end in the text."""
 
@@ -54,6 +56,11 @@ class Refused:
     code: str
     sub_type: str = ""
     cause: AnswerCause = field(default=AnswerCause.UNKNOWN, compare=False)
+
+    @property
+    def may_be_ours(self) -> bool:
+        """True unless the recipient is at fault, or the message was refused before its call."""
+        return self.code not in BEFORE_THE_CALL and self.cause != AnswerCause.RECIPIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +188,24 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
     code = sane(answer.get("code")) or f"http_{status}"
     sub_type = sane(answer.get("sub_type"))
     return Refused(code, sub_type, judge_code(code, sub_type).cause)
+
+
+def follow_cause(outcome: Outcome) -> Outcome:
+    """Return what follows from the cause of a refusal, whoever judged it and however.
+
+    A refusal without a cause is judged by its code and sub type. One that concerns us pauses the credential, one of a
+    quota or rate of ours makes it wait; neither refuses the message.
+    """
+    if not isinstance(outcome, Refused) or outcome.code in BEFORE_THE_CALL:
+        return outcome
+    text = f"{outcome.code} {outcome.sub_type}".strip()
+    judged = judge_code(outcome.code, outcome.sub_type)
+    cause = judged.cause if outcome.cause == AnswerCause.UNKNOWN else outcome.cause
+    if cause == AnswerCause.US:
+        return NotSent(f"refused: {text}"[:TEXT_MAX], scope="credential", pause=True)
+    if cause == AnswerCause.CAPACITY:
+        return NotSent(f"refused: {text}"[:TEXT_MAX], capacity_wait(judged.wait, text), scope="credential")
+    return outcome if cause == outcome.cause else Refused(outcome.code, outcome.sub_type, cause)
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:

@@ -25,7 +25,7 @@ from campaigns.models.message_events import (
     VendorMessageId,
     WaitingReport,
 )
-from campaigns.models.operations import Audited, CostEntry, DispatchRun, Resolution, Store
+from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, Resolution, Store
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 from campaigns.models.templates import Template, TemplateVersion
@@ -52,6 +52,7 @@ __all__ = [
     "Job",
     "Message",
     "MessageEvent",
+    "RefusalRun",
     "ReportKind",
     "Resolution",
     "Route",

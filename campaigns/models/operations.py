@@ -3,6 +3,7 @@
 Also the identity of the PostgreSQL that wrote the rows.
 """
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
@@ -36,6 +37,8 @@ class DispatchRun(models.Model):
 class Resolution(models.Model):
     """A person's decision about a message in doubt: who, what, why. Never changed, never deleted.
 
+    Also a message that mailhub put back itself, after a run of equal refusals (campaigns/engine/refusal_runs.py).
+
     SAME alone settles nothing. It states that the vendor's present account is the one of the call, so the vendor may be
     asked. resend_no: of the message at that time, and so of the settled sending; None: not recorded then.
     """
@@ -62,6 +65,25 @@ class Resolution(models.Model):
 
     def __str__(self) -> str:
         return f"{gettext(self.get_decision_display().lower())} {self.message_id}"
+
+
+class RefusalRun(models.Model):
+    """Equal refusals in a row over one credential, since its last acceptance (campaigns/engine/refusal_runs.py).
+
+    code, sub_type: their words; messages: those refused so; since: the first refusal. full_at: when it was too long.
+    """
+
+    credential = models.OneToOneField(
+        Credential, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False
+    )
+    code = models.TextField()
+    sub_type = models.TextField()
+    messages = ArrayField(models.BigIntegerField())
+    since = models.DateTimeField()
+    full_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.sub_type}".strip()
 
 
 class Audited(models.Model):

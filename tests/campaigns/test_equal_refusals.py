@@ -1,38 +1,46 @@
-"""A run of equal refusals at the start of a job pauses the credential instead of refusing the list."""
+"""A run of equal refusals over a credential pauses it, and puts back what was refused, instead of refusing the list."""
 
 import http.server
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from campaigns.engine import sending
+from campaigns import finding
+from campaigns.engine import audit, refusal_runs, sending
 from campaigns.engine.finishing import finalizer
-from campaigns.models import Job
-from campaigns.operators import actions
+from campaigns.engine.finishing.sweep import sweep
+from campaigns.engine.refusal_runs import KnownRuns
+from campaigns.models import Job, Message, RefusalRun, Resolution
+from campaigns.models.states import Status
 from tests.ageing import make_older
-from tests.faults.sending import login, take_again, taken
-from vendors.health import EqualRefusals, HealthPolicy, at
+from tests.faults.sending import login, meanwhile, take_again, taken
+from tests.programs import wait_until
+from vendors.causes import AnswerCause
+from vendors.health import HealthPolicy, at
 from vendors.models import Credential
-from vendors.outcomes import Accepted, InDoubt, Refused
+from vendors.outcomes import Accepted, InDoubt, Refused, follow_cause
 
 CONCURRENCY = 4
+LEASE = timedelta(minutes=5)
 
 
 class Account(http.server.BaseHTTPRequestHandler):
-    """A vendor whose answers are the test's: `codes` by the beginning of the recipient, else `suspended` or an id."""
+    """A vendor whose answers are the test's: an id for who begins with `good`, else its refusal while suspended."""
 
     protocol_version = "HTTP/1.1"
     suspended = True
+    refusal = {"code": "E_7113", "sub_type": "state 4"}
     calls = 0
 
     def do_POST(self) -> None:
         letter = json.loads(self.rfile.read(int(self.headers["content-length"])))
         type(self).calls += 1
         taken = not self.suspended or letter["recipient"].startswith("good")
-        answer = {"id": letter["reference"]} if taken else {"code": "suspended", "sub_type": "account"}
+        answer = {"id": letter["reference"]} if taken else self.refusal
         body = json.dumps(answer).encode()
         self.send_response(200 if taken else 422)
         self.send_header("content-length", str(len(body)))
@@ -53,6 +61,14 @@ def vendor() -> Iterator[Any]:
         server.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def no_other_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else sends over the credential, so nobody has to be waited for."""
+    for name in ("FULL", "MESSAGES", "RUN"):
+        sql = getattr(refusal_runs, name)
+        monkeypatch.setattr(refusal_runs, name, sql.replace(f">= {refusal_runs.CONFIRMED}", ">= 0"))
+
+
 def paused(account: Credential) -> str:
     account.refresh_from_db()
     return account.paused_reason if account.paused else ""
@@ -62,27 +78,71 @@ def resume(account: Credential) -> None:
     Credential.objects.filter(pk=account.pk).update(paused=False, paused_reason="")
 
 
+def failed(job: Job) -> int:
+    job.refresh_from_db()
+    return job.refused
+
+
+def swept() -> None:
+    """Sweeps until every run is put back."""
+    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.filter(full_at__isnull=False).exists(), "put back")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, settings: Any) -> None:
     account = login(vendor.url)
     job = taken(200, account)
     assert sending.send(job.pk, job.fence).left
-    assert "in a row were refused with the same words: suspended account: check the account" in paused(account)
-    job.refresh_from_db()
-    assert 20 <= job.refused <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
+    assert "in a row were refused with the same words: E_7113 state 4: check the account" in paused(account)
+    assert 20 <= failed(job) <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
     health = at(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
     assert (health.good, health.bad) == (0, job.refused) and not health.accepting
+    refused = job.refused
+    swept()
+    assert failed(job) == 0 and Message.objects.filter(resend_no=1, error_code=None).count() == refused
     vendor.suspended = False
     resume(account)
     assert not sending.send(job.pk, take_again(job).fence).left
     assert finalizer.finalise(job.pk)
     job.refresh_from_db()
-    assert job.accepted == 200 - job.refused
-    actions.retry([job.pk])
-    assert not sending.send(job.pk, take_again(job).fence).left
-    assert finalizer.finalise(job.pk)
-    job.refresh_from_db()
     assert (job.accepted, job.refused) == (200, 0)
+    once = Resolution.objects.filter(decided_by="mailhub").first()
+    assert once is not None and once.evidence == "E_7113 state 4"
+    [found] = finding.look_for(str(once.message_id), None).messages
+    assert "Refused in a row of equal refusals, so it waits again" in [one.what for one in found.happenings]
+    assert not [check for check in audit.run() if not check.ok]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_counted_over_all_jobs_and_a_logged_one_sends_again(vendor: Any) -> None:
+    account = login(vendor.url)
+    jobs = []
+    for _ in range(4):
+        job = taken(5, account)
+        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+        jobs.append(job)
+    assert [failed(job) for job in jobs] == [5] * 4
+    swept()
+    assert paused(account).startswith("20 messages in a row")
+    assert [(failed(job), job.status) for job in jobs] == [(0, Status.DISPATCHED)] * 4
+    vendor.suspended = False
+    resume(account)
+    for job in jobs:
+        assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
+    assert sum(Job.objects.values_list("accepted", flat=True)) == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stopped_job_stays_stopped(vendor: Any) -> None:
+    account = login(vendor.url)
+    first, second = taken(10, account), taken(10, account)
+    for job in (first, second):
+        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+    Job.objects.filter(pk=first.pk).update(stopped_at=first.created_at)
+    swept()
+    assert (failed(first), first.status) == (0, Status.LOGGED) and Message.objects.filter(
+        dequeued_at=None
+    ).count() == 20
 
 
 @pytest.mark.django_db(transaction=True)
@@ -94,26 +154,86 @@ def test_it_is_counted_over_all_senders_of_a_job_at_five_a_minute(vendor: Any) -
         make_older(account.vendor, 70)
         job = take_again(job)
     assert sending.send(job.pk, job.fence).left and vendor.calls == 20
-    assert paused(account).startswith("20 messages in a row")
+    swept()
+    assert paused(account).startswith("20 messages in a row") and failed(job) == 0
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_resumes_it_gives_the_job_as_many_again(vendor: Any) -> None:
+def test_whoever_resumes_it_gets_past_what_was_refused_before(vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(60, account)
     assert sending.send(job.pk, job.fence).left and vendor.calls == 20
+    swept()
     resume(account)
     assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 40
-    assert paused(account).startswith("20 messages in a row")
+    swept()
+    assert failed(job) == 0, "none of these was put back before"
+    resume(account)
+    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 60
+    swept()
+    assert failed(job) == 0
+    resume(account)
+    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 80
+    swept()
+    assert failed(job) == 20, "refused again with the same words after a person had looked: that stands"
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("recipients", [19, ["good@example.org", *(f"bad{n}@example.org" for n in range(60))]])
-def test_a_short_list_and_one_with_an_acceptance_are_refused_one_by_one(recipients: Any, vendor: Any) -> None:
+@pytest.mark.parametrize("recipients", [19, ["good@example.org", *(f"bad{n}@example.org" for n in range(19))]])
+def test_a_short_run_refuses_one_by_one(recipients: Any, vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(recipients, account)
     assert not sending.send(job.pk, job.fence).left and not paused(account)
-    assert Job.objects.get(pk=job.pk).refused == (19 if recipients == 19 else 60)
+    sweep(LEASE)
+    assert failed(job) == 19 and not paused(account)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_acceptance_ends_the_run_and_a_new_one_begins_after_any_number(vendor: Any) -> None:
+    account = login(vendor.url, concurrency=1)
+    mixed = [f"{'good' if n % 15 == 14 else 'bad'}{n}@example.org" for n in range(60)]
+    job = taken([*mixed, *(f"bad{n}@example.org" for n in range(100, 130))], account)
+    assert sending.send(job.pk, job.fence).left and vendor.calls == 80
+    assert paused(account).startswith("20 messages in a row")
+    swept()
+    assert failed(job) == 56
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("code", ["unknown_recipient", "invalid_number", "mailbox_full"])
+def test_dead_mailboxes_at_the_head_of_a_list_pause_nothing(code: str, vendor: Any) -> None:
+    vendor.refusal = {"code": code}
+    account = login(vendor.url)
+    job = taken([*(f"dead{n}@example.org" for n in range(200)), *(f"good{n}@example.org" for n in range(100))], account)
+    assert not sending.send(job.pk, job.fence).left and not paused(account)
+    assert failed(job) == 200 and job.accepted == 100 and not RefusalRun.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("refusal", "is_paused"),
+    [({"code": "account_suspended"}, True), ({"code": "quota", "sub_type": "daily sending limit exceeded"}, False)],
+)
+def test_what_a_code_says_of_us_refuses_nobody(refusal: Any, is_paused: bool, vendor: Any) -> None:
+    vendor.refusal = refusal
+    account = login(vendor.url, concurrency=1)
+    job = taken([f"good{n}@example.org" if n < 30 else f"r{n}@example.org" for n in range(90)], account)
+    sent = sending.send(job.pk, job.fence)
+    assert sent.left and vendor.calls == 31 and failed(job) == 0 and job.accepted == 30
+    assert bool(paused(account)) == is_paused and bool(account.retry_after_until) != is_paused
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_sender_contradicts_a_run(vendor: Any) -> None:
+    account = login(vendor.url)
+    job = taken(19, account)
+    assert not sending.send(job.pk, job.fence).left
+    assert RefusalRun.objects.get().credential_id == account.pk
+    later = taken([f"good{n}@example.org" for n in range(200)], account)
+    with meanwhile(sending.send, later.pk, later.fence) as sent:
+        assert not sent.result().left
+    again = taken(5, account)
+    assert not sending.send(again.pk, again.fence).left and not paused(account)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -124,17 +244,16 @@ def test_zero_in_the_settings_bears_any_number(vendor: Any, settings: Any) -> No
     assert not sending.send(job.pk, job.fence).left and not paused(account)
 
 
-def test_what_counts_is_equal_in_a_row_and_not_of_one_recipient() -> None:
-    def run(*answers: Any) -> bool:
-        refusals = EqualRefusals(3)
-        for answer in answers:
-            refusals.note(answer)
-        return refusals.too_many
+def test_a_part_of_a_run_is_equal_in_a_row_and_not_of_recipients() -> None:
+    def part(*answers: Any) -> tuple[int, bool] | None:
+        found = KnownRuns().read_part(1, enumerate(follow_cause(one) for one in answers))
+        return found and (len(found.messages), found.anew)
 
     policy, other = Refused("550", "5.3.0"), Refused("554", "")
-    assert run(policy, policy, policy)
-    assert run(policy, policy, InDoubt("lost"), Refused("550", "5.1.1"), policy), "what says nothing of us is passed by"
-    assert not run(policy, policy, other, policy, policy)
-    assert not run(Accepted("1"), policy, policy, policy)
-    assert not run(*[Refused("550", "5.1.1")] * 9) and not run(*[Refused("550", "5.2.2")] * 9)
-    assert not run(*[Refused("unsendable", "no @")] * 9)
+    nobody, full = Refused("550", "5.1.1"), Refused("550", "5.2.2")
+    assert part(policy, policy, policy) == (3, False)
+    assert part(policy, InDoubt("lost"), nobody, policy) == (2, False), "what says nothing of us is passed by"
+    assert part(policy, policy, other, policy, policy) == (2, True)
+    assert part(policy, Accepted("1"), policy) == (1, True) and part(policy, Accepted("1")) is None
+    assert part(*[nobody] * 9) is None and part(*[full] * 9) is None and part(Refused("unsendable", "no @")) is None
+    assert part(Refused("550", "5.3.0", AnswerCause.RECIPIENT)) is None

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
+from campaigns.engine import refusal_runs
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.failover import guard
+from campaigns.engine.refusal_runs import SeenRun
 from campaigns.engine.threads import cut_off
 from vendors import alarms, destinations, shut
 from vendors.health import HealthPolicy
@@ -42,7 +44,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
-    l.asked_wait IS NOT NULL,
+    l.asked_wait IS NOT NULL, {refusal_runs.SEEN} AS run,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -57,7 +59,7 @@ class SendContext:
     why no call at all may start; adoptions: of the store. paused: why no call of the job may start. left: messages of
     the job without a result, including those in a call. next_message: where a sender begins. unreached_since: no call
     has reached the vendor since then; given_up: that has lasted longer than the patience of the campaign's route.
-    waited: the vendor asked to wait, and no good answer since is known.
+    waited: the vendor asked to wait, and no good answer since is known. run: equal refusals over the credential.
     """
 
     asked: float
@@ -75,6 +77,7 @@ class SendContext:
     unreached_since: datetime | None
     given_up: bool
     waited: bool
+    run: SeenRun | None
     health: HealthPolicy
 
     @property
@@ -136,6 +139,7 @@ def _context(
     unreached_since: datetime | None,
     given_up: bool | None,
     waited: bool,
+    run: list[Any] | None,
     *health: Any,
 ) -> SendContext:
     adoptions, *state = store or (0, False, False, False)
@@ -144,7 +148,7 @@ def _context(
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
-        unreached_since, bool(given_up), waited, HealthPolicy(*health),
+        unreached_since, bool(given_up), waited, SeenRun.read(run), HealthPolicy(*health),
     )  # fmt: skip
 
 

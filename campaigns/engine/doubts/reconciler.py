@@ -28,7 +28,7 @@ from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
 from vendors.models import Credential, Vendor
-from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused, follow_cause
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
     async def start() -> SingleOutcome:
         failpoints.here("before_repeat")
-        outcome = (await case.adapter.send([letter]))[0]
+        outcome = follow_cause((await case.adapter.send([letter]))[0])
         failpoints.here("after_repeat")
         return outcome
 

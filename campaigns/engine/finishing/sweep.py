@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.engine import ports
+from campaigns.engine import ports, refusal_runs
 from campaigns.engine.claiming import rebuild
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.failover import crash, guard
@@ -49,6 +49,7 @@ def sweep(lease: timedelta) -> Swept:
     if recovered:
         alarms.JOBS_RECOVERED.log(log, recovered, lease)
     finalizer.merge_answers(LEFT_BEHIND)
+    refusal_runs.put_runs_back()
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready(dispatcher.free_and_ready())

@@ -18,6 +18,7 @@ from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
+from campaigns.engine.refusal_runs import SeenRun
 from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
@@ -25,18 +26,7 @@ from vendors import alarms
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
-from vendors.health import EqualRefusals
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-
-SO_FAR = """
-SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
-FROM campaigns_job j LEFT JOIN LATERAL (
-    SELECT error_code, error_sub_type FROM campaigns_message
-    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
-        AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
-    ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
-) m ON true WHERE j.id = %(job)s
-"""
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +73,7 @@ class CallPool:
         self.served_at = 0.0  # the same for the last accepted or refused message
         self.not_sent = 0  # messages that wait again and may be called right away
         self.put_off = 0  # messages put off by the vendor
-        self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
+        self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
@@ -98,17 +88,6 @@ class CallPool:
         self._together = together or GroupCommit()
         self._condition = condition
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def read_refusals(self, connection: Any) -> None:
-        """Read the last answers given to earlier senders of the job."""
-        if self.refusals.over:
-            return
-        params = {"job": self._job.lease.job_id, "most": settings.EQUAL_REFUSALS}
-        cursor = await connection.execute(SO_FAR, params)
-        for accepted, code, sub_type in reversed(await cursor.fetchall()):
-            self.refusals.over = self.refusals.over or accepted
-            if code is not None:
-                self.refusals.note(Refused(code, sub_type))
 
     @property
     def free(self) -> int:
@@ -229,7 +208,7 @@ class CallPool:
         try:
             with self._deadlines:
                 failpoints.here("before_call")
-                outcomes = await self._job.adapter.send(sent)
+                outcomes = [follow_cause(one) for one in await self._job.adapter.send(sent)]
                 failpoints.here("after_call")
         except TimeoutError:
             outcomes = [InDoubt("no answer before the deadline")] * len(sent)
@@ -263,24 +242,26 @@ class CallPool:
         if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
             self.refusal = heavier(self.refusal, outcome)
 
+    def refuse_run(self, run: SeenRun) -> None:
+        """Take equal refusals over the credential for a refusal of ours."""
+        self.ill += self._undecided
+        self._undecided = 0
+        self.refusal = heavier(self.refusal, run.pause())
+
     def settle_health(self) -> None:
         """Count the undecided answers for the vendor's health: no more answers will come."""
-        self.well += self.refusals.waiting
-        self.refusals.waiting = 0
+        self.well += self._undecided
+        self._undecided = 0
 
     def _count(self, outcome: Outcome, recipient: str) -> None:
         good = self._job.adapter.is_good(outcome)
         if self._condition is not None:
             text = _without(recipient, outcome.reason) if good is False and isinstance(outcome, Refusal) else ""
             self._condition.note(outcome, good, text)
-        if not self.refusals.over and self.refusals.note(outcome):
-            self.refusals.waiting += good is True
-            good = None if good else good
-            if self.refusals.too_many:
-                self.ill += self.refusals.waiting
-                self.refusals.waiting = 0
-                self.refusal = heavier(self.refusal, self.refusals.said())
-        elif self.refusals.waiting and isinstance(outcome, Accepted):
+        if good and isinstance(outcome, Refused) and outcome.may_be_ours and settings.EQUAL_REFUSALS:
+            self._undecided += 1
+            return
+        if isinstance(outcome, Accepted):
             self.settle_health()
         self.well += good is True
         self.ill += good is False

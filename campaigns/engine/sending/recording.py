@@ -20,6 +20,7 @@ from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
+from campaigns.engine.refusal_runs import KnownRuns, RunPart
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
@@ -45,10 +46,11 @@ class CallResult(NamedTuple):
 
 
 class JobResults(NamedTuple):
-    """Call results of one job."""
+    """Call results of one job. credential_id: whose runs of equal refusals they extend; 0: none."""
 
     lease: Lease
     results: Sequence[CallResult]
+    credential_id: int = 0
 
 
 APPEND = """
@@ -62,6 +64,33 @@ EXISTING = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s)"
 KINDS: dict[type, str] = dict(
     zip((Accepted, Refused, NotSent, InDoubt, SuppressedRecipient), ("a", "r", "n", "d", "s"), strict=True)
 )
+
+
+async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[JobResults], runs: KnownRuns) -> None:
+    """Store call results like `append`, with the runs of equal refusals that they extend."""
+    parts = [part for _, part in sorted(_parts(answers, runs), key=lambda one: one[0])]
+    if not parts:
+        await append(connection, answers)
+        return
+    full: list[bool] = []
+    async with connection.transaction():
+        for part in parts:
+            code, sub_type, *_ = _columns(part.refusal)
+            full.append(await part.note(connection, code or "", sub_type or ""))
+        await append(connection, answers)
+    for part, is_full in zip(parts, full, strict=True):
+        runs.part_noted(part, is_full)
+
+
+def _parts(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[tuple[int, RunPart]]:
+    by_credential: dict[int, list[JobResults]] = {}
+    for one in answers:
+        by_credential.setdefault(one.credential_id, []).append(one)
+    by_credential.pop(0, None)
+    for credential_id, its in by_credential.items():
+        said = ((result.call.message.id, result.outcome) for one in its for result in one.results)
+        if part := runs.read_part(credential_id, said):
+            yield credential_id, part
 
 
 async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
@@ -150,6 +179,7 @@ class Recorder:
         self.refusals, self._rows = 0, rows
         self.together = GroupCommit()
         self.conditions = ConditionFeeds(rows)
+        self.runs = KnownRuns()
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
         self._due = float("inf")  # until then the waiting results may wait for more
         self._hurry = asyncio.Event()
@@ -163,13 +193,15 @@ class Recorder:
         self._closing = False
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
-    async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
+    async def store(
+        self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0, credential_id: int = 0
+    ) -> None:
         """Return once the results are stored. They wait up to `patience` seconds for others to share a commit.
 
-        Raises the database's error if storing has failed for a minute.
+        credential_id: as in JobResults. Raises the database's error if storing has failed for a minute.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((JobResults(lease, results), stored))
+        self._waiting.append((JobResults(lease, results, credential_id), stored))
         if (due := time.monotonic() + patience) < self._due:
             self._due = due
             self._hurry.set()
@@ -231,7 +263,7 @@ class Recorder:
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10, 0):
             try:
                 async with self._rows.one() as connection:
-                    await append(connection, answers)
+                    await append_all(connection, answers, self.runs)
                 return None
             except NO_DATABASE as error:
                 alarms.RESULTS_WAIT.log(log, sum(len(one.results) for one in answers), error)

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
@@ -146,7 +145,7 @@ def _load(lease: Lease) -> LeasedJob | Sent:
         raise
     except ports.NoLinks as why:  # a mistake of the installation: no recipient is refused because of it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
-        put_back(job_id, lease.fence, waits_for=f"paused: {why}", paused=True)
+        put_back(job_id, lease.fence, waits_for=f"paused: {why}")
         return Sent(job_id, left=True)
     except Exception as error:
         until = timezone.now() + timedelta(minutes=1)
@@ -167,9 +166,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
             return None
         end = StreamEnd(until=drained.due, reason=drained.why, held=True)  # no sender waits that long
     held = end.until if end.held else None
-    left = put_back(
-        lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
-    )
+    left = put_back(lease.job_id, lease.fence, not_before=held, waits_for=end.reason, cursor=end.cursor)
     return Sent(lease.job_id, left=left, until=end.until if left else None)
 
 
@@ -229,17 +226,14 @@ def put_back(
     *,
     not_before: Any = None,
     waits_for: str = "",
-    paused: bool = False,
     cursor: int | None = None,
 ) -> bool:
     """Put back a job with messages left: it is DISPATCHED again and not taken before `not_before`.
 
-    All calls must be recorded. paused: somebody has to resume it, and equal refusals are then counted afresh. cursor:
-    where the next sender begins. Returns False if the job was stopped or another sender has it.
+    All calls must be recorded. cursor: where the next sender begins. Returns False if the job was stopped or another
+    sender has it.
     """
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
-    if paused:
-        changes["refusals_from"] = Now()
     if cursor is not None:
         changes["next_message"] = cursor
     failpoints.here("before_put_back")

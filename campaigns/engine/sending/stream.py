@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from psycopg import Error as RowsError
 
-from campaigns.engine import sending_hours
+from campaigns.engine import refusal_runs, sending_hours
 from campaigns.engine.claiming import claims, comparison, limits
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
@@ -52,15 +52,13 @@ class StreamEnd:
     """The reason for the end of a stream.
 
     drained: nothing was left. until: the job may go on then; reason: shown to users. held: the job itself waits until
-    then. Otherwise its credential does, and an operator may open that earlier. paused: only an operator can resume it.
-    cursor: where the next sender begins.
+    then. Otherwise its credential does, and an operator may open that earlier. cursor: where the next sender begins.
     """
 
     drained: bool = False
     until: datetime | None = None
     reason: str = ""
     held: bool = False
-    paused: bool = False
     cursor: int | None = None
 
 
@@ -100,8 +98,6 @@ class Stream:
         self._adoptions = self._context.adoptions
         self._suppressions = self._connections.suppressions(self._adoptions)
         self._cursor = self._context.next_message
-        if self._context.left < self._job.end - self._job.first:
-            await self._pool.read_refusals(self._claims)
         serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
@@ -182,12 +178,22 @@ class Stream:
             return await self._expire()
         if end := await self._reason_to_end():
             return end
+        if self._context.run and self._context.run.is_confirmed:
+            self._pool.refuse_run(self._context.run)
+            return None
+        if self._runs_are_full():
+            await self._pool.wait(0.2)
+            return None
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
         else:
             await self._pool.wait_for_free()
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
+
+    def _runs_are_full(self) -> bool:
+        """Tell whether claims wait, because equal refusals over the credential are not contradicted yet."""
+        return self._recorder.runs.holds_claims(self._job.credential_id, self._context.run, self._context.asked)
 
     async def _look_for_loss(self) -> None:
         """Compare the store after a crash of PostgreSQL. The stream goes on once nothing turns out to be lost."""
@@ -210,6 +216,10 @@ class Stream:
             await limits.reached(self._claims, self._job.credential_id, self._context.now)
         if self._context.served_at(self._pool.served_at):
             await limits.served(self._claims, self._job.credential_id)
+        run, credential_id = self._context.run, self._job.credential_id
+        if run and self._recorder.runs.contradicts(credential_id, self._context.monotonic(run.since)):
+            await refusal_runs.end_run(self._claims, credential_id, run.since)
+            self._context = await self._followed.read()
 
     async def _tell_health(self) -> None:
         """Report good and bad answers to the vendor's health. Sending continues if that store is away."""
@@ -223,7 +233,7 @@ class Stream:
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
         if seen.paused is not None:
-            return StreamEnd(reason=seen.paused, paused=True)
+            return StreamEnd(reason=seen.paused)
         if seen.scope.destination != self._job.destination:  # its adapter still calls the former address or account
             return StreamEnd(reason=MOVED)
         if seen.closed_for > PATIENCE:
@@ -250,7 +260,7 @@ class Stream:
         if refusal.pause or isinstance(refusal, InDoubt):
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
             self._context = await self._followed.read()
-            return StreamEnd(reason=f"paused: {refusal.reason}", paused=True)
+            return StreamEnd(reason=f"paused: {refusal.reason}")
         if refusal.retry_after is None:
             await self._tell_reached()
             await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
@@ -289,7 +299,8 @@ class Stream:
 
     def _may_claim(self) -> bool:
         """Tell if the stream may still claim: nothing ended or halted it while it waited for its turn."""
-        return self._recorder.refusals == self._refusals and not self._pool.refusal and not self._stopping()
+        halted = self._pool.refusal or self._runs_are_full()
+        return self._recorder.refusals == self._refusals and not halted and not self._stopping()
 
     def _most(self) -> int:
         """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
@@ -339,5 +350,5 @@ class Stream:
             self._joint.leave(self._job.lease)
         await asyncio.gather(
             self._permits.done(self._context.scope, permits),
-            self._recorder.store(self._job.lease, answers, self._pool.patience),
+            self._recorder.store(self._job.lease, answers, self._pool.patience, self._job.credential_id),
         )

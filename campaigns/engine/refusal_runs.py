@@ -1,0 +1,236 @@
+"""Runs of equal refusals over one credential. They concern our account, not the recipients.
+
+A vendor may refuse everything with words that no rule knows. Every refusal that may be our fault extends the run of its
+credential, whatever job or sender it comes from. Another wording or an acceptance ends the run. Refusals that are the
+recipients' fault are passed by. A run of EQUAL_REFUSALS is full: claims wait until no sender has contradicted it for
+CONFIRMED, then the credential is paused. The sweep puts the refused messages of the run back: they wait again under a
+new reference, also in a job that was logged, and a resolution by `mailhub` records it. A message is put back once only,
+so an operator who resumes the credential gets past refusals that were true after all.
+
+The run is a row, written in the transaction that stores the answers. A killed sender therefore loses none of it.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from campaigns.engine import decisions, failpoints, lifecycle
+from campaigns.models import Job
+from campaigns.models.states import PARENTS, Status
+from vendors.locks import CREDENTIAL_ALONE
+from vendors.outcomes import Accepted, NotSent, Refused
+
+ITSELF = "mailhub"  # the name in Resolution.decided_by
+CONFIRMED = 3.0  # seconds; senders read their contexts every second
+REASON = "it was refused in a row of equal refusals, which paused the credential"
+
+# An answer may be stored twice, so a message counts once.
+NOTE = """
+INSERT INTO campaigns_refusalrun AS run (credential_id, code, sub_type, messages, since, full_at)
+SELECT %(credential)s, %(code)s, %(sub_type)s, %(messages)s::bigint[], clock_timestamp(),
+    CASE WHEN cardinality(%(messages)s::bigint[]) >= %(most)s THEN clock_timestamp() END
+ON CONFLICT (credential_id) DO UPDATE SET (code, sub_type, messages, since, full_at) = (
+    SELECT excluded.code, excluded.sub_type, whole.messages,
+        CASE WHEN whole.longer THEN run.since ELSE excluded.since END,
+        coalesce(CASE WHEN whole.longer THEN run.full_at END,
+            CASE WHEN cardinality(whole.messages) >= %(most)s THEN clock_timestamp() END)
+    FROM (
+        SELECT longer, CASE WHEN longer THEN ARRAY(SELECT DISTINCT unnest(run.messages || excluded.messages))
+            ELSE excluded.messages END AS messages
+        FROM (SELECT NOT %(anew)s AND run.code = excluded.code AND run.sub_type = excluded.sub_type AS longer) same
+    ) whole
+)
+RETURNING full_at IS NOT NULL
+"""
+END = "DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s AND since <= %(since)s"
+# Of a credential l, for the contexts of senders. A clock that was set back must not keep claims waiting.
+IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
+SEEN = f"""(SELECT json_build_array(run.code, run.sub_type, cardinality(run.messages),
+        extract(epoch FROM run.since)::float8, run.full_at IS NOT NULL, coalesce({IS_CONFIRMED}, false))
+    FROM campaigns_refusalrun run WHERE run.credential_id = l.id)"""
+
+
+class SeenRun(NamedTuple):
+    """The run of a credential as a sender has read it. is_confirmed: no sender has contradicted the full run."""
+
+    code: str
+    sub_type: str
+    length: int
+    since: datetime
+    is_full: bool
+    is_confirmed: bool
+
+    @classmethod
+    def read(cls, found: Sequence[Any] | None) -> "SeenRun | None":
+        """Return the value of SEEN."""
+        if found is None:
+            return None
+        code, sub_type, length, since, *flags = found
+        return cls(code, sub_type, length, datetime.fromtimestamp(since, UTC), *flags)
+
+    def pause(self) -> NotSent:
+        """Return the outcome for such a run: a pause of the credential."""
+        text = f"{self.code} {self.sub_type}".strip()
+        reason = f"{self.length} messages in a row were refused with the same words: {text}: check the account"
+        return NotSent(reason, scope="credential", pause=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """Equal refusals at the end of a batch of answers. anew: an acceptance or other words came before them."""
+
+    credential_id: int
+    refusal: Refused
+    messages: list[int]
+    anew: bool
+
+    async def note(self, rows: AsyncConnection[TupleRow], code: str, sub_type: str) -> bool:
+        """Extend the credential's run, or begin it. code, sub_type: as stored. Returns whether the run is full."""
+        params = {"credential": self.credential_id, "code": code, "sub_type": sub_type, "messages": self.messages}
+        cursor = await rows.execute(NOTE, {**params, "anew": self.anew, "most": settings.EQUAL_REFUSALS})
+        row = await cursor.fetchone()
+        return bool(row and row[0])
+
+
+class KnownRuns:
+    """What one sender process knows of the runs of credentials: its acceptances, and the runs that it has filled."""
+
+    def __init__(self) -> None:  # by credential, in seconds of time.monotonic
+        self._accepted: dict[int, float] = {}
+        self._noted: dict[int, float] = {}
+        self._filled: dict[int, float] = {}
+
+    def read_part(self, credential_id: int, answers: Iterable[tuple[int, Any]]) -> RunPart | None:
+        """Return the part of a run at the end of a batch of answers, which are (message, outcome)."""
+        last: Refused | None = None
+        messages: list[int] = []
+        anew = False
+        for message_id, outcome in answers:
+            if isinstance(outcome, Accepted):
+                last, messages, anew = None, [], True
+                self._accepted[credential_id] = time.monotonic()
+            elif isinstance(outcome, Refused) and outcome.may_be_ours:
+                if outcome != last:
+                    messages, anew = [], anew or last is not None
+                last = outcome
+                messages.append(message_id)
+        if last is None or not settings.EQUAL_REFUSALS:
+            return None
+        anew = anew or self._accepted.get(credential_id, 0.0) > self._noted.get(credential_id, 0.0)
+        return RunPart(credential_id, last, messages, anew)
+
+    def part_noted(self, part: RunPart, is_full: bool) -> None:
+        """Remember that the part is committed."""
+        self._noted[part.credential_id] = time.monotonic()
+        if is_full:
+            self._filled[part.credential_id] = time.monotonic()
+
+    def holds_claims(self, credential_id: int, seen: SeenRun | None, asked: float) -> bool:
+        """Return whether the credential's run is full, by the row as read at `asked` or by what was noted since."""
+        return self._filled.get(credential_id, 0.0) > asked or (seen is not None and seen.is_full)
+
+    def contradicts(self, credential_id: int, since: float) -> bool:
+        """Return whether this process has stored an acceptance since then (seconds of time.monotonic)."""
+        return self._accepted.get(credential_id, 0.0) > since
+
+
+async def end_run(rows: Any, credential_id: int, since: datetime) -> None:
+    """End the run that began by then: the vendor has accepted something."""
+    await rows.execute(END, {"credential": credential_id, "since": since})
+
+
+def put_runs_back() -> list[int]:
+    """Put back what full runs have refused, and pause their credentials. Returns the credentials.
+
+    A run of which some job is locked, or some call still open, is left to the next sweep.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(FULL)
+        full = [credential_id for (credential_id,) in cursor.fetchall()]
+    return [credential_id for credential_id in full if lifecycle.unless_locked(_put_back, credential_id)]
+
+
+FULL = f"SELECT credential_id FROM campaigns_refusalrun run WHERE {IS_CONFIRMED} ORDER BY credential_id"
+MESSAGES = f"SELECT messages FROM campaigns_refusalrun run WHERE credential_id = %(credential)s AND {IS_CONFIRMED}"
+RUN = f"""
+SELECT code, sub_type, cardinality(messages), extract(epoch FROM since)::float8, true, true, messages
+FROM campaigns_refusalrun run WHERE credential_id = %(credential)s AND {IS_CONFIRMED} FOR UPDATE
+"""
+PAUSE = f"""
+UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s
+WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
+"""
+# A message in an open claim would look as if it were in a call, so it stays in the run until the claim is closed.
+OPEN = """
+SELECT m.id FROM unnest(%(messages)s::bigint[]) AS m(id) WHERE EXISTS (
+    SELECT FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence
+    WHERE c.job_id = ANY(%(jobs)s) AND m.id = ANY(c.messages))
+"""
+PUT_BACK = """
+WITH back AS (
+    UPDATE campaigns_message m SET resend_no = m.resend_no + 1, dequeued_at = NULL, sent_at = NULL,
+        delivered_at = NULL, error_code = NULL, error_sub_type = NULL, cause = NULL, put_off_at = NULL,
+        call_after = NULL
+    FROM campaigns_job j
+    WHERE m.id = ANY(%(messages)s) AND j.id = ANY(%(jobs)s) AND j.status <> ALL(%(parents)s)
+        AND m.id >= j.first_message AND m.id < j.first_message + j.size
+        AND m.message_id IS NULL AND m.in_doubt_at IS NULL
+        AND m.error_code = %(code)s AND coalesce(m.error_sub_type, '') = %(sub_type)s
+        AND NOT EXISTS (SELECT FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decided_by = %(itself)s)
+    RETURNING m.id, m.resend_no - 1 AS resend_no, j.id AS job_id, j.parent_id
+), kept AS (
+    INSERT INTO campaigns_resolution (message_id, resend_no, decision, reason, decided_by, evidence, created_at)
+    SELECT id, resend_no, 'resend', %(reason)s, %(itself)s, %(said)s, clock_timestamp() FROM back
+), numbers AS (
+    SELECT id, sum(number) AS number FROM (
+        SELECT job_id AS id, count(*) AS number FROM back GROUP BY 1
+        UNION ALL SELECT parent_id, count(*) FROM back WHERE parent_id IS NOT NULL GROUP BY 1
+    ) each GROUP BY 1
+), counted AS (
+    UPDATE campaigns_job j SET refused = greatest(j.refused - n.number, 0), learned = j.learned + 1
+    FROM numbers n WHERE j.id = n.id
+)
+SELECT DISTINCT job_id FROM back
+"""
+FORGET = """
+WITH rest AS (
+    UPDATE campaigns_refusalrun SET messages = %(messages)s::bigint[]
+    WHERE credential_id = %(credential)s AND cardinality(%(messages)s::bigint[]) > 0
+)
+DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s AND cardinality(%(messages)s::bigint[]) = 0
+"""
+
+
+def _put_back(credential_id: int) -> bool:
+    of_run: dict[str, Any] = {"credential": credential_id}
+    with connection.cursor() as cursor:
+        cursor.execute(MESSAGES, of_run)
+        read = {one for (messages,) in cursor.fetchall() for one in messages}
+        jobs = lifecycle.hold_around(read)
+        cursor.execute(RUN, of_run)
+        row = cursor.fetchone()
+        if row is None:
+            return False
+        *seen, messages = row
+        run = SeenRun.read(seen)
+        assert run is not None
+        cursor.execute(PAUSE, {**of_run, "reason": run.pause().reason[:255]})
+        cursor.execute(OPEN, {"messages": messages, "jobs": jobs})
+        left = {one for (one,) in cursor.fetchall()} | (set(messages) - read)
+        failpoints.here("before_put_run_back")
+        params = {
+            **of_run, "messages": list(read - left), "jobs": jobs, "parents": list(PARENTS), "code": run.code,
+            "sub_type": run.sub_type, "itself": ITSELF, "reason": REASON, "said": f"{run.code} {run.sub_type}".strip(),
+        }  # fmt: skip
+        cursor.execute(PUT_BACK, params)
+        of_jobs = [job_id for (job_id,) in cursor.fetchall()]
+        cursor.execute(FORGET, {**of_run, "messages": sorted(left)})
+    decisions.reopen_leaves(Job.objects.filter(pk__in=of_jobs, status=Status.LOGGED, stopped_at=None))
+    return True
