@@ -34,11 +34,13 @@ class DaysOut(BaseModel):
 @router.get("/days", auth=Key("read"), response={200: DaysOut, **PROBLEMS}, summary="What happened by day")
 def list_days(
     request: HttpRequest,
-    days: int = Query(day_counts.DAYS_SHOWN, ge=1, le=day_counts.MOST_DAYS, description="So many, today included"),
+    days: int = Query(
+        day_counts.DAYS_SHOWN, ge=1, le=day_counts.MOST_DAYS, description="Number of days, today included"
+    ),
 ) -> dict[str, Any]:
-    """Every day, today's last, of all messages of the sponsor, whoever sent them.
+    """Every day up to today, for all messages of the sponsor, sent by programs or people.
 
-    A test key sees none: the sums are not kept apart by it.
+    A test key gets an empty list, because these sums include live messages.
     """
     caller: Caller = request.auth  # type: ignore[attr-defined]
     found = [] if caller.test else day_counts.of_sponsors([caller.sponsor_id], days)

@@ -20,7 +20,7 @@ PROBLEMS = dict.fromkeys((400, 401, 403, 413, 422, 429, 503), ProblemOut)
 
 
 class FindIn(Strict):
-    """Whom to look for."""
+    """The recipient or message to look for."""
 
     text: str = Field(
         min_length=1,

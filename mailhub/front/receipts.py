@@ -77,8 +77,8 @@ BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schema
 def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """Signed with the vendor's secret (manage.py vendor receipts). Posting the same again changes nothing.
 
-    What is described here is the form of the adapter `http`. Another adapter takes its vendor's own form, and answers
-    200, because some vendors repeat whatever is answered otherwise.
+    This is the form of the adapter `http`. Other adapters take their vendor's own form and answer 200, because some
+    vendors repeat reports after any other status.
     """
     return Status(*_take(request, vendor))
 

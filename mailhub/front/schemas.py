@@ -236,7 +236,7 @@ class SessionOut(BaseModel):
 
 
 class LimitsIn(Strict):
-    """What is not named stays as it is."""
+    """Limits to change; the others stay."""
 
     bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)

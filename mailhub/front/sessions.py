@@ -88,7 +88,7 @@ def get_messages(
     "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **CONFLICTS}, summary="Stop a session"
 )
 def stop_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
-    """No new call starts; when the calls in flight are recorded, it is finished. Stopping twice changes nothing."""
+    """No new call starts. The session is finished once its open calls are recorded. A repeat changes nothing."""
     return _decide(request, session_id, lambda job, by: actions.stop([job], by, revision=revision))
 
 
@@ -99,7 +99,7 @@ def stop_session(request: HttpRequest, session_id: str, revision: int | None = O
     summary="Send again what failed or was never called",
 )
 def retry_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
-    """Messages that were accepted, or may have been, are never sent again. A repeat changes nothing."""
+    """Messages that the vendor accepted, or may have accepted, are never sent again. A repeat changes nothing."""
     return _decide(request, session_id, lambda job, by: actions.retry([job], revision))
 
 
@@ -107,7 +107,7 @@ def retry_session(request: HttpRequest, session_id: str, revision: int = REVISIO
     "/sessions/{session_id}/pause", auth=Key("ops"), response={202: ChangedOut, **CONFLICTS}, summary="Pause a session"
 )
 def pause_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
-    """No new call starts until it is resumed; what has expired by then stays so. Pausing twice changes nothing."""
+    """No new call starts until it is resumed. Messages that expire meanwhile stay expired. A repeat changes nothing."""
     return _decide(request, session_id, lambda job, by: pausing.pause([job], by, revision=revision))
 
 
@@ -118,9 +118,9 @@ def pause_session(request: HttpRequest, session_id: str, revision: int | None = 
     summary="Let a paused session go on, also one that waits after its first messages",
 )
 def resume_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
-    """What was never called goes on; nothing else is called again. It ends the pause of this revision, no later one.
+    """Messages never called go on; no other message is called again. This ends the pause of this revision only.
 
-    So the same request repeated changes nothing, whatever has paused the session since.
+    So a repeated request changes nothing, even if the session was paused again since.
     """
     return _decide(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
 
@@ -133,7 +133,7 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
     openapi_extra={"requestBody": request_bodies.described(LimitsIn)},
 )
 def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """Also while it is sent. What is not named stays as it is; what is paused stays so until it is resumed."""
+    """Works while the session is being sent. Limits not named stay; a paused session stays paused until resumed."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     job = _look(session_id, caller).job.pk
     asked, _ = request_bodies.read(request, LimitsIn)

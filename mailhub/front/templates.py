@@ -165,7 +165,7 @@ def get_template(
     summary="Archive a template",
 )
 def archive_template(request: HttpRequest, template: str) -> dict[str, Any]:
-    """No new request can name it; what was accepted stays as it is."""
+    """New requests cannot name it; accepted ones are unchanged."""
     caller = _live(request)
     return {"changed": versions.archive(_mine(request, template), Actor(caller.prefix)), "archived": True}
 

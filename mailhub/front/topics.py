@@ -50,7 +50,7 @@ def list_topics(request: HttpRequest) -> dict[str, Any]:
     summary="Archive a topic",
 )
 def archive_topic(request: HttpRequest, topic: str) -> dict[str, Any]:
-    """No new request can name it; what was accepted stays as it is, and recipients can still unsubscribe from it."""
+    """New requests cannot name it. Accepted ones are unchanged, and recipients can still unsubscribe from it."""
     return _archived(request, topic, True)
 
 

@@ -30,8 +30,8 @@ PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
     summary="The vendors that you may use",
 )
 def list_services(request: HttpRequest) -> dict[str, Any]:
-    """A test key sees sandbox vendors only. Of a vendor that is not yours, `good` and `bad` are of a hundred answers,
-    and only your own messages wait."""
+    """A test key sees sandbox vendors only. For a vendor governed by others, `good` and `bad` are shares of a hundred
+    answers, and only your own messages count as waiting."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
     return {"data": [_facts(vendor, caller) for vendor in mine if vendor.sandbox or not caller.test]}
