@@ -68,6 +68,7 @@ FORMS = (
     gettext_noop("there is no header: the first row holds the recipient %(name)s"),
     gettext_noop("the template needs %(names)s; the columns are %(known)s"),
     gettext_noop("%(address)s is not an e-mail address: %(why)s"),
+    gettext_noop("%(address)s has more than 64 bytes before the @"),
     gettext_noop("%(number)s is not a phone number: %(why)s"),
     gettext_noop(
         "time_zone: %(name)s is no time zone of the IANA list; write it like Europe/London, or leave it empty"

@@ -111,6 +111,8 @@ FIXED = (
     gettext_noop("there are no recipients"),
     gettext_noop("there are no recipients: every row would be left out"),
     gettext_noop("the subject has a line break in it"),
+    gettext_noop("the subject has a control sign in it"),
+    gettext_noop("{# begins a comment, and no #} ends it"),
     gettext_noop("the list was checked once more since: look at the number of bad rows again"),
     gettext_noop("this form has made a draft of another sponsor: open a new one"),
     gettext_noop("save it as XLSX or as 'CSV UTF-8'"),

@@ -38,7 +38,11 @@ RECIPIENT = "recipient"
 # given to a bulk campaign's templates by mailhub, unless the list has a field of that name
 UNSUBSCRIBE_URL = "unsubscribe_url"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # signs that no header of a mail may have, and no blank stands for
 INTRICATE = 500  # characters within tags above which compiling takes milliseconds
+STYLE = re.compile(r"<style\b[^<>]{0,500}>.*?(?:</style|\Z)", re.DOTALL | re.IGNORECASE)
+SELECTOR = re.compile(r"\{#(?=[A-Za-z_-])")
+UNENDED_COMMENT = "{# begins a comment, and no #} ends it"
 # An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
@@ -262,8 +266,9 @@ class Content:
         except TemplateError:
             meter.fail()
             raise
-        if not subject.isprintable() and LINE_BREAK.search(subject):
-            raise TemplateError("the subject has a line break in it")
+        if not subject.isprintable():
+            subject = subject.replace("\t", " ")
+            _check_subject(subject)
         return subject, body, text
 
 
@@ -291,8 +296,7 @@ def compile_here(source: Source, budget: Budget | None = None) -> Content:
     """Compile in this process."""
     subject, body, html, text, pairs = source
     given = dict(pairs)
-    if LINE_BREAK.search(subject):
-        raise TemplateError("the subject has a line break in it")
+    _check_subject(subject)
     parts = [_Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)]
     if text:
         parts.append(_Part("text", text, autoescape=False))
@@ -322,6 +326,8 @@ class _Part:
         if len(source) > MAX_SIZE:
             raise TemplateError(f"the {what} is longer than {MAX_SIZE:,} characters")
         self.what = what
+        if autoescape:
+            source = STYLE.sub(_keep_selectors, source)
         self.environment = _environment(autoescape)
         with _naming(what):
             self.tokens = _count_tokens(self.environment, source)
@@ -464,6 +470,19 @@ def _permit(node: nodes.Node) -> None:
         raise TemplateError(f"a name is longer than {LONGEST_NAME} characters (line {node.lineno})")
 
 
+def _check_subject(text: str) -> None:
+    """Raise TemplateError if a mail could not have it. A tab is shown as a blank."""
+    if LINE_BREAK.search(text):
+        raise TemplateError("the subject has a line break in it")
+    if CONTROL.search(text):
+        raise TemplateError("the subject has a control sign in it")
+
+
+def _keep_selectors(style: re.Match[str]) -> str:
+    """Return a style sheet in which {# before a name is text, as in @media{#head{...}}, and begins no comment."""
+    return SELECTOR.sub("{% raw %}{#{% endraw %}", style[0])
+
+
 def _count_tokens(environment: Environment, source: str) -> int:
     """Count tokens; raise TemplateError above MAX_TOKENS before the slower parser sees them."""
     count = 0
@@ -484,7 +503,8 @@ def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:
-        raise TemplateError(f"the {what}, line {error.lineno}: {error.message}") from error
+        why = UNENDED_COMMENT if error.message == "Missing end of comment tag" else error.message
+        raise TemplateError(f"the {what}, line {error.lineno}: {why}") from error
     except TemplateError as error:
         raise TemplateError(f"the {what}: {error}") from error
     except (RecursionError, SyntaxError, MemoryError) as error:

@@ -22,7 +22,7 @@ from campaigns.engine.lifecycle import holding
 from campaigns.engine.sending_hours import QUARTER, is_inside, next_opening
 from campaigns.models import Campaign
 from campaigns.models.campaigns import ZONE_FIELD
-from vendors.models import Vendor
+from vendors.models import Vendor, find_zone
 
 AT_ONCE = 20_000  # messages in one statement
 NORTH_AMERICA = 1  # the country code of a plan in which mobile numbers look like others
@@ -104,7 +104,8 @@ def places(channel: str, recipient: str, fields: Mapping[str, Any]) -> Zones:
     if channel == Vendor.Channel.SMS:
         return zones_of(recipient)
     zone = fields.get(ZONE_FIELD)
-    return (zone,) if isinstance(zone, str) and zone in available_timezones() else ()
+    known = find_zone(zone) if isinstance(zone, str) else None
+    return (known,) if known else ()
 
 
 def exempt(channel: str, campaign: Campaign) -> bool:
@@ -182,7 +183,7 @@ PUT_OFF = _PUT_OFF.format(
 )
 PUT_OFF_BY_FIELD = _PUT_OFF.format(
     quiet=f"""SELECT m.id, p.opens FROM campaigns_message m
-        LEFT JOIN opening known ON known.place = m.params ->> '{ZONE_FIELD}'
+        LEFT JOIN opening known ON lower(known.place) = lower(m.params ->> '{ZONE_FIELD}')
         JOIN opening p ON p.place = coalesce(known.place, '')
     WHERE {_WAITS}"""
 )

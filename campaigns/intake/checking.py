@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from email_validator import EmailNotValidError, validate_email
 
 from campaigns.content.templates import Budget, Content, shorten
+from campaigns.given_texts import given_address
 from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
 from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
@@ -34,6 +35,7 @@ PLAIN_EMAIL = re.compile(
     re.ASCII,
 )
 
+LOCAL_PART_MAX = 64  # bytes before the @ (RFC 5321, 4.5.3.1.1)
 Normal = Callable[[str], str]
 
 
@@ -46,9 +48,12 @@ def email(text: str) -> str:
     if plain:
         return f"{plain[1]}@{plain[2].lower()}"
     try:
-        return validate_email(text, check_deliverability=False, strict=True).normalized
+        found = validate_email(text, check_deliverability=False, strict=True).normalized
     except EmailNotValidError as error:
         raise ValueError(f"{quoted(text)} is not an e-mail address: {error}") from error
+    if len(found.rpartition("@")[0].encode()) > LOCAL_PART_MAX:
+        raise ValueError(f"{quoted(text)} has more than 64 bytes before the @")
+    return found
 
 
 def print_address(text: str) -> str:
@@ -75,7 +80,7 @@ class AddressReader:
 
     def __call__(self, text: str) -> str:
         """Return the stored form, without surrounding spaces. Raises ValueError."""
-        text = text.strip()
+        text = given_address(text)
         if not text:
             raise ValueError("there is no recipient")
         if text.startswith("\0"):

@@ -17,6 +17,7 @@ from campaigns.content.parts import (
     text_beside,
 )
 from campaigns.content.templates import Content
+from campaigns.given_texts import composed
 from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.csv_reader import Table
 from campaigns.intake.files import CampaignFiles
@@ -74,6 +75,8 @@ def compiled(
 
     Raises BadInput, TemplateError.
     """
+    subject, body, text = composed(subject).strip(), composed(body), composed(text)
+    headers = [(name, composed(value)) for name, value in headers]
     if html or text or headers or files:
         text = _beside(body, html, text, headers, files, vendor)
     made = templates.compile(subject, body, html, text=text, given=given_to(transactional))

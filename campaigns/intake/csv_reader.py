@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, NoReturn
 
 from campaigns.content.templates import RECIPIENT, Content
 from campaigns.formulas import undone
+from campaigns.given_texts import given_name, given_value
 from campaigns.intake import delimiters, spreadsheets, text_encoding
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
 from campaigns.intake.left_out import LeftOut
@@ -30,6 +31,7 @@ NOT_A_LIST = {
     b"\x1f\x8b": "a gzip file",
     b"%PDF": "a PDF",
 }
+NOT_IN_NAMES = "\u200c\u200d"  # joiners, which no name in a template may have
 NAMED = 20  # columns that an error message lists
 SHOWN_HIDDEN = 5  # rows that an error message lists
 HiddenRows = Literal["keep", "leave_out", ""]
@@ -80,7 +82,7 @@ class Table:
         number, header = next(self._records(), (0, []))
         if not number:
             raise BadInput("the file is empty")
-        self.header = [name.strip() for name in header]
+        self.header = [given_name(name) for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
         self.of_left_out = self.header[-2:] == LEFT_OUT
@@ -143,7 +145,7 @@ class Table:
         for number, cells in records:
             if number == left_out:
                 left_out = next(hidden, None)
-            elif any(map(str.strip, cells)):
+            elif any(cells := [given_value(cell) for cell in cells]):
                 if self.is_quoted:
                     cells = [undone(cell) for cell in cells]
                 if self._added is not None:
@@ -192,7 +194,8 @@ class Table:
         try:
             if self._preamble:
                 text.readline(MAX_LINE)
-            for number, cells in enumerate(csv.reader(_lines(text), delimiter=self.delimiter, strict=True), start=1):
+            reader = csv.reader(_lines(text), delimiter=self.delimiter, strict=True, skipinitialspace=True)
+            for number, cells in enumerate(reader, start=1):
                 yield number, cells
         except UnicodeError as error:
             self._undecodable(error)
@@ -234,9 +237,12 @@ def field_name(column: str) -> str:
     """Return a column's name in templates: `First name` becomes First_name, as names contain only letters, digits and
     underscores.
     """
+    column = given_name(column)
     if column.isidentifier():
         return column
-    name = re.sub(r"\W+", "_", column).strip("_")
+    # \W would take the vowel signs of Hindi or Thai out of a word
+    letters = (one if f"a{one}".isidentifier() else "_" for one in column if one not in NOT_IN_NAMES)
+    name = re.sub("_+", "_", "".join(letters)).strip("_")
     return name if name.isidentifier() else column
 
 
@@ -321,10 +327,10 @@ class TableRows:
         width = len(self.table.header)
         if len(cells) < width and self.table.encoding is None:
             cells.extend([""] * (width - len(cells)))  # spreadsheet rows end with their last cell
-        if len(cells) < width or any(map(str.strip, cells[width:])):
+        if len(cells) < width or any(cells[width:]):
             return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {width}"
         for column in self.unnamed:
-            if cells[column].strip():
+            if cells[column]:
                 return f"column {column + 1} is not blank, and has no name in the header"
         return ""
 

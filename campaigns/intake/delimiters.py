@@ -38,7 +38,7 @@ def _fits(cells: list[str], width: int) -> bool:
 
 def _rows(sample: str, delimiter: str) -> list[list[str]]:
     """Return the first rows that are not blank; the last one is left out where the sample is cut off."""
-    rows = islice(csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter), ROWS)
+    rows = islice(csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True), ROWS)
     found: list[list[str]] = []
     with suppress(csv.Error):  # as of a cell that is too long: what was read is enough
         found.extend(cells for cells in rows if any(map(str.strip, cells)))

@@ -5,9 +5,11 @@ no file is read beyond its permitted size.
 """
 
 import mimetypes
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -17,6 +19,7 @@ from typing import IO, Any, Protocol
 import psycopg
 from django.db import connection
 
+from campaigns.given_texts import given_name
 from campaigns.intake.checking import BadInput
 from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
 
@@ -24,6 +27,7 @@ LONGEST_NAME = 200
 MOST_FILES = 100_000  # of one campaign
 MOST_BYTES = 2_000_000_000  # of all files of a campaign together
 TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,48}/[a-z0-9][a-z0-9!#$&^_.+-]{0,48}", re.IGNORECASE)
+UTF8_FLAG = 0x800  # of an entry of a ZIP archive: its name is UTF-8
 UNREADABLE = OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError
 
 
@@ -67,9 +71,10 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._root = path.resolve()
+        self._composed: dict[Path, dict[str, str]] = {}
 
     def size(self, name: str) -> int:
-        path = (self._root / name).resolve()
+        path = self._find(name)
         if not path.is_relative_to(self._root):
             raise ValueError(f"{name!r} is outside the folder")
         if not path.is_file():
@@ -77,11 +82,27 @@ class Folder:
         return path.stat().st_size
 
     def read(self, name: str) -> bytes:
-        with (self._root / name).resolve().open("rb") as file:
+        with self._find(name).open("rb") as file:
             return file.read(LARGEST_MAIL + 1)
 
     def digest(self, name: str) -> None:
         return None
+
+    def _find(self, name: str) -> Path:
+        """Return the file of this name, whose letters the folder may write decomposed, as Macs do."""
+        path = self._root / name
+        if not name.isascii() and not path.exists():
+            path = self._root
+            for part in name.split("/"):
+                path /= self._names_in(path).get(part, part)
+        return path.resolve()
+
+    def _names_in(self, folder: Path) -> dict[str, str]:
+        """Return the names in a folder, by the names that lists use for them."""
+        if folder not in self._composed:
+            names = os.listdir(folder) if folder.is_dir() else []
+            self._composed[folder] = {given_name(name): name for name in names if not name.isascii()}
+        return self._composed[folder]
 
 
 class Archive:
@@ -92,7 +113,9 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
         except UNREADABLE as error:
             raise BadInput(f"the archive cannot be read: {error}") from error
-        self._entries = {entry.filename: entry for entry in self._zip.infolist() if not entry.is_dir()}
+        self._entries = {
+            name: entry for entry in self._zip.infolist() if not entry.is_dir() for name in _names_of(entry)
+        }
 
     def size(self, name: str) -> int:
         entry = self._entries.get(name)
@@ -108,6 +131,15 @@ class Archive:
 
     def digest(self, name: str) -> None:
         return None
+
+
+def _names_of(entry: zipfile.ZipInfo) -> set[str]:
+    """Return the names by which lists may call an entry. Finder writes UTF-8 without the flag that says so."""
+    name = entry.filename
+    if not entry.flag_bits & UTF8_FLAG and not name.isascii():
+        with suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    return {entry.filename, given_name(name)}
 
 
 def source(path: Path) -> FileSource:

@@ -4,16 +4,14 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import time
-from functools import cache
 from typing import Any
-from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 
 from campaigns.content.templates import Budget, Content, Values
 from campaigns.intake.checking import BadInput, quoted
 from campaigns.models.campaigns import ZONE_FIELD
-from vendors.models import Vendor, known_zone
+from vendors.models import Vendor, find_zone, known_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Hours:
 
         def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
             zone = fields.get(ZONE_FIELD)
-            if not (zone in (None, "") or (isinstance(zone, str) and zone in _zones())):
+            if not (zone in (None, "") or (isinstance(zone, str) and find_zone(zone))):
                 yield (
                     f"{ZONE_FIELD}: {quoted(str(zone))} is no time zone of the IANA list; "
                     "write it like Europe/London, or leave it empty"
@@ -67,11 +65,6 @@ class Hours:
             yield from before(recipient, fields, budget) if before else ()
 
         return replace(content, further=further)
-
-
-@cache
-def _zones() -> set[str]:
-    return available_timezones()
 
 
 def parse_hours(text: str, zone: str, each: bool = False) -> Hours:
@@ -83,4 +76,4 @@ def parse_hours(text: str, zone: str, each: bool = False) -> Hours:
         start = end = None
     if start is None or end is None:
         raise BadInput(f"sending hours {text!r} must look like 08:00-20:00")
-    return Hours(start, end, zone, each)
+    return Hours(start, end, find_zone(zone) or zone, each)

@@ -11,6 +11,7 @@ from django.core.management import CommandError
 
 from campaigns.content import mjml
 from campaigns.content.parts import parse_header
+from campaigns.given_texts import given_name
 from campaigns.intake import contents
 from campaigns.intake.contents import CampaignContent
 from campaigns.intake.csv_reader import field_name
@@ -124,7 +125,7 @@ def _files(options: dict[str, Any]) -> CampaignFiles | None:
 def _file(name: str) -> NewFile:
     path = Path(name)
     try:
-        return NewFile(path.name, path.stat().st_size, path.read_bytes)
+        return NewFile(given_name(path.name), path.stat().st_size, path.read_bytes)
     except OSError as error:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
 

@@ -17,6 +17,7 @@ from campaigns.content import templates
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.parts import header_faults, text_beside
 from campaigns.content.templates import Budget, Content, TemplateError
+from campaigns.given_texts import composed
 from campaigns.models import Template, TemplateVersion
 from campaigns.suppression.links import given
 from vendors import history
@@ -51,14 +52,13 @@ class TemplateContent:
     text: str = ""
     headers: Sequence[tuple[str, str]] = ()
 
-    def with_line_feeds(self) -> "TemplateContent":
-        """Return the content with uniform line ends: browsers send others than files have."""
-        body, text = self.body, self.text
+    def made_uniform(self) -> "TemplateContent":
+        """Return the content with composed letters and line feeds: browsers send other line ends than files have."""
+        body, text = composed(self.body), composed(self.text)
         for end in LINE_ENDS:
             body, text = body.replace(end, "\n"), text.replace(end, "\n")
-        return replace(
-            self, body=body, text=text, headers=[(name.strip(), value.strip()) for name, value in self.headers]
-        )
+        headers = [(name.strip(), composed(value).strip()) for name, value in self.headers]
+        return replace(self, subject=composed(self.subject), body=body, text=text, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def add(
     based_on: the version it started from; 0: none, so the template must be new; None: any. Raises TemplateError,
     TemplateRefused, NewerVersion, and OverBudget if there is a budget; then nothing is stored.
     """
-    content = content.with_line_feeds()
+    content = content.made_uniform()
     check(channel, content, budget)
     if len(remark) > 255 or not remark.replace("\n", " ").isprintable():
         raise TemplateRefused("a remark is one line of at most 255 characters")

@@ -3,14 +3,18 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from campaigns import previews
+from campaigns.given_texts import composed, given_fields, given_name
 from vendors.instants import Instant
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
 ShortText = Annotated[str, StringConstraints(max_length=100)]
+FieldName = Annotated[str, StringConstraints(max_length=100), AfterValidator(given_name)]
+TemplateText = Annotated[str, AfterValidator(composed)]
+FileName = Annotated[str, AfterValidator(given_name)]
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
@@ -28,13 +32,15 @@ class Strict(BaseModel):
 
 class Recipient(Strict):
     to: str = Field(min_length=1, max_length=2000, description="E-mail address, phone number, or print address")
-    fields: dict[ShortText, JsonValue] = Field(default={}, max_length=100, description="What the templates show")
+    fields: Annotated[dict[ShortText, JsonValue], AfterValidator(given_fields)] = Field(
+        default={}, max_length=100, description="What the templates show"
+    )
     reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
 
 
 class HeaderIn(Strict):
     name: str = Field(min_length=1, max_length=76)
-    value: str = Field(min_length=1, max_length=1000)
+    value: TemplateText = Field(min_length=1, max_length=1000)
 
 
 class HoursIn(Strict):
@@ -54,7 +60,7 @@ FILE_ID = "file_([0-9a-f]{64})"  # the SHA-256 of its content
 
 
 class FileIn(Strict):
-    name: str = Field(min_length=1, max_length=200, description="As the recipient sees it")
+    name: FileName = Field(min_length=1, max_length=200, description="As the recipient sees it")
     content: str | None = Field(default=None, min_length=1, description="In base64; or give a file")
     file: str | None = Field(default=None, pattern=f"^{FILE_ID}$", description="The id of one that was uploaded")
     type: str | None = Field(default=None, max_length=100, description="Like application/pdf; default: by the name")
@@ -87,20 +93,22 @@ class SendRequest(Strict):
     template: str | None = Field(
         default=None, min_length=1, max_length=111, description="NAME, or NAME@VERSION; instead of subject to mjml"
     )
-    subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
-    body: str = Field(
+    subject: TemplateText = Field(default="", max_length=10_000, description="A template; e-mail must have one")
+    body: TemplateText = Field(
         default="",
         max_length=1_000_000,
         description="A template: {{ name }} shows the field name. Needed without template",
     )
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
-    text: str = Field(default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it")
+    text: TemplateText = Field(
+        default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it"
+    )
     headers: list[HeaderIn] = Field(default=[], max_length=20, description="Of e-mail; values are templates")
     attachments: list[ImageIn] = Field(default=[], max_length=100, description="Files in each letter")
     files: list[FileIn] = Field(
         default=[], max_length=MOST_RECIPIENTS, description="Files of which a recipient gets those that its fields name"
     )
-    file_fields: list[ShortText] = Field(default=[], max_length=10, description="The fields that name them")
+    file_fields: list[FieldName] = Field(default=[], max_length=10, description="The fields that name them")
     mjml: bool = Field(default=False, description="The body is MJML, of which HTML is made")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
     skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")

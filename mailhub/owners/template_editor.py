@@ -66,7 +66,7 @@ class ContentForm(forms.Form):
         given = self.cleaned_data
         lines = [line for line in given["headers"].splitlines() if line.strip()]
         headers = [parse_header(line) for line in lines]
-        return TemplateContent(given["subject"], given["body"], given["html"], given["text"], headers).with_line_feeds()
+        return TemplateContent(given["subject"], given["body"], given["html"], given["text"], headers).made_uniform()
 
 
 class NewTemplateForm(ContentForm):

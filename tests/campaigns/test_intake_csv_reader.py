@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaigns.content import templates
+from campaigns.given_texts import given_value
 from campaigns.intake import BadInput, RowError, Table, check_table
 
 PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
@@ -42,7 +43,8 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[tuple[str, str]], del
     writer.writerow(["email", "one", "two"])
     writer.writerows((f"r{n}@sandbox.example", *row) for n, row in enumerate(rows))
     data = out.getvalue().encode("utf-8-sig" if bom else "utf-8")
-    expected = [(f"r{n}@sandbox.example", {"one": one, "two": two}) for n, (one, two) in enumerate(rows)]
+    fields = [{"one": given_value(one), "two": given_value(two)} for one, two in rows]
+    expected = [(f"r{n}@sandbox.example", of) for n, of in enumerate(fields)]
     assert stored(data, BARE) == expected
 
 

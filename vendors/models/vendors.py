@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 from datetime import time, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
@@ -68,6 +69,16 @@ def every_day() -> list[int]:
 
 def project_zone() -> str:
     return settings.TIME_ZONE
+
+
+@cache
+def _zones_by_lower_name() -> dict[str, str]:
+    return {zone.lower(): zone for zone in available_timezones()}
+
+
+def find_zone(name: str) -> str | None:
+    """Return the name of a time zone as the IANA list writes it, whatever its capitals; None: there is none."""
+    return _zones_by_lower_name().get(name.lower())
 
 
 def known_zone(name: str) -> None:

@@ -17,6 +17,7 @@ from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
 from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.engine.ports import NotEntitled
+from campaigns.given_texts import given_name
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
@@ -197,7 +198,7 @@ def message(request: HttpRequest, draft: Draft) -> HttpResponse:
 
 def _attach(request: HttpRequest, draft: Draft) -> None:
     files = [
-        NewFile(one.name or "file", one.size or 0, partial(_read, one), one.content_type or "")
+        NewFile(given_name(one.name or "") or "file", one.size or 0, partial(_read, one), one.content_type or "")
         for one in request.FILES.getlist("files")
     ]
     removed = [int(one) for one in request.POST.getlist("remove") if one.isdecimal() and len(one) < 10]
