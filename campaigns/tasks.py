@@ -37,7 +37,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
 from campaigns.engine.lifecycle import passes_locked, tells_locked, unless_locked
-from campaigns.engine.pausing import pauses, rates
+from campaigns.engine.pausing import complaints, pauses, rates
 from campaigns.engine.routes import moving
 from campaigns.engine.threads import drop_lost_connection
 from campaigns.intake import files, uploads
@@ -242,13 +242,19 @@ def sweep() -> None:
 
 @shared_task
 def pause_campaigns() -> None:
-    """Pause campaigns with too many failures or complaints, and those whose first messages are sent."""
+    """Pause campaigns with too many failures or complaints, and those whose first messages are sent.
+
+    Also pauses a sponsor's bulk mail to providers at which too many complain.
+    """
     paused: list[int] = []
     try:
         paused += rates.pause_those_too_high()
     finally:  # even after an error there, campaigns must pause after their first messages
-        if paused + pauses.pause_after_first():
-            notify_webhooks()
+        try:
+            complaints.judge_complaints()
+        finally:
+            if paused + pauses.pause_after_first():
+                notify_webhooks()
 
 
 @shared_task

@@ -30,6 +30,7 @@ from vendors.models import Vendor
 LOOK = ["campaigns.view_*", "waiter.view_parkedtask"]
 OPERATE = [
     "campaigns.change_job",
+    "campaigns.change_complaintpause",
     "campaigns.add_resolution",
     "campaigns.see_recipients",
     "campaigns.add_suppression",

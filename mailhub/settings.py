@@ -169,6 +169,11 @@ BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # per
 BOUNCE_LEAST = int(environment.number("BOUNCE_LEAST", 200))
 COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent of those accepted
 COMPLAINT_LEAST = int(environment.number("COMPLAINT_LEAST", 1000))
+# Complaints about a sponsor's e-mails of a day to one provider, in percent of those accepted: operators are warned, and
+# then its bulk mail to that provider pauses.
+RECEIVER_COMPLAINT_WARNING = environment.number("RECEIVER_COMPLAINT_WARNING", 0.1, zero=True, most=100)
+RECEIVER_COMPLAINT_LIMIT = environment.number("RECEIVER_COMPLAINT_LIMIT", 0.3, zero=True, most=100)
+RECEIVER_COMPLAINT_LEAST = int(environment.number("RECEIVER_COMPLAINT_LEAST", 1000))
 PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)  # between two checks of running campaigns
 TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
 WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)

@@ -243,6 +243,22 @@ CAMPAIGN_PAUSED = Alarm(
     "mailhub_campaigns_paused",
 )
 
+COMPLAINTS_PAUSED = Alarm(
+    WARNING,
+    "sponsor %s: bulk mail to %s has paused itself: %s",
+    "Too many recipients of this provider called the sponsor's mails of a day spam; all other mail goes on",
+    "[Look at the list, then `complaints resume`](../how-to/stop-and-retry.md#too-many-complaints-at-one-provider)",
+    "mailhub_complaint_pauses",
+)
+
+COMPLAINTS_NEAR_LIMIT = Alarm(
+    WARNING,
+    "sponsor %s: complaints at %s come near the limit: %s",
+    "Providers want fewer than one complaint in a thousand mails; nothing is paused yet",
+    "Ask the sponsor who is on the list",
+    "mailhub_complaint_warnings",
+)
+
 RATES_NOT_JUDGED = Alarm(
     ERROR,
     "the rates of campaign %s cannot be judged",
@@ -572,6 +588,7 @@ RULES = (
     PrometheusRule("MailhubBeat", "time() - mailhub_beat_sent_timestamp_seconds > 120"),
     PrometheusRule("MailhubHalted", f"{NOTHING_CALLED.metric} == 1"),
     PrometheusRule("MailhubCampaignPaused", f"{CAMPAIGN_PAUSED.metric} > 0"),
+    PrometheusRule("MailhubComplaints", f"{COMPLAINTS_PAUSED.metric} > 0"),
     PrometheusRule("MailhubHeld", "mailhub_jobs_held > 0", "4h"),
     PrometheusRule("MailhubPromise", f"{PROMISE_BROKEN.metric} > 0"),
     PrometheusRule("MailhubWorkers", "mailhub_queue_workers == 0", "1m"),

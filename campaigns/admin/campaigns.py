@@ -27,6 +27,7 @@ from vendors.ownership import ALL_SPONSORS
 MOST_CHOICES = 500
 MOST_FOUND = 1_000  # campaigns found by name
 LIMITS = ("bounce_limit", "complaint_limit")
+OF_INSTALLATION = ("may_be_transactional", "approval_above", "complaint_warning", "complaint_limit")
 
 
 @admin.register(Sponsor)
@@ -34,9 +35,9 @@ class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Keep sponsors' own users from removing unsubscribe links and from changing the approval rule."""
+        """Keep sponsors' own users from removing unsubscribe links and from changing its rules."""
         user: Any = request.user
-        return [] if user.has_perm(ALL_SPONSORS) else ["may_be_transactional", "approval_above"]
+        return [] if user.has_perm(ALL_SPONSORS) else list(OF_INSTALLATION)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
         return Sponsor.objects.of_sponsors(sponsors_of(request.user))

@@ -25,6 +25,7 @@ NAMES = (
 OF_ROUTES = ("mid_reroute", "after_reroute")  # moving jobs of a vendor that takes no work
 OF_FETCHED = ("after_fetched",)  # reading delivery reports in files
 OF_DRAFTS = ("mid_check", "mid_store")  # checking a list, and storing its campaign
+OF_COMPLAINTS = ("mid_complaints",)  # counted, not judged yet
 
 
 def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
@@ -33,7 +34,7 @@ def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
     for point in filter(None, points.split(",")):
         name, _, rest = point.partition(":")
         nth, _, how = rest.partition(":")
-        if name not in (*NAMES, *OF_ROUTES, *OF_FETCHED, *OF_DRAFTS):
+        if name not in (*NAMES, *OF_ROUTES, *OF_FETCHED, *OF_DRAFTS, *OF_COMPLAINTS):
             raise ValueError(f"no failpoint is called {name!r}")
         armed[name] = int(nth or 1), signal.Signals[f"SIG{how or 'KILL'}"]
     return armed

@@ -14,6 +14,8 @@ from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.suppressed.digests import digest, made_key
 from campaigns.models import MessageEvent
+from vendors.models import Vendor
+from vendors.receivers import receiver_of
 
 Kind = MessageEvent.Kind
 FIRST_DAY = date(1970, 1, 1)  # for folded daily counts
@@ -59,6 +61,15 @@ WHERE {whose.REPORTS} AND NOT EXISTS (
     SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)
 ORDER BY a.number
 """
+# For engine/pausing/complaints.py. %(receivers)s names the receiver of each complaint that counts.
+COMPLAINED = """
+INSERT INTO campaigns_uncountedcomplaint (sponsor_id, receiver, sent_at)
+SELECT c.sponsor_id, a.receiver, least(coalesce(m.sent_at, s.at), clock_timestamp())
+FROM stored s JOIN unnest(%(ids)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(receivers)s::text[])
+        AS a(id, no, kind, receiver) ON (a.id, a.no, a.kind) = (s.message_id, s.resend_no, s.kind)
+    JOIN campaigns_message m ON m.id = ANY(ARRAY[s.message_id]) JOIN campaigns_campaign c ON c.id = s.campaign_id
+WHERE s.kind = 'complaint' AND a.receiver IS NOT NULL
+"""
 APPEND = f"""
 WITH stored AS (
 INSERT INTO campaigns_messageevent (message_id, campaign_id, resend_no, kind, at, source, code, note, digest)
@@ -66,8 +77,8 @@ SELECT a.id, a.campaign, a.no, a.kind, a.at, %(source)s, a.code, a.note, a.diges
 FROM unnest(%(ids)s::bigint[], %(campaigns)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
     %(codes)s::text[], %(notes)s::text[], %(digests)s::bigint[])
     AS a(id, campaign, no, kind, at, code, note, digest)
-ON CONFLICT DO NOTHING RETURNING campaign_id, kind, at
-), days AS ({day_counts.OF_EVENTS}) SELECT count(*) FROM stored
+ON CONFLICT DO NOTHING RETURNING message_id, resend_no, campaign_id, kind, at
+), days AS ({day_counts.OF_EVENTS}), complained AS ({COMPLAINED}) SELECT count(*) FROM stored
 """
 
 
@@ -114,10 +125,17 @@ def append(events: Sequence[NewEvent], source: str) -> int:
         "codes": [one.reported.code for one in events],
         "notes": [one.reported.note for one in events],
         "digests": [one.digest for one in events],
+        "receivers": [_receiver_of(one) for one in events],
     }
     with connection.cursor() as cursor:
         cursor.execute(APPEND, params)
         return int(cursor.fetchone()[0])
+
+
+def _receiver_of(event: NewEvent) -> str | None:
+    """Return the receiving domain of a complaint that counts against its sponsor, or None."""
+    counts = event.reported.kind == Kind.COMPLAINT and event.channel == Vendor.Channel.EMAIL and not event.sandbox
+    return receiver_of(event.recipient) if counts else None
 
 
 # By id, because ids rise with the time of storing.

@@ -6,12 +6,13 @@ them, their calls and answers. api_clients: webhooks, and sessions, which the HT
 operations: nights, decisions about doubts, the store, the last audit, vendors' charges. approvals: who let a campaign
 go. routes: the vendors for a campaign, in order. suppressions: suppressed addresses, keys. templates: templates kept by
 sponsors, with versions. message_events: bounces, complaints, counts by day, letters by the vendor's own id, messages
-from recipients.
+from recipients. complaints: complaints by receiving domain, and the pauses after too many.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.approvals import Approval
 from campaigns.models.campaigns import Campaign, Sponsor, Topic
+from campaigns.models.complaints import ComplaintPause, ComplaintRate, UncountedComplaint
 from campaigns.models.drafts import Draft, DraftBlock, DraftFile
 from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
@@ -39,6 +40,8 @@ __all__ = [
     "Campaign",
     "CampaignFile",
     "Claim",
+    "ComplaintPause",
+    "ComplaintRate",
     "CostEntry",
     "DayCount",
     "DispatchRun",
@@ -68,6 +71,7 @@ __all__ = [
     "TemplateVersion",
     "TokenKey",
     "Topic",
+    "UncountedComplaint",
     "UploadedFile",
     "VendorMessageId",
     "WaitingReport",

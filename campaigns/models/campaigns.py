@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from django.conf import settings
 from django.contrib.postgres.indexes import OpClass
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Func, Index, Q, QuerySet
 from django.db.models.functions import Lower
@@ -82,6 +83,9 @@ MESSAGE_FAILED = Index(  # counts the failures of a campaign by reason without r
 )
 
 
+PERCENT_OF_RECEIVER = "Percent of a day's e-mails to one provider about which recipients complain,"
+
+
 class Sponsor(models.Model):
     """An organisation that mail is sent for."""
 
@@ -135,6 +139,18 @@ class Sponsor(models.Model):
         db_default="",
         validators=[known_zone],
         help_text="Of the quiet hours, where it is not known where a number is",
+    )
+    complaint_warning = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(100)],
+        help_text=f"{PERCENT_OF_RECEIVER} from which operators are warned; empty: the installation's, 0: never",
+    )
+    complaint_limit = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(100)],
+        help_text=f"{PERCENT_OF_RECEIVER} from which bulk mail to it pauses; empty: the installation's, 0: never",
     )
 
     objects = OfSponsors.as_manager()
@@ -272,6 +288,11 @@ class Campaign(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it goes to many who can unsubscribe: neither a single letter nor transactional."""
+        return self.size > 1 and not self.transactional
 
     @property
     def why_paused(self) -> str:

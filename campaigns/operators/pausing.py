@@ -13,9 +13,9 @@ from campaigns import approvals, entitlements
 from campaigns.engine import decisions, lifecycle
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.dispatch import dispatcher
-from campaigns.engine.pausing import pauses, rates
+from campaigns.engine.pausing import complaints, pauses, rates
 from campaigns.intake.storage import PauseRules
-from campaigns.models import Campaign, Job
+from campaigns.models import Campaign, ComplaintPause, Job
 from campaigns.tasks import notify_webhooks
 from vendors import history
 from vendors.history import Actor
@@ -94,6 +94,17 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
     pauses.resume(job.campaign_id, rates.seen(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
     return _recorded(JobDecision(job_id, Verdict.DONE, _with_wait(GOES_ON, job_id, first.all())), by, reason)
+
+
+def resume_receiver(pause_id: int, by: Actor, reason: str = "") -> ComplaintPause | None:
+    """Resume a sponsor's bulk mail to one provider after complaints. Returns None if it was over already.
+
+    The present rates are accepted, as engine/pausing/complaints.py says.
+    """
+    resumed = complaints.resume_receiver(pause_id, by, reason)
+    if resumed:  # committed: without the rest, the jobs go on at their time
+        dispatcher.notify_vendors(complaints.let_go_on(resumed))
+    return resumed
 
 
 def set_limits(

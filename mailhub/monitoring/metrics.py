@@ -45,6 +45,9 @@ UNION ALL SELECT 'retrying', count(*) FROM (
 UNION ALL SELECT 'paused', count(*) FROM campaigns_campaign c WHERE paused_at IS NOT NULL AND EXISTS (
     SELECT FROM campaigns_job j WHERE j.campaign_id = c.id
         AND j.status NOT IN ('STOPPED', 'LOGGED', 'P_STOPPED', 'P_ASSIGNED', 'P_FINISHED'))
+UNION ALL SELECT 'complaint_pauses', count(*) FROM campaigns_complaintpause WHERE resumed_at IS NULL
+UNION ALL SELECT 'complaint_warnings', count(*) FROM campaigns_complaintrate
+    WHERE warned_at > now() - interval '1 day'
 UNION ALL SELECT state, count(*) FROM (
     SELECT CASE WHEN NOT enabled THEN 'off' WHEN suspended_until > now() THEN 'suspended' ELSE 'on' END AS state
     FROM campaigns_webhook
@@ -260,6 +263,10 @@ def _counted() -> Iterator[Metric]:
     about = f"Messages of which the vendor has yet to report whether it takes them; {MOST:,} are {MOST:,} or more."
     yield GaugeMetricFamily("mailhub_messages_to_be_acknowledged", about, found["awaited"])
     yield GaugeMetricFamily("mailhub_campaigns_paused", "Campaigns that somebody has to resume.", found["paused"])
+    about = "Sponsors' bulk mail to one provider that paused itself after complaints, and that somebody has to resume."
+    yield GaugeMetricFamily("mailhub_complaint_pauses", about, found["complaint_pauses"])
+    about = "Days of a sponsor at one provider with nearly too many complaints, warned about within a day."
+    yield GaugeMetricFamily("mailhub_complaint_warnings", about, found["complaint_warnings"])
     about = f"Calls to webhooks that wait for their first try, or for another one; {MOST:,} are {MOST:,} or more."
     tried = {state: float(found[state]) for state in ("pending", "retrying")}
     yield _gauge("mailhub_webhook_calls", about, "state", tried)

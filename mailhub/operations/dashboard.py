@@ -14,13 +14,14 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from campaigns import labels
 from campaigns.engine import progress
 from campaigns.engine.ground_truth import AWAITED
+from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import Progress
 from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
@@ -34,6 +35,7 @@ from mailhub.operations.charts import WindowUsage, meters
 from vendors import health, ownership, redis_clients, report_counts, restarts
 from vendors.limits.values import Limit
 from vendors.models import Vendor
+from vendors.said import show
 from waiter.models import ParkedTask
 
 SECONDS = 1.0
@@ -223,8 +225,28 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         attention=doubts.order_by()[: COUNTED + 1].count(),
         parked=_parked(now) if sponsors is None else [],
         streams=found,
-        alarms=streams.alarms(found, seen),
+        alarms=[*_about_complaints(sponsors), *streams.alarms(found, seen)],
     )
+
+
+def _about_complaints(sponsors: Sponsors) -> list[str]:
+    """Return a sentence for each pause after complaints that lasts, and for each warning of the last day."""
+    paused = [
+        _("Bulk mail of %(sponsor)s to %(provider)s is paused since %(at)s: %(why)s")
+        % {
+            "sponsor": one.sponsor.name,
+            "provider": show(one.provider),
+            "at": formats.date_format(timezone.localtime(one.paused_at), "j M H:i"),
+            "why": show(one.figures),
+        }
+        for one in complaints.lasting_pauses(sponsors)
+    ]
+    near = [
+        _("Complaints about mail of %(sponsor)s to %(provider)s come near the limit: %(why)s")
+        % {"sponsor": one.sponsor.name, "provider": show(one.provider), "why": show(one.figures)}
+        for one in complaints.shown_warnings(sponsors)
+    ]
+    return [*paused, *near]
 
 
 def ends(end: Eta, queued: int, now: datetime) -> str:

@@ -23,6 +23,7 @@ GROUPS = (
             "Route",
             "Entitlement",
             "Suppression",
+            "ComplaintPause",
             "InboundMessage",
             "CostEntry",
         ),

@@ -319,7 +319,7 @@ def _credential(slug: str, name: str | None) -> Credential:
 
 
 def _about_links(campaign: Campaign) -> str:
-    bulk = campaign.size > 1 and not campaign.transactional and campaign.credential.vendor.channel == "email"
+    bulk = campaign.is_bulk and campaign.credential.vendor.channel == "email"
     if not bulk or settings.PUBLIC_URL:
         return ""
     return "Its mails have no link with which to unsubscribe, as large providers ask: PUBLIC_URL is not set"

@@ -1,5 +1,7 @@
 """`manage.py sponsor`: manages sponsors, on whose behalf mail is sent."""
 
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -15,6 +17,8 @@ LANGUAGES = ", ".join(name for name, _ in Sponsor.LANGUAGES)
 REGION = "of phone numbers in its lists that lack the country code; empty: none"
 APPROVAL = "campaigns of more recipients wait for the approval of a second person; 0: all, empty: none"
 
+COMPLAINTS = "complaints of a day at one provider from which {}; 0: never, empty: the installation's"
+
 
 def sponsor_facts(row: Sponsor) -> dict[str, Any]:
     return {
@@ -25,6 +29,8 @@ def sponsor_facts(row: Sponsor) -> dict[str, Any]:
         "quiet_hours": f"{row.quiet_from:%H:%M}-{row.quiet_to:%H:%M}" if row.quiet_from else None,
         "time_zone": row.time_zone,
         "approval_above": row.approval_above,
+        "complaint_warning": row.complaint_warning,
+        "complaint_limit": row.complaint_limit,
     }
 
 
@@ -50,6 +56,8 @@ class Command(ResourceCommand):
         argument("--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"),
         argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone"),
         argument("--approval-above", metavar="N", help=APPROVAL),
+        argument("--complaint-warning", metavar="PERCENT", help=COMPLAINTS.format("operators are warned")),
+        argument("--complaint-limit", metavar="PERCENT", help=COMPLAINTS.format("its bulk mail there pauses")),
     )
     def do_set(self, sponsor: str, **options: Any) -> None:
         row = named_sponsor(sponsor)
@@ -58,8 +66,10 @@ class Command(ResourceCommand):
         typed |= {"time_zone": options["time_zone"]}
         wanted = {field: value for field, value in typed.items() if value is not None} | _hours(options["quiet_hours"])
         wanted |= _above(options["approval_above"])
+        for name in ("complaint_warning", "complaint_limit"):
+            wanted |= _percent(name, options[name])
         if not wanted:
-            names = "--language, --region, --transactional, --quiet-hours, --time-zone, --approval-above"
+            names = "--language, --region, --transactional, --quiet-hours, --time-zone, --approval-above, --complaint-*"
             raise CommandError(f"say what is to be changed: {names}", returncode=2)
         changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
         if changed:
@@ -88,3 +98,12 @@ def _above(text: str | None) -> dict[str, Any]:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise CommandError(f"--approval-above {text!r} is no number of recipients")
     return {"approval_above": int(text)}
+
+
+def _percent(name: str, text: str | None) -> dict[str, Any]:
+    if not text:
+        return {} if text is None else {name: None}
+    with suppress(ValueError):
+        if isfinite(percent := float(text)):
+            return {name: percent}
+    raise CommandError(f"--{name.replace('_', '-')} {text!r} is no percentage")
