@@ -100,6 +100,9 @@ MOMENTS = (
         clamped="NULL", where=NOT_BY_WINDOW.format(until="rate_limited_until"), waits=True,
     ),
     StoredMoment(
+        "vendors.ReceiverWait", "until", LONGEST_WAIT, "a receiver's wait is as long as a vendor's at most", waits=True
+    ),
+    StoredMoment(
         "vendors.Usage", "until", DAY, "no call takes that long; a rebuilt window holds it until then", waits=True
     ),
     StoredMoment("vendors.Usage", "ended_at", ZERO, "a rebuilt window holds its calls for one window from then on"),
@@ -127,6 +130,7 @@ CHOSEN = {
 PAST = {
     "mailhub.KeptAnswer": ("created_at",),
     "mailhub.ApiKey": ("created_at", "revoked_at", "last_used_at"),
+    "vendors.ReceiverWait": ("since",),
     "mailhub.FormerSecretKey": ("created_at",),
     "mailhub.MomentFound": ("at",),
     "campaigns.Topic": ("archived_at", "created_at"),

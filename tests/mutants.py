@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "what a letter costs is ignored",
         "campaigns/engine/sending/stream.py",
-        (("claims.ByCount() if counts else ByCost(job, connections.attachments)", "claims.ByCount()"),),
+        (("claims.ByCount() if self._counts else ByCost(job, connections.attachments)", "claims.ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),
     Mutant(

@@ -92,6 +92,13 @@ LONG_RETRY_AFTER = Alarm(
     "Ask the vendor; `credential resume VENDOR NAME` calls now",
 )
 
+RECEIVER_WAITS = Alarm(
+    WARNING,
+    "vendor %s: %s waits: %s",
+    "A receiving domain answered about us or our rate; other domains go on",
+    "[Read its answer](../how-to/receiving-domains.md): `receiver list`; mend reputation or rate",
+)
+
 WINDOW_REBUILT = Alarm(
     WARNING,
     "vendor %s: the throttle's window was rebuilt from the ledger",

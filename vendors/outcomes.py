@@ -19,7 +19,7 @@ from typing import Literal
 import orjson
 
 from vendors import alarms
-from vendors.causes import AnswerCause, judge_code, judge_reply, stated_wait
+from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply, stated_wait
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,17 @@ class Refused:
 class NotSent:
     """The vendor provably does not have the message; it will be called again.
 
-    `retry_after`: seconds to wait; None: the caller's own backoff. `scope`: what waits: this message, or everything on
-    its credential. `pause`: only an operator can fix it (credential, address), so the credential is paused.
+    `retry_after`: seconds to wait; None: the caller's own backoff. `scope`: what waits: this message, everything on its
+    credential, or everything to the domains of its receiver (vendors/receivers). `pause`: only an operator can fix it
+    (credential, address), so the credential is paused; with the scope "receiver", only if other receivers say the same.
+    `cause`: whose fault it is.
     """
 
     reason: str
     retry_after: float | None = None
-    scope: Literal["message", "credential"] = "message"
+    scope: Literal["message", "receiver", "credential"] = "message"
     pause: bool = False
+    cause: AnswerCause = field(default=AnswerCause.UNKNOWN, compare=False)
 
     @property
     def puts_off(self) -> bool:
@@ -269,6 +272,15 @@ SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", 
 UNKNOWN_RECIPIENT = "unknown_recipient"
 """The sub type of a refusal by SMTP whose text says so, without a code."""
 _THROTTLED = frozenset({421, 454})
+# Words of a relay about our login, sender or account there, whichever recipient they answer.
+_OF_RELAY = re.compile(
+    r"\brelay(?!\w*\.)|authenticat(?!ion (information|checks))|unauthenticated|\blog ?-?in\b"
+    r"|sender address (rejected: )?(not|domain)|bad sender|not owned|rcpthosts|\baccount\b|not verified|quota"
+    r"|daily|sending limit|submission|message recipients",
+    re.IGNORECASE,
+)
+POLICY_WAIT = 600.0
+"""Seconds that a receiver waits after it refused a mail for good because of us; growing each time."""
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
 _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
@@ -295,8 +307,10 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     """Return the outcome of an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
 
     Replies up to `mail` concern the session, not the recipient, so they refuse no message. Nor do later replies about
-    our reputation or rights at the relay, which would mark every recipient as failed. `recipient_codes`: basic or
-    enhanced codes that this relay uses only for the recipient or the mail.
+    our reputation, rate or rights, which would mark every recipient as failed. Such a reply to one recipient may speak
+    for that recipient's domain alone, so its receiver waits first (campaigns/engine/claiming/receiver_waits.py), unless
+    it speaks of our login, sender or account at the relay. `recipient_codes`: basic or enhanced codes that this relay
+    uses only for the recipient or the mail.
     """
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
@@ -307,21 +321,36 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     judged = judge_reply(code, text, detail)
     if 400 <= code < 500:
         ours = judged.cause == AnswerCause.CAPACITY and not judged.alone
-        whole = code in _THROTTLED or not late or ours
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
-        return NotSent(shown, retry_after=wait, scope="credential" if whole else "message")
+        return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
             return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
         if judged.cause == AnswerCause.CAPACITY and code not in _LOGIN_WANTED:
-            return NotSent(shown, retry_after=capacity_wait(judged.wait, text), scope="credential")
+            wait = capacity_wait(judged.wait, text)
+            return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
+        of_relay = not late or code in _LOGIN_WANTED or _OF_RELAY.search(text)
+        if judged.cause == AnswerCause.US and not of_relay:
+            return NotSent(shown, POLICY_WAIT, "receiver", pause=True, cause=judged.cause)
         policy = judged.cause == AnswerCause.US or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
         if not late or code in _LOGIN_WANTED or policy:
-            return NotSent(shown, scope="credential", pause=True)
+            return NotSent(shown, scope="credential", pause=True, cause=judged.cause)
         return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
     if phase == "dot":
         return InDoubt(shown, answered=True)
     return NotSent(shown)
+
+
+def _waiting_part(code: int, late: bool, judged: Judgement, text: str) -> Literal["message", "receiver", "credential"]:
+    """Return what waits after a deferral or a used-up quota.
+
+    421 and 454 are the relay's own, unless they speak of our reputation.
+    """
+    if judged.alone or judged.cause not in (AnswerCause.US, AnswerCause.CAPACITY):
+        return "credential" if not late or code in _THROTTLED else "message"
+    if not late or (code in _THROTTLED and judged.cause == AnswerCause.CAPACITY) or _OF_RELAY.search(text):
+        return "credential"
+    return "receiver"
 
 
 def capacity_wait(expected: float, text: str) -> float:

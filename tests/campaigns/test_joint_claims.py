@@ -669,6 +669,12 @@ class Costing:
     def calls(self, claimed: Any, permits: Any, latest: float) -> list[Any]:
         raise AssertionError("nobody is called")
 
+    def next_cursor(self, calls: Any, end: int) -> int:
+        raise AssertionError("nobody is called")
+
+    def note(self, cursor: int, end: int, want: int) -> str:
+        return f"{cursor} {end} {want}"
+
 
 async def letters(streams: Streams, of: Costing, most: int) -> int:
     """Letter by letter, until there are so many; calls take no time."""

@@ -124,7 +124,13 @@ def test_before_the_recipient_is_named_no_reply_refuses_a_message(phase: str) ->
         ("dot", 250, "2.6.0 message received", Accepted("250 2.6.0 message received")),
         ("dot", 250, "", Accepted("250")),
         ("dot", 354, "what", InDoubt("smtp 354 at dot: what")),
-        ("dot", 554, "5.7.1 spam", NotSent("smtp 554 at dot: 5.7.1 spam", scope="credential", pause=True)),
+        ("dot", 554, "5.7.1 spam", NotSent("smtp 554 at dot: 5.7.1 spam", 600.0, "receiver", pause=True)),
+        (
+            "rcpt",
+            421,
+            "4.7.0 [TSS04] deferred due to user complaints",
+            NotSent("smtp 421 at rcpt: 4.7.0 [TSS04] deferred due to user complaints", 30.0, "receiver"),
+        ),
         ("rcpt", 550, "5.1.1 unknown", Refused("550", "5.1.1")),
         ("rcpt", 550, "unknown", Refused("550")),
         ("rcpt", 450, "4.2.0 greylisted", NotSent("smtp 450 at rcpt: 4.2.0 greylisted", retry_after=30.0)),
@@ -145,8 +151,6 @@ OF_US = """
 550 5.7.54 SMTP; Unable to relay recipient in non-accepted domain
 553 5.7.1 <us@example.org>: Sender address rejected: not owned by user them
 550 5.7.26 Unauthenticated email from example.org is not accepted due to domain's DMARC policy
-550 5.7.1 Service unavailable, Client host [192.0.2.1] blocked using Spamhaus
-554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org
 550 5.1.8 <us@example.org>: Sender address rejected: Domain not found
 550 5.1.7 Bad sender address
 553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)
@@ -155,24 +159,27 @@ OF_US = """
 550 Relaying denied. Proper authentication required.
 550 We do not relay
 550 you must authenticate first
+554 Message rejected: Email address is not verified. The following identities failed the check
+554 Message rejected: Sending suspended for this account.
+530 5.7.0 Must issue a STARTTLS command first
+535 5.7.8 Authentication credentials invalid
+"""
+OF_US_AT_ONE_RECEIVER = """
+550 5.7.1 Service unavailable, Client host [192.0.2.1] blocked using Spamhaus
+554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org
 550 Sender verify failed
 550 SPF check failed
 550 rejected because 192.0.2.1 is in a black list at bl.spamcop.net
 550 Your IP is blocked
 550 5.1.1 Your IP is blocked
 550 https://www.spamhaus.org/query/ip/192.0.2.1
-554 Message rejected: Email address is not verified. The following identities failed the check
-554 Message rejected: Sending suspended for this account.
 554 Message refused, it looks like spam
-530 5.7.0 Must issue a STARTTLS command first
-535 5.7.8 Authentication credentials invalid
 """
 OF_OUR_QUOTA = """
 550 5.4.5 Daily user sending limit exceeded. For more information on sending limits go to
 550 You have exceeded your daily sending quota
 550 5.1.90 Your message can't be sent because you've reached your daily limit for message recipients
 554 5.2.0 STOREDRV.Submission.Exception:SubmissionQuotaExceededException; Failed to process message
-554 Too many messages
 """
 OF_THE_RECIPIENT = """
 550 5.1.1 <you@example.com>: Recipient address rejected: User unknown in virtual mailbox table
@@ -209,6 +216,14 @@ def test_a_reply_that_speaks_of_us_pauses_and_refuses_nobody(phase: str, code: i
     assert outcome == NotSent(f"smtp {code} at {phase}: {text}", scope="credential", pause=True)
 
 
+@pytest.mark.parametrize("phase", ["rcpt", "data", "dot"])
+@pytest.mark.parametrize(("code", "text"), replies(OF_US_AT_ONE_RECEIVER))
+def test_a_reply_that_may_speak_for_one_domain_lets_that_receiver_wait(phase: str, code: int, text: str) -> None:
+    """Whether the credential is paused, others' answers decide."""
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert outcome == NotSent(f"smtp {code} at {phase}: {text}", 600.0, "receiver", pause=True)
+
+
 @pytest.mark.parametrize("phase", ["connect", "mail", "rcpt", "data", "dot"])
 @pytest.mark.parametrize(("code", "text"), replies(OF_OUR_QUOTA))
 def test_a_used_up_quota_of_ours_refuses_nobody_and_waits_for_its_renewal(phase: str, code: int, text: str) -> None:
@@ -222,15 +237,18 @@ def test_a_used_up_quota_of_ours_refuses_nobody_and_waits_for_its_renewal(phase:
     [
         (
             "4.7.1 <us@example.org>: Sender address rejected: Deferring: Too many messages from sender in last 60",
-            "credential",
+            "receiver",
         ),
-        ("4.3.2 STOREDRV.ClientSubmit; sender thread limit exceeded", "credential"),
+        ("4.3.2 STOREDRV.ClientSubmit; sender thread limit exceeded", "receiver"),
+        ("4.7.0 [TSS04] Messages from 192.0.2.1 temporarily deferred due to unexpected volume", "receiver"),
+        ("4.7.650 The mail server [192.0.2.1] has been temporarily rate limited due to IP reputation", "receiver"),
+        ("4.7.1 You have exceeded your daily sending quota", "credential"),
         ("4.2.1 The user you are trying to contact is receiving mail too quickly", "message"),
         ("4.2.2 The recipient's mailbox is over quota", "message"),
         ("4.7.1 Greylisted, please try again in 300 seconds", "message"),
     ],
 )
-def test_a_rate_of_ours_slows_the_credential_and_a_mailbox_only_its_message(text: str, scope: str) -> None:
+def test_a_rate_of_ours_slows_the_receiver_first_and_a_mailbox_only_its_message(text: str, scope: str) -> None:
     outcome = classify_smtp("rcpt", 450, text)
     assert isinstance(outcome, NotSent) and outcome.scope == scope
 
@@ -308,4 +326,6 @@ def test_a_relay_that_means_one_recipient_by_such_a_reply_can_be_known_for_it(co
 @given(st.sampled_from(["rcpt", "data", "dot"]), st.integers(500, 599), st.text())
 def test_a_refusal_by_a_relay_is_never_acceptance_nor_doubt(phase: str, code: int, text: str) -> None:
     outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
-    assert isinstance(outcome, Refused) or (isinstance(outcome, NotSent) and outcome.scope == "credential")
+    assert isinstance(outcome, Refused) or (
+        isinstance(outcome, NotSent) and outcome.scope in ("credential", "receiver")
+    )

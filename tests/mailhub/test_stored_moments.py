@@ -16,7 +16,7 @@ from mailhub import installation, stored_moments
 from mailhub.models import MomentFound, PeriodicRun
 from mailhub.stored_moments import CHOSEN, MOMENTS, PAST, SLACK, StoredMoment
 from tests import factories
-from vendors.models import Credential, Usage
+from vendors.models import Credential, ReceiverWait, Usage
 from waiter.models import ParkedTask
 
 HOUR = timedelta(hours=1)
@@ -104,6 +104,11 @@ def usage(**moments: datetime) -> Usage:
     return Usage.objects.create(vendor=of.vendor, credential=of, units=1, **{"at": now, "until": now, **moments})
 
 
+def receiver_wait(until: datetime) -> ReceiverWait:
+    row = {"credential": factories.credential(), "receiver": "gmail", "since": timezone.now(), "seconds": 30.0}
+    return ReceiverWait.objects.create(until=until, cause="us", answer="slow down", **row)
+
+
 def parked(claimed_until: datetime) -> ParkedTask:
     now = timezone.now()
     named = {"task": "t", "task_id": "i", "queue": "q", "message": "{}"}
@@ -131,6 +136,7 @@ MADE: dict[str, Callable[[datetime], models.Model]] = {
     "vendors.Credential.unreached_since": lambda at: login(unreached_since=at),
     "vendors.Credential.retry_after_until": lambda at: login(retry_after_until=at),
     "vendors.Credential.rate_limited_until": lambda at: login(rate_limited_until=at),
+    "vendors.ReceiverWait.until": receiver_wait,
     "vendors.Usage.until": lambda at: usage(until=at),
     "vendors.Usage.ended_at": lambda at: usage(ended_at=at),
     "waiter.ParkedTask.claimed_until": parked,

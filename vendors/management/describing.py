@@ -216,6 +216,7 @@ def _meaning(outcome: Outcome) -> str:
         case InDoubt():
             return f"In doubt: {outcome.reason}. The vendor may have it."
         case NotSent():
-            then = "the credential would be paused" if outcome.pause else "it would be called again"
+            paused = outcome.pause and outcome.scope == "credential"
+            then = "the credential would be paused" if paused else "it would be called again"
             return f"Not sent: {outcome.reason}; {then}."
     return f"Refused: {outcome.code} {outcome.sub_type}".rstrip() + "."

@@ -2,13 +2,14 @@
 
 `vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
 second person. `conditions`: the answers to the last calls. `prices`: what vendors charge. `histories`: sentences of the
-history as data. `reports`: keys and counts of delivery reports.
+history as data. `reports`: keys and counts of delivery reports. `receivers`: receiving domains that wait.
 """
 
 from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
+from vendors.models.receivers import ReceiverWait
 from vendors.models.reports import ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
@@ -36,6 +37,7 @@ __all__ = [
     "Minute",
     "Price",
     "RateLimit",
+    "ReceiverWait",
     "ReportCount",
     "ReportKey",
     "Unreadable",

@@ -18,7 +18,19 @@ DOMAIN_MAX = 253
 
 def receiver_of(address: str) -> str:
     """Return the group of an e-mail address, such as "gmail"; OTHERS for all other texts and domains."""
-    return group_of(address.rpartition("@")[2])
+    return group_of(domain_of(address))
+
+
+def domain_of(address: str) -> str:
+    """Return the domain of an e-mail address as it is written; "" or another text if it is none."""
+    return address.rpartition("@")[2]
+
+
+@lru_cache(maxsize=4096)
+def waiting_part(domain: str) -> str:
+    """Return what waits together with a domain: its group, or the domain alone if it is in none."""
+    group = group_of(domain)
+    return plain_domain(domain) if group == OTHERS else group
 
 
 @lru_cache(maxsize=4096)  # a list has few domains that come often

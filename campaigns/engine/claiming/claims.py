@@ -253,8 +253,24 @@ class Claimer(Protocol):
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         """Return the calls for the claimed messages, in order of id. latest: see PermittedCall."""
 
+    def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
+        """Return from where on to claim next, after these calls. end: where the job ends, if there were none."""
 
-class ByCount:
+    def note(self, cursor: int, end: int, want: int) -> str:
+        """Return what a grant is for, as failover/recovery.py reads it: three numbers for each range of messages."""
+
+
+class InOrder:
+    """The part of claimers that take the waiting messages in order, from a cursor on."""
+
+    def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
+        return calls[-1].message.id + 1 if calls else end
+
+    def note(self, cursor: int, end: int, want: int) -> str:
+        return f"{cursor} {end} {want}"
+
+
+class ByCount(InOrder):
     """A claimer for letters of one unit each. They are made after the claim."""
 
     async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:

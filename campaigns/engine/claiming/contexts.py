@@ -7,7 +7,7 @@ context may be out of date between two reads, so the claim's statement checks ag
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 
 from campaigns.engine import refusal_runs
+from campaigns.engine.claiming import receiver_waits
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.failover import guard
 from campaigns.engine.refusal_runs import SeenRun
@@ -44,7 +45,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
-    l.asked_wait IS NOT NULL, {refusal_runs.SEEN} AS run,
+    l.asked_wait IS NOT NULL, {receiver_waits.SEEN}, {refusal_runs.SEEN} AS run,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -59,7 +60,9 @@ class SendContext:
     why no call at all may start; adoptions: of the store. paused: why no call of the job may start. left: messages of
     the job without a result, including those in a call. next_message: where a sender begins. unreached_since: no call
     has reached the vendor since then; given_up: that has lasted longer than the patience of the campaign's route.
-    waited: the vendor asked to wait, and no good answer since is known. run: equal refusals over the credential.
+    waited: the vendor asked to wait, and no good answer since is known. receivers: those that wait or have accepted
+    nothing since, with the end of their wait (Unix seconds by the database's clock). run: equal refusals over the
+    credential.
     """
 
     asked: float
@@ -77,6 +80,7 @@ class SendContext:
     unreached_since: datetime | None
     given_up: bool
     waited: bool
+    receivers: Mapping[str, float]
     run: SeenRun | None
     health: HealthPolicy
 
@@ -90,6 +94,10 @@ class SendContext:
     def monotonic(self, at: datetime) -> float:
         """Convert a time of the database's clock to seconds of time.monotonic, never later than the true moment."""
         return self.asked + (at - self.now).total_seconds()
+
+    def monotonic_of(self, unix: float) -> float:
+        """Convert a Unix time of the database's clock, as `monotonic` does."""
+        return self.asked + unix - self.now.timestamp()
 
     def reached_at(self, answered: float) -> bool:
         """Tell whether an answer at that time (time.monotonic) shows that `unreached_since` is over."""
@@ -139,6 +147,7 @@ def _context(
     unreached_since: datetime | None,
     given_up: bool | None,
     waited: bool,
+    receivers: Mapping[str, float] | None,
     run: list[Any] | None,
     *health: Any,
 ) -> SendContext:
@@ -148,7 +157,7 @@ def _context(
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
-        unreached_since, bool(given_up), waited, SeenRun.read(run), HealthPolicy(*health),
+        unreached_since, bool(given_up), waited, receivers or {}, SeenRun.read(run), HealthPolicy(*health),
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ class JointClaims:
                     await unlocked.wait()
             except TimeoutError:
                 return NotGranted(Wait(0.0))
-        # Where letters differ in cost, only the job's own stream knows which of them fit.
+        # Where letters differ in cost or receivers wait, only the job's own stream knows which of them fit.
         alone = "" if isinstance(ask.claimer, ByCount) else str(ask.lease.job_id)
         scope = seen.scope
         key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone
@@ -248,7 +248,7 @@ class JointClaims:
         failpoints.here("before_grant")
         wants = [need.want for need in needs]
         # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
-        jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
+        jobs = (ask.claimer.note(ask.cursor, ask.end, want) for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
         of_all = Need(sum(wants), min(need.least for need in needs))
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)

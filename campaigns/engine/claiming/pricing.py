@@ -9,7 +9,7 @@ from psycopg import OperationalError
 
 from campaigns.engine import ports
 from campaigns.engine.claiming import claims
-from campaigns.engine.claiming.claims import Claimed, PermittedCall
+from campaigns.engine.claiming.claims import Claimed, InOrder, PermittedCall
 from campaigns.engine.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
 from campaigns.engine.claiming.limits import Need
 from vendors.adapters.base import Letter
@@ -28,7 +28,7 @@ class Priced(NamedTuple):
     units: int
 
 
-class ByCost:
+class ByCost(InOrder):
     """A claimer that makes and prices letters before it asks for permits.
 
     They are called in order: cheap letters do not overtake a dear one that has to wait.

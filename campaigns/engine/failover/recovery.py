@@ -221,11 +221,18 @@ class _Part(NamedTuple):
 
 
 def _parts(grant: Granted) -> Iterator[_Part]:
-    """Yield one part for each job of the grant. The note has each job's first message, end, and wanted units."""
+    """Yield one part for each job of the grant. The note has each job's first message, end, and wanted units.
+
+    Negative units: the grant was for messages of one job out of order, and any of this range may have been called
+    (claiming/receiving.py).
+    """
     (credential, destination), rest = _caller(grant), [*map(int, grant.note.split()[1:])]
     if len(rest) == 2:  # of a version that claimed for one job at a time
         rest.append(grant.given)
     jobs = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
+    if any(want < 0 for *_, want in jobs):
+        yield from (_Part(credential, end, grant.at, first, end - first, destination) for first, end, _ in jobs)
+        return
     for (first, end, _), share in zip(jobs, share_out(grant.given, [want for *_, want in jobs]), strict=True):
         if share:
             yield _Part(credential, end, grant.at, first, min(share, grant.units), destination)

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.engine import ports, refusal_runs
-from campaigns.engine.claiming import rebuild
+from campaigns.engine.claiming import rebuild, receiver_waits
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.failover import crash, guard
 from campaigns.engine.failover import queries as failover_queries
@@ -57,6 +57,7 @@ def sweep(lease: timedelta) -> Swept:
     ports.events.swept()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
+        receiver_waits.forget()
     waiting = _vendors_waiting() | rerouted.vendors
     return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
 

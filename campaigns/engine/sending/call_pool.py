@@ -6,10 +6,12 @@ in doubt. A slow answer blocks only its own connection.
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +21,7 @@ from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.refusal_runs import SeenRun
+from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
@@ -27,6 +30,7 @@ from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
+from vendors.receivers import domain_of, waiting_part
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class CallPool:
         cache: Any = None,
         together: GroupCommit | None = None,
         condition: ConditionFeed | None = None,
+        run: ReceiverRun | None = None,
     ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
@@ -73,6 +78,10 @@ class CallPool:
         self.served_at = 0.0  # the same for the last accepted or refused message
         self.not_sent = 0  # messages that wait again and may be called right away
         self.put_off = 0  # messages put off by the vendor
+        self.receivers_refused: dict[str, NotSent] = {}  # receivers that asked to wait, with their last answer
+        self.receivers_watched: Mapping[str, float] = {}  # as SendContext.receivers
+        self.receivers_served: set[str] = set()  # those of them that accepted a message after their wait
+        self._run = run or ReceiverRun()
         self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self.trouble = ""  # the text of the last bad answer, without the recipient
@@ -225,20 +234,34 @@ class CallPool:
         if called and not isinstance(outcome, SuppressedRecipient):
             self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
-            self._not_sent(outcome, called=called)
+            self._not_sent(outcome, call.message.recipient, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
             self.refusal = heavier(self.refusal, outcome)
         elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
             self.answered_at = time.monotonic()
             if isinstance(outcome, SERVED):
                 self.served_at = self.answered_at
+            if isinstance(outcome, Accepted):
+                self._note_receiver(call)
         self._answered.set()
 
-    def _not_sent(self, outcome: NotSent, *, called: bool) -> None:
+    def _note_receiver(self, call: PermittedCall) -> None:
+        self._run.note_acceptance()
+        if self.receivers_watched:
+            receiver = waiting_part(domain_of(call.message.recipient))
+            if self.receivers_watched.get(receiver, math.inf) <= call.claim.at.timestamp():
+                self.receivers_served.add(receiver)
+
+    def _not_sent(self, outcome: NotSent, recipient: str, *, called: bool) -> None:
         if outcome.puts_off:
             self.put_off += 1
             return
         self.not_sent += 1
+        if called and outcome.scope == "receiver":
+            receiver, outcome = self._run.note_refusal(recipient, outcome)
+            if outcome.scope == "receiver":
+                self.receivers_refused[receiver] = replace(outcome, reason=_without(recipient, outcome.reason))
+                return
         if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
             self.refusal = heavier(self.refusal, outcome)
 

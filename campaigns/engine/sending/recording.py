@@ -21,6 +21,7 @@ from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
 from campaigns.engine.refusal_runs import KnownRuns, RunPart
+from campaigns.engine.sending.receiver_runs import ReceiverRuns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
@@ -177,7 +178,7 @@ class Recorder:
 
     def __init__(self, rows: SharedRows) -> None:
         self.refusals, self._rows = 0, rows
-        self.together = GroupCommit()
+        self.together, self.receiver_runs = GroupCommit(), ReceiverRuns()
         self.conditions = ConditionFeeds(rows)
         self.runs = KnownRuns()
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []

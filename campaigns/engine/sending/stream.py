@@ -17,7 +17,7 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns.engine import refusal_runs, sending_hours
-from campaigns.engine.claiming import claims, comparison, limits
+from campaigns.engine.claiming import claims, comparison, limits, receiver_waits
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
 from campaigns.engine.claiming.letters import LeasedJob
@@ -25,6 +25,7 @@ from campaigns.engine.claiming.limits import PATIENCE
 from campaigns.engine.claiming.permits import Permits
 from campaigns.engine.claiming.pricing import ByCost
 from campaigns.engine.claiming.rebuild import rebuild_lost
+from campaigns.engine.claiming.receiving import ByReceiver
 from campaigns.engine.claiming.waiting import Permitted, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.failover import guard
@@ -43,6 +44,8 @@ from vendors.outcomes import InDoubt, NotSent
 log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
+LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked at again: somebody may end the wait
+RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
 READING = 30.0  # seconds more, for reading the files that letters carry
 
@@ -81,12 +84,15 @@ class Stream:
         self._locking = partial(self._claims.run, over=stopping)
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
-        counts = job.adapter.capabilities.cost is one_unit
-        self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
+        self._counts = job.adapter.capabilities.cost is one_unit
+        self._usual = claims.ByCount() if self._counts else ByCost(job, connections.attachments)
+        self._claimer: claims.Claimer = self._usual
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(throttle, self._claims)
         condition = recorder.conditions.of(job.credential_id, job.destination)
-        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, condition)
+        run = recorder.receiver_runs.of_credential(job.credential_id)
+        self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
+        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, condition, run)
         self._closes: datetime | None = None
         self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
@@ -136,6 +142,8 @@ class Stream:
 
     async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
         """Apply refusals that concern the credential before other reasons to wait; they hold even if the job ends."""
+        if self._pool.receivers_refused:
+            await self._put_off_receivers()
         while refusal := self._pool.refusal:
             ended = await self._after(refusal)
             if self._pool.refusal is refusal:
@@ -143,6 +151,14 @@ class Stream:
             if ended and not (end and end.drained):
                 end = ended
         return end
+
+    async def _put_off_receivers(self) -> None:
+        """Let the receivers wait that answered about us or our rate. Others are called meanwhile."""
+        refused, self._pool.receivers_refused = self._pool.receivers_refused, {}
+        for receiver, answer in refused.items():
+            if await receiver_waits.put_off(self._claims, self._job.credential_id, receiver, answer):
+                alarms.RECEIVER_WAITS.log(log, self._job.vendor_id, receiver, answer.reason)
+        self._context = await self._followed.read()
 
     async def _again(self, end: StreamEnd) -> StreamEnd | None:
         """End the drained job, or return None for another pass if some messages were certainly not sent.
@@ -160,7 +176,7 @@ class Stream:
         pool.put_off = 0
         if not pool.not_sent:
             return end
-        pool.not_sent, self._quiet.until = 0, None
+        pool.not_sent, self._quiet.until, self._receiving = 0, None, None
         return None
 
     async def _step(self) -> StreamEnd | None:
@@ -209,6 +225,10 @@ class Stream:
             self._health_noted = now
             await self._tell_health()
         await self._tell_reached()
+        self._pool.receivers_watched = self._context.receivers
+        if self._pool.receivers_served:
+            served, self._pool.receivers_served = self._pool.receivers_served, set()
+            await receiver_waits.served(self._claims, self._job.credential_id, served)
         self._lives()
 
     async def _tell_reached(self) -> None:
@@ -274,7 +294,12 @@ class Stream:
         """Claim what permits and free connections allow. Returns an end if the stream must wait for long."""
         job, seen = self._job, self._context
         await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
+        self._choose_claimer()
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
+        if self._receiving is not None:
+            self._cursor = self._receiving.position
+            if not self._receiving.is_ready:
+                return await self._await_receivers(self._receiving)
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
             job.destination,
@@ -296,6 +321,34 @@ class Stream:
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
+
+    def _choose_claimer(self) -> None:
+        """Claim by receiver while receivers wait; in order again once nothing is left behind the others."""
+        receiving = self._receiving
+        if self._context.receivers and receiving is None and self._counts:
+            receiving = self._receiving = ByReceiver(self._cursor, self._job.end)
+        if receiving is not None:
+            receiving.see(self._context)
+            if not self._context.receivers and not receiving.queued:
+                receiving = self._receiving = None
+        self._claimer = receiving or self._usual
+
+    async def _await_receivers(self, receiving: ByReceiver) -> StreamEnd | None:
+        """Wait for receivers, if no message to another one is left. Returns an end if that lasts."""
+        job, pool = self._job, self._pool
+        if (opening := receiving.opens_at()) is None:
+            return None  # nothing is left of this pass
+        receiver, at = opening
+        wait = at - time.monotonic()
+        if pool.in_flight or wait <= PATIENCE:
+            await pool.wait(min(0.2, max(wait, 0.01)))
+            return None
+        if pool.not_sent:  # messages to others may be among them
+            self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
+            pool.not_sent, self._receiving = 0, None
+            return None
+        until = self._context.now + timedelta(seconds=min(wait, LOOK_AGAIN))
+        return StreamEnd(until=until, reason=f"{receiver} {RECEIVER_ASKED}", held=True)
 
     def _may_claim(self) -> bool:
         """Tell if the stream may still claim: nothing ended or halted it while it waited for its turn."""
@@ -336,7 +389,7 @@ class Stream:
         found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
         self._pool.submit(calls, found)
         if calls or claimed.nothing_waits:
-            self._cursor = calls[-1].message.id + 1 if calls else job.end
+            self._cursor = self._claimer.next_cursor(calls, job.end)
         else:  # unmerged answers of an earlier sender may block the claim
             await self._locking(lambda rows: merge(rows, [job.lease.job_id]))
             self._context = await self._followed.read()
