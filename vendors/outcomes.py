@@ -84,6 +84,11 @@ class NotSent:
         """True if the vendor asked for a later call of this message alone."""
         return self.scope == "message" and bool(self.retry_after) and not self.pause
 
+    @property
+    def asks_to_wait(self) -> bool:
+        """True if it says nothing about the vendor's health: it asked to wait, or speaks for one receiver."""
+        return self.scope == "receiver" or (self.retry_after is not None and not self.pause)
+
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:

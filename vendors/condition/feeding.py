@@ -58,7 +58,7 @@ def is_clear(outcome: Outcome | None) -> bool | None:
 
 def is_good_answer(outcome: Outcome | None) -> bool | None:
     """Return True for an answer that shows a working vendor, False for the contrary, None for a request to wait."""
-    if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
+    if isinstance(outcome, NotSent) and outcome.asks_to_wait:
         return None
     return not isinstance(outcome, InDoubt | NotSent) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
 
