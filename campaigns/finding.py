@@ -220,6 +220,7 @@ def facts(one: FoundMessage) -> dict[str, Any]:
         "reference": row.reference,
         "campaign": row.campaign.name,
         "status": one.state.lower().replace(" ", "_"),
+        "cause": row.cause,
         "vendor": one.vendor,
         "vendor_message_id": row.message_id,
         "events": [

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 
 LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file of rows that were left out
-REPORT = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
+REPORT = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings", "cause")
 SUPPRESSIONS = ("address", "reason", "source", "since", "until", "topic")
 # Columns that hardly any other list has; two are enough to know a report from which columns were taken.
 TELLING = {"vendor id", "sent at", "reported at", "sendings"}

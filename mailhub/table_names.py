@@ -70,6 +70,7 @@ NAMES = (
     gettext_noop("message id"),
     gettext_noop("Reference"),
     gettext_noop("error code"),
+    gettext_noop("cause"),
     gettext_noop("report"),
     gettext_noop("reports"),
     gettext_noop("units"),

@@ -13,6 +13,7 @@ from campaigns import labels
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.campaigns import sponsors_of
 from campaigns.reports import message_rows, reasons
+from vendors.causes.wording import list_causes
 
 
 class CampaignFilter(admin.ListFilter):
@@ -111,6 +112,29 @@ class ShapeFilter(admin.SimpleListFilter):
         return queryset.filter(shape) if shape else queryset
 
 
+class CauseFilter(admin.SimpleListFilter):
+    """The messages of a job or a campaign that failed by one cause. Beyond one, all messages would be read."""
+
+    title = "cause"
+    parameter_name = "cause"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        self.within = request.GET.get("job") or request.GET.get("campaign")
+        return list_causes() if self.within else ()
+
+    def has_output(self) -> bool:
+        """Return True also for a cause that cannot be looked for, so that the page does not show everything."""
+        return super().has_output() or bool(self.value())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        cause = self.value()
+        if not cause:
+            return queryset
+        if not self.within:
+            raise IncorrectLookupParameters("a cause is looked for within a job or a campaign")
+        return queryset.filter(cause=cause)
+
+
 class MessageList(ChangeList):
     """A page of messages with their labels.
 
@@ -123,7 +147,7 @@ class MessageList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Message]:
         rows = super().get_queryset(request, exclude_parameters)
         blocks = [one.block for one in self.filter_specs if isinstance(one, CampaignFilter) and one.block]
-        if not blocks or self.query or request.GET.get("reason"):
+        if not blocks or self.query or request.GET.get("reason") or request.GET.get("cause"):
             return rows
         campaign = blocks[0].pk if isinstance(blocks[0], Campaign) else blocks[0].campaign_id
         first = max(one.first_message for one in blocks)

@@ -15,14 +15,34 @@ from django.utils.translation import gettext as _
 from campaigns import labels, stored_texts
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
-from campaigns.admin.message_list import CampaignFilter, MessageList, OfJobFilter, ReasonFilter, ShapeFilter
+from campaigns.admin.message_list import (
+    CampaignFilter,
+    CauseFilter,
+    MessageList,
+    OfJobFilter,
+    ReasonFilter,
+    ShapeFilter,
+)
 from campaigns.engine.routes import whose
 from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reports import message_rows, reasons
+from vendors.causes.wording import word_cause
 from vendors.listing import CappedPaginator, badge, choice, clamped
 
 FIELDS = (
-    *("state", "why", "campaign", "recipient", "of_list", "called", "answered", "delivered", "bounced", "note"),
+    *(
+        "state",
+        "why",
+        "whose_fault",
+        "campaign",
+        "recipient",
+        "of_list",
+        "called",
+        "answered",
+        "delivered",
+        "bounced",
+        "note",
+    ),
     *("lost", "next_look_up", "put_off", "code", "seen", "vendors_id", "reference", "again", "cost", "as_printed"),
 )
 # the message's columns behind these fields
@@ -50,7 +70,7 @@ class MessageAdmin(Scoped):
     list_display = [
         *("id", "of", "recipient", "badge", "called", "answered", "delivered", "vendors_id", "why"),
     ]
-    list_filter = [CampaignFilter, OfJobFilter, ReasonFilter, ShapeFilter]
+    list_filter = [CampaignFilter, OfJobFilter, ReasonFilter, ShapeFilter, CauseFilter]
     list_select_related = ["campaign"]
     list_per_page = 100
     ordering = ["-id"]
@@ -122,6 +142,10 @@ class MessageAdmin(Scoped):
     def why(self, row: Message) -> str:
         channel = getattr(row, "channel", "") or row.campaign.credential.vendor.channel
         return reasons.of_message(row, channel) or "-"
+
+    @admin.display(description="cause")
+    def whose_fault(self, row: Message) -> str:
+        return word_cause(row.cause) or "-"
 
     @admin.display(description="state")
     def badge(self, row: Any) -> SafeString:

@@ -24,6 +24,8 @@ from campaigns.models.states import PARENTS
 from campaigns.own_files import name_report_columns
 from campaigns.reports import reasons, xlsx_writer
 from campaigns.reports.message_rows import FINAL
+from vendors.causes import AnswerCause
+from vendors.causes.wording import CAUSE_LABELS
 
 AT_ONCE = 5_000  # rows read by a statement
 MOST_COLUMNS = 1_000  # fields of a list
@@ -32,7 +34,7 @@ FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
 CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
 READ = (
     "id", "recipient", "params", "message_id", "error_code", "error_sub_type", "in_doubt_at", "report", "sent_at",
-    "report_at", "resend_no",
+    "report_at", "resend_no", "cause",
 )  # fmt: skip
 FIELDS = """
 SELECT DISTINCT name FROM campaigns_message m CROSS JOIN LATERAL jsonb_object_keys(m.params) AS name
@@ -42,7 +44,7 @@ WHERE m.id >= %s AND m.id < %s LIMIT %s
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A campaign to export. states: labels; empty: all.
+    """A campaign to export. states: labels, causes: of AnswerCause; empty: all.
 
     whole: with fields and whole addresses; else addresses are masked.
     """
@@ -51,6 +53,7 @@ class Export:
     channel: str
     states: Collection[str] = ()
     whole: bool = True
+    causes: Collection[str] = ()
 
 
 def states_named(names: Iterable[str]) -> list[str]:
@@ -109,7 +112,7 @@ def _header(fields: Sequence[str]) -> list[str]:
 def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
     """Yield the rows as texts, as they are."""
     for row, label in _labelled(of):
-        if of.states and label not in of.states:
+        if (of.states and label not in of.states) or (of.causes and row.cause not in of.causes):
             continue
         params = row.params
         cells = [labels.recipient(row.recipient, of.whole), *(_text(params.get(name)) for name in fields)]
@@ -122,6 +125,7 @@ def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
             _time(row.sent_at if row.message_id is not None or row.error_code is not None else None),
             _time(row.report_at),
             str(row.resend_no + 1),
+            CAUSE_LABELS[AnswerCause(row.cause)] if row.cause else "",
         ]
 
 

@@ -69,15 +69,17 @@ def stretches(campaign_id: int, first: int, end: int, state: str) -> list[Stretc
     return sorted(found, key=lambda one: one.first)
 
 
-def page(campaign: Campaign, channel: str, state: str = "", reason: str = "", after: int = 0) -> RecipientsPage:
+def page(
+    campaign: Campaign, channel: str, state: str = "", reason: str = "", after: int = 0, cause: str = ""
+) -> RecipientsPage:
     """Return the next recipients after the message `after`. The search takes SECONDS at most.
 
-    state: a label of labels.SHAPES, or empty. reason: a key of reasons. A page may be short, even empty, though more
-    recipients follow.
+    state: a label of labels.SHAPES, or empty. reason: a key of reasons. cause: an AnswerCause. A page may be short,
+    even empty, though more recipients follow.
     """
     end, at = campaign.first_message + campaign.size, max(after + 1, campaign.first_message)
     found: list[Any] = []
-    asked, where = _asked(state, reason), stretches(campaign.pk, at, end, state)
+    asked, where = _asked(state, reason, cause), stretches(campaign.pk, at, end, state)
     latest, late = time.monotonic() + SECONDS, False
     for one in [Stretch(at, end, campaign.size)] if where is None else where:
         at = one.first
@@ -98,10 +100,12 @@ def page(campaign: Campaign, channel: str, state: str = "", reason: str = "", af
     return RecipientsPage(rows, at - 1 if at < end else None)
 
 
-def _asked(state: str, reason: str) -> "QuerySet[Message]":
+def _asked(state: str, reason: str, cause: str) -> "QuerySet[Message]":
     rows = Message.objects.defer("params")
     if state:
         rows = rows.filter(labels.SHAPES[state])
+    if cause:
+        rows = rows.filter(cause=cause)
     return reasons.having(rows, reason) if reason else rows
 
 

@@ -1,10 +1,12 @@
 """Reasons why messages of a campaign failed: counts, and sentences for the owner.
 
-A reason has a key, computed from a row by the same rules in counts and in lists of recipients. Sentences quote vendors'
-codes but not their texts, which may name a recipient.
+A reason has a key, computed from a row by the same rules in counts and in lists of recipients. It says what happened;
+whose fault that is, is the cause stored with the message. Sentences quote vendors' codes but not their texts, which may
+name a recipient.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from django.db import connection
@@ -18,6 +20,7 @@ from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, S
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
 from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
+from vendors.causes import AnswerCause
 from vendors.models import Vendor
 
 MOST = 100_000  # failed messages to count
@@ -54,6 +57,21 @@ SENTENCES = {
     LATER: gettext_noop("It came back; why is not known any more."),
     "in_doubt": gettext_noop("The vendor's answer was lost: nobody knows yet whether it was sent."),
 }
+# A vendor's refusal and a bounce, by the stored cause. Messages without one have the sentences without it.
+REFUSED_BY = {
+    AnswerCause.RECIPIENT: gettext_noop("The vendor has refused it because of the recipient, with its code %(code)s."),
+    AnswerCause.CONTENT: gettext_noop("The vendor has refused it because of its content, with its code %(code)s."),
+    AnswerCause.US: gettext_noop("The vendor has refused it because of our account or sender, with its code %(code)s."),
+    AnswerCause.CAPACITY: gettext_noop("The vendor has refused it because of a limit of ours, with its code %(code)s."),
+    AnswerCause.VENDOR: gettext_noop("The vendor was out of order and has refused it, with its code %(code)s."),
+}
+CAME_BACK_BY = {
+    AnswerCause.RECIPIENT: gettext_noop("It came back because of the recipient."),
+    AnswerCause.CONTENT: gettext_noop("It came back because of its content."),
+    AnswerCause.US: gettext_noop("It came back because of our account or sender."),
+    AnswerCause.CAPACITY: gettext_noop("It came back because of a limit of ours."),
+    AnswerCause.VENDOR: gettext_noop("It came back because a mail server was out of order."),
+}
 NEVER_AGAIN = ("unknown", "stop")  # a retry leaves these out until a person allows them
 OURS = ("expired", "person", "template", "unsendable", "too_dear")  # codes that are keys
 SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
@@ -65,34 +83,38 @@ KEY = f"""CASE WHEN code = ANY(ARRAY{list(OURS)}) THEN code
     {" ".join(f"WHEN sub ~ '{form}' THEN '{key}'" for key, form in SUB_TYPES.items())}
     ELSE '{VENDOR}' || code END"""
 FAILED = f"""
-SELECT {KEY} AS key, sum(n)::bigint FROM (
-    SELECT m.error_code AS code, m.error_sub_type AS sub, count(*) AS n FROM (
-        SELECT error_code, error_sub_type FROM campaigns_message
+SELECT {KEY} AS key, cause, sum(n)::bigint FROM (
+    SELECT m.error_code AS code, m.error_sub_type AS sub, m.cause, count(*) AS n FROM (
+        SELECT error_code, error_sub_type, cause FROM campaigns_message
         WHERE id >= %(first)s AND id < %(end)s AND error_code IS NOT NULL ORDER BY id LIMIT %(most)s
-    ) m GROUP BY 1, 2
-) g GROUP BY 1
+    ) m GROUP BY 1, 2, 3
+) g GROUP BY 1, 2
 """
 # The last event of each message with the state bounced. A later delivery cancels a bounce.
 BOUNCED = """
-SELECT last.kind, count(*) FROM (
-    SELECT DISTINCT ON (e.message_id) e.message_id, e.kind FROM (
+SELECT last.kind, last.cause, count(*) FROM (
+    SELECT DISTINCT ON (e.message_id) e.message_id, e.kind, m.cause FROM (
         SELECT id, message_id, resend_no, kind FROM campaigns_messageevent
         WHERE campaign_id = %(campaign)s AND kind = ANY(%(kinds)s)
             AND message_id >= %(first)s AND message_id < %(end)s LIMIT %(most)s
     ) e JOIN campaigns_message m ON m.id = e.message_id AND m.report = 'bounced' AND m.report_no = e.resend_no
     ORDER BY e.message_id, e.id DESC
-) last GROUP BY 1
+) last GROUP BY 1, 2
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReason:
-    """The number of a campaign's messages that failed for one reason. state: their label."""
+    """The number of a campaign's messages that failed for one reason. state: their label.
+
+    causes: how many of them have which AnswerCause; messages from before mailhub stored it have none.
+    """
 
     key: str
     state: str
     sentence: str
     messages: int
+    causes: dict[str, int]
 
 
 def of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[FailureReason]:
@@ -110,31 +132,43 @@ def of_job(job: Job, sums: Progress) -> list[FailureReason]:
 
 def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[FailureReason]:
     """Return the reasons for the messages with these ids."""
-    counts: dict[str, int] = {}
+    counts: Counter[tuple[str, str]] = Counter()  # by key and cause
     block = {"first": ids.start, "end": ids.stop, "most": MOST}
     with connection.cursor() as cursor:
         if sums.refused or sums.expired or sums.suppressed:
             cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
-            counts |= dict(cursor.fetchall())
+            counts |= {(key, cause or ""): count for key, cause, count in cursor.fetchall()}
         if sums.bounced:
             kinds = [kind.value for kind in BOUNCES]
             cursor.execute(BOUNCED, {"campaign": campaign_id, "kinds": kinds, **block})
-            events = {LATER + kind: count for kind, count in cursor.fetchall()}
-            counts |= events | {LATER: max(0, sums.bounced - sum(events.values()))}
-    counts["in_doubt"] = sums.in_doubt
-    found = [FailureReason(key, _state(key), sentence(key, channel), count) for key, count in counts.items() if count]
+            events = {(LATER + kind, cause or ""): count for kind, cause, count in cursor.fetchall()}
+            counts |= events | {(LATER, ""): max(0, sums.bounced - sum(events.values()))}
+    counts["in_doubt", ""] = sums.in_doubt
+    causes: dict[str, dict[str, int]] = {}
+    for (key, cause), count in counts.items():
+        if count:
+            causes.setdefault(key, {})[cause] = count
+    found = [_reason(key, channel, by_cause) for key, by_cause in causes.items()]
     return sorted(found, key=lambda one: (-one.messages, one.key))[:MOST_REASONS]
 
 
-def sentence(key: str, channel: str) -> str:
-    """Return the sentence for a key."""
+def _reason(key: str, channel: str, by_cause: dict[str, int]) -> FailureReason:
+    known = dict(sorted((cause, count) for cause, count in by_cause.items() if cause))
+    of_all = next(iter(by_cause)) if len(by_cause) == 1 else ""
+    return FailureReason(key, _state(key), sentence(key, channel, of_all), sum(by_cause.values()), known)
+
+
+def sentence(key: str, channel: str, cause: str = "") -> str:
+    """Return the sentence for a key. cause: the AnswerCause of all these messages, if it is one."""
     if key == "unknown":
         return _(UNKNOWN_TO.get(Vendor.Channel(channel), UNKNOWN_TO[EMAIL]))
     if known := SENTENCES.get(key):
         return _(known)
     if key.startswith(SUPPRESSED):
         return _(SENTENCES[SUPPRESSED + Suppression.Reason.BY_HAND])
-    return _("The vendor has refused it, with its code %(code)s.") % {"code": key.removeprefix(VENDOR)}
+    form = REFUSED_BY.get(AnswerCause(cause)) if cause else None
+    code = {"code": key.removeprefix(VENDOR)}
+    return _(form) % code if form else _("The vendor has refused it, with its code %(code)s.") % code
 
 
 def _state(key: str) -> str:
@@ -167,8 +201,9 @@ def of_message(message: Message, channel: str) -> str:
     """Return why a message failed, as a sentence; empty: it has not."""
     key = key_of(message)
     if key == LATER:
-        return _("It came back.")
-    return sentence(key, channel) if key else ""
+        form = CAME_BACK_BY.get(AnswerCause(message.cause)) if message.cause else None
+        return _(form) if form else _("It came back.")
+    return sentence(key, channel, message.cause or "") if key else ""
 
 
 def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":

@@ -208,6 +208,7 @@ def facts(row: Message, reference: str | None, called: Container[int], *, stoppe
         "reference": reference,
         "status": plain(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
         "reason": _reported(row) or _reason(row),
+        "cause": row.cause,
         "vendor_message_id": row.message_id,
         "sent_at": _iso(row.sent_at),
         "reported_at": _iso(row.report_at),

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from campaigns import finding
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
-from mailhub.front.schemas import ProblemOut, Strict
+from mailhub.front.schemas import CAUSE, ProblemOut, Strict
 
 router = Router(tags=["recipients"])
 PROBLEMS = dict.fromkeys((400, 401, 403, 413, 422, 429, 503), ProblemOut)
@@ -40,6 +40,7 @@ class FoundOut(BaseModel):
     reference: str = Field(description="By which the vendor knows it")
     campaign: str
     status: str = Field(description="As in the list of its session")
+    cause: str | None = CAUSE
     vendor: str
     vendor_message_id: str | None
     events: list[HappeningOut]

@@ -14,7 +14,7 @@ from campaigns.results import reader
 from mailhub.front.downloads import KINDS, download
 from mailhub.front.keys import Key
 from mailhub.front.schemas import ProblemOut
-from mailhub.front.sessions import labels_of, session_of
+from mailhub.front.sessions import causes_of, labels_of, session_of
 
 router = Router(tags=["sessions"])
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
@@ -26,6 +26,7 @@ class ReasonOut(BaseModel):
     status: str = Field(description="Of these messages")
     text: str = Field(description="A sentence")
     messages: int
+    causes: dict[str, int] = Field(description="How many of them have which cause; not all do")
 
 
 class ReasonsOut(BaseModel):
@@ -44,7 +45,13 @@ def get_reasons(request: HttpRequest, session_id: str) -> dict[str, Any]:
     found = reasons.of_campaign(look.job.campaign, look.job.vendor.channel, look.sums)
     return {
         "data": [
-            {"reason": one.key, "status": reader.plain(one.state), "text": one.sentence, "messages": one.messages}
+            {
+                "reason": one.key,
+                "status": reader.plain(one.state),
+                "text": one.sentence,
+                "messages": one.messages,
+                "causes": one.causes,
+            }
             for one in found
         ]
     }
@@ -62,13 +69,13 @@ def get_report(
     session_id: str,
     format: Literal["csv", "xlsx"] = Query("csv"),
     status: str = Query("", max_length=200, description="Only those in these states, as failed,bounced"),
+    cause: str = Query("", max_length=200, description="Only those of these causes, as us,capacity"),
 ) -> Any:
-    """Recipient and fields, then state, reason, vendor's id and times. In CSV, a text that a spreadsheet would take
-    for a formula begins with a quote."""
+    """Recipient and fields, then state, reason, vendor's id, times and cause. In CSV, a text that a spreadsheet would
+    take for a formula begins with a quote."""
     look = session_of(request, session_id)
-    return file_of(
-        Export(look.job.campaign, look.job.vendor.channel, labels_of(status)), format, look.session.pk.hex[:12]
-    )
+    of = Export(look.job.campaign, look.job.vendor.channel, labels_of(status), causes=causes_of(cause))
+    return file_of(of, format, look.session.pk.hex[:12])
 
 
 def file_of(of: Export, kind: str, number: object = "") -> Any:

@@ -261,11 +261,19 @@ class Reason(BaseModel):
     text: str | None
 
 
+CAUSE = Field(
+    default=None,
+    description="Whose fault it is that it failed, came back or was put off: recipient, content, us (our account or "
+    "sender), capacity (a limit of ours), vendor, unknown; null: none, or not known any more",
+)
+
+
 class MessageOut(BaseModel):
     id: str
     reference: str | None
     status: str
     reason: Reason | None
+    cause: str | None = CAUSE
     vendor_message_id: str | None
     sent_at: datetime | None
     reported_at: datetime | None = Field(description="Delivered or bounced: when, by the vendor's clock")

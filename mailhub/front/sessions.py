@@ -24,6 +24,7 @@ from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
 from mailhub.front.send_orders import SESSIONS, links, session_name
+from vendors.causes.wording import read_causes
 from vendors.history import Actor
 
 router = Router(tags=["sessions"])
@@ -70,6 +71,7 @@ def get_messages(
     request: HttpRequest,
     session_id: str,
     status: str = Query("", max_length=200, description="Only those in these states, as failed,bounced"),
+    cause: str = Query("", max_length=200, description="Only those of these causes, as us,capacity"),
     limit: int = Query(100, ge=1, le=1000),
     cursor: str = Query("", pattern=rf"^(msg_{public_ids.PATTERN})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
@@ -78,8 +80,14 @@ def get_messages(
     states = {reader.plain(label) for label in labels_of(status)}
     after = last_seen("msg", cursor)
     seen = 0 if after is None else max(0, after + 1 - look.job.first_message)  # they come in order and without gaps
-    mine = [row for row in reader.messages(look)[seen:] if not states or row["status"] in states]
-    here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&{urlencode({'status': status})}" if status else "")
+    causes = causes_of(cause)
+    mine = [
+        row
+        for row in reader.messages(look)[seen:]
+        if (not states or row["status"] in states) and (not causes or row.get("cause") in causes)
+    ]
+    filters = {name: value for name, value in (("status", status), ("cause", cause)) if value}
+    here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&{urlencode(filters)}" if filters else "")
     more = f"{here}&cursor={mine[limit - 1]['id']}" if len(mine) > limit else None
     return {"data": mine[:limit], "links": {"self": here, "next": more}}
 
@@ -152,6 +160,14 @@ def labels_of(status: str) -> list[str]:
         return export.states_named(status.split(",") if status else ())
     except ValueError as why:
         raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
+
+
+def causes_of(cause: str) -> list[str]:
+    """Return the causes in a query, separated by commas; empty: all. Raises Problem."""
+    try:
+        return read_causes(cause.split(",") if cause else ())
+    except ValueError as why:
+        raise invalid([{"parameter": "cause", "code": "cause", "detail": str(why)}]) from why
 
 
 def _look(name: str, caller: Caller) -> SessionView:

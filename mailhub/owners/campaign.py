@@ -23,6 +23,7 @@ from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
 from vendors import history
+from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
 
 VERBS = ("pause", "resume", "stop", "retry")
 MOST_PARTS = 500  # of one job
@@ -198,13 +199,19 @@ def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show the recipients by state and reason, masked for users who may not see them."""
     campaign = of_user(request, campaign_id)
     slug, reason, after = (request.GET.get(name, "") for name in ("state", "reason", "after"))
-    if (slug and slug not in STATES) or (after and not (after.isdecimal() and len(after) < 19)):
+    cause = request.GET.get("cause", "")
+    if (
+        (slug and slug not in STATES)
+        or (cause and cause not in KNOWN_CAUSES)
+        or (after and not (after.isdecimal() and len(after) < 19))
+    ):
         raise Http404
     channel = channel_of(campaign)
-    found = message_rows.page(campaign, channel, STATES.get(slug, ""), reason[:300], int(after or 0))
+    found = message_rows.page(campaign, channel, STATES.get(slug, ""), reason[:300], int(after or 0), cause)
     seen = labels.sees_recipients(request.user)
     for row in found.rows:
         row.shown = labels.recipient(row.recipient, seen)
+        row.cause_word = word_cause(row.cause)
     context = {
         "campaign": campaign,
         "rows": found.rows,
@@ -212,6 +219,8 @@ def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "first": not after,
         "slug": slug,
         "reason": reason,
+        "cause": cause,
+        "causes": list_causes(),
         "sentence": reasons.sentence(reason, channel) if reason else "",
         "states": STATES,
         "masked": not seen,

@@ -294,6 +294,16 @@ class TestMessages:
         rows = admin_client.get(JOBS).content.decode()
         assert ">1 delivered, 1 bounced</small>" in rows and f">{job.vendor.get_channel_display()}</small>" in rows
 
+    def test_one_cause_within_a_campaign_or_a_job(self, admin_client: Client) -> None:
+        job = logged(3, [refused() | {"cause": "us"}, refused() | {"cause": "recipient"}, refused()])
+        for within in ({"campaign": job.campaign_id}, {"job": job.pk}):
+            assert ids(admin_client.get(MESSAGES, {**within, "cause": "us"})) == [job.first_message]
+            page = admin_client.get(MESSAGES, within).content.decode()
+            assert "cause=capacity" in page and "A limit" in page
+        assert "cause=capacity" not in admin_client.get(MESSAGES).content.decode()
+        assert admin_client.get(MESSAGES, {"cause": "us"}, follow=True).redirect_chain, "it would read all messages"
+        assert "Our account" in admin_client.get(f"{MESSAGES}{job.first_message}/change/").content.decode()
+
     def test_no_search_goes_over_all_messages(self, admin_client: Client) -> None:
         job = logged(2, [])
         response = admin_client.get(MESSAGES, {"q": "r1@"})

@@ -12,6 +12,8 @@ from campaigns.models import Job, Message, MessageEvent
 from campaigns.reports import message_rows, reasons
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused, suppressed
+from vendors.causes import AnswerCause
+from vendors.causes.wording import CAUSE_LABELS, read_causes, word_cause
 
 pytestmark = pytest.mark.django_db
 
@@ -76,6 +78,36 @@ def test_sentences_depend_on_the_channel_and_name_no_recipient(job):
     assert by_key["vendor:http_422"] == "The vendor has refused it, with its code http_422."
     assert "ann@example.com" not in str(by_key)
     assert {one.key: one.sentence for one in counted(job, "sms")}["unknown"].startswith("There is no such number")
+
+
+def test_a_reason_names_the_cause_that_all_its_messages_have():
+    job = recount(
+        logged(5, [no("550") | {"cause": "us"}] * 2 + [no("554") | {"cause": "us"}, no("554"), no("http_422")])
+    )
+    found = {one.key: (one.sentence, one.messages, one.causes) for one in counted(job)}
+    because = "The vendor has refused it because of our account or sender, with its code 550."
+    assert found["vendor:550"] == (because, 2, {"us": 2})
+    assert found["vendor:554"] == ("The vendor has refused it, with its code 554.", 2, {"us": 1})
+    assert found["vendor:http_422"][1:] == (1, {}), "from before mailhub stored causes"
+    blamed = message_rows.page(job.campaign, "email", labels.FAILED, cause="us").rows
+    assert [row.error_code for row in blamed] == ["550", "550", "554"]
+    assert [row.why for row in blamed] == [because] * 2 + [because.replace("550", "554")]
+
+
+def test_a_letter_that_came_back_says_because_of_whom():
+    back_again = [back() | {"cause": cause} for cause in ("recipient", "capacity", "unknown", None)]
+    rows = message_rows.page(recount(logged(4, back_again)).campaign, "email").rows
+    assert [row.why for row in rows] == [
+        "It came back because of the recipient.", "It came back because of a limit of ours.",
+        "It came back.", "It came back.",
+    ]  # fmt: skip
+
+
+def test_each_cause_has_a_word_and_each_word_a_cause():
+    assert set(CAUSE_LABELS) == set(AnswerCause) and word_cause(None) == ""
+    assert read_causes(["US", " capacity"]) == ["us", "capacity"]
+    with pytest.raises(ValueError, match="'fate' is no cause; there are recipient, content, us"):
+        read_causes(["fate"])
 
 
 def test_what_is_waiting_or_sent_has_no_reason(job):

@@ -43,7 +43,7 @@ def test_the_columns_of_the_list_in_its_order_then_what_came_of_each(job):
     assert header == ["recipient", "name", "zip", "a", *REPORT]
     assert rows[0] == [
         "r1@sandbox.example", "'=HYPERLINK(1)", "01234", "-5", "Sent", "", "", "v-1", "2026-05-01T08:00:00+00:00", "",
-        "1",
+        "1", "",
     ]  # fmt: skip
     assert [row[4] for row in rows] == [
         "Sent",
@@ -55,6 +55,18 @@ def test_the_columns_of_the_list_in_its_order_then_what_came_of_each(job):
         "Stopped",
     ]
     assert rows[1][5:7] == ["The vendor has refused it, with its code bounce.", "bounce"]
+
+
+def test_a_cause_stands_in_the_last_column_and_chooses_rows(job, capsysbinary):
+    rows = Message.objects.filter(id__gte=job.first_message)
+    rows.filter(error_code="bounce").update(cause="us")
+    rows.filter(error_code="suppressed").update(cause="recipient")
+    found = read(export.csv_chunks(Export(job.campaign, "email", causes=["us", "capacity"])))
+    assert found[0][-1] == "cause" and [row[-1] for row in found[1:]] == ["Our account"]
+    call_command("report", str(job.campaign_id), csv="-", cause=["recipient"])
+    assert [row[-1] for row in read([capsysbinary.readouterr().out])[1:]] == ["The recipient"]
+    with pytest.raises(CommandError, match="'fate' is no cause"):
+        call_command("report", str(job.campaign_id), cause=["fate"])
 
 
 def test_only_some_states_and_without_addresses(job):

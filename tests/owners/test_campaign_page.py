@@ -111,7 +111,11 @@ def test_recipients_by_state_and_reason(client, campaign, owner):
     everybody, failed = text(client, path), text(client, f"{path}?state=failed&reason=vendor:bounce")
     assert everybody.count("@sandbox.example") == 8
     assert failed.count("@sandbox.example") == 2 and "r4@sandbox.example" in failed
-    assert client.get(f"{path}?state=nonsense").status_code == 404
+    Message.objects.filter(error_code="bounce").update(cause="us")
+    blamed = text(client, f"{path}?state=failed&cause=us")
+    assert blamed.count("@sandbox.example") == 2 and "because of our account or sender" in blamed
+    assert "@sandbox.example" not in text(client, f"{path}?state=failed&cause=recipient")
+    assert client.get(f"{path}?cause=fate").status_code == client.get(f"{path}?state=nonsense").status_code == 404
     assert client.get(f"{path}?after=x").status_code == 404
     owner.groups.get().permissions.remove(Permission.objects.get(codename="see_recipients"))
     masked = text(client, path)

@@ -17,14 +17,16 @@ from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign
 from campaigns.reports import export, reasons
 from campaigns.reports.export import Export
+from vendors.causes.wording import read_causes
 from vendors.management.output import tell
 
 
 class Command(BaseCommand):
     help = (
         "Summarises a campaign with the reasons of failures, or writes its recipients with results: the columns of "
-        "the list, then state, reason and times. Any number of rows in constant memory; a text that a spreadsheet "
-        "would take for a formula begins with a quote in CSV. Exit codes: 0 done, 1 unknown campaign or state, 2 usage."
+        "the list, then state, reason, times and cause. Any number of rows in constant memory; a text that a "
+        "spreadsheet would take for a formula begins with a quote in CSV. Exit codes: 0 done, 1 unknown campaign, "
+        "state or cause, 2 usage."
     )
     requires_system_checks = ()
 
@@ -38,6 +40,9 @@ class Command(BaseCommand):
         which.add_argument(
             "--state", action="append", metavar="STATE", help="only these, like bounced; may be repeated"
         )
+        parser.add_argument(
+            "--cause", action="append", metavar="CAUSE", help="only of this cause, like us; may be repeated"
+        )
         parser.add_argument("--json", action="store_true", help="without a file: one object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -48,9 +53,10 @@ class Command(BaseCommand):
             raise CommandError(f"there is no campaign {options['campaign']}")
         try:
             states = list(export.FAILURES) if options["failed"] else export.states_named(options["state"] or ())
+            causes = read_causes(options["cause"] or ())
         except ValueError as error:
             raise CommandError(str(error)) from error
-        of = Export(campaign, campaign.credential.vendor.channel, states)
+        of = Export(campaign, campaign.credential.vendor.channel, states, causes=causes)
         if options["csv"]:
             self._write(options["csv"], export.csv_chunks(of))
         elif options["xlsx"]:
@@ -93,7 +99,14 @@ class Command(BaseCommand):
             "why": state.why,
             "size": state.sums.size,
             "reasons": [
-                {"key": one.key, "state": one.state, "text": one.sentence, "messages": one.messages} for one in found
+                {
+                    "key": one.key,
+                    "state": one.state,
+                    "text": one.sentence,
+                    "messages": one.messages,
+                    "causes": one.causes,
+                }
+                for one in found
             ],
         }
         tell(self.stdout, "\n".join(lines), facts, as_json)
