@@ -6,11 +6,13 @@ Names are made unique by the database's own ids, so factories never clash betwee
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from campaigns.models import Campaign, Claim, Entitlement, Job, Message, Sponsor
@@ -18,7 +20,7 @@ from campaigns.models.jobs import new_uuids
 from campaigns.models.states import RUNNING, Status
 from vendors import redis_clients
 from vendors.configuration import create_default_casters
-from vendors.models import Credential, Mailcaster, RateLimit, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, Vendor, VendorCondition
 
 _numbers = itertools.count(1)
 LEASED = (*RUNNING, Status.RECOVERING)
@@ -135,6 +137,16 @@ def claim(of: Job, numbers: Iterable[int] = (), **fields: Any) -> Claim:
     """A claim of the job's present sender: of these of its messages, counted from 0, or of all."""
     ids = [of.first_message + number for number in numbers] or list(range(of.first_message, of.end))
     return Claim.objects.create(job=of, **{"fence": of.fence, "at": timezone.now(), "messages": ids, **fields})
+
+
+def condition(login: Credential, failing: timedelta | None = None, tries: int = 29, **fields: Any) -> VendorCondition:
+    """The last calls over the credential were answered well, or, for so long, not."""
+    now = timezone.now()
+    bad = {"failing_since": now - failing, "last_at": now, "tries": tries} if failing else {"good_at": now}
+    where = Credential.objects.values_list(F("destination") + F("vendor__destination"), flat=True).get(pk=login.pk)
+    of = {"destination": where, "last_answer": fields.pop("answer", ""), "failing_since": None, "tries": 0}
+    kept = {**of, **bad, **fields}
+    return VendorCondition.objects.update_or_create(credential=login, receiver="", defaults=kept)[0]
 
 
 def campaign_with_job(

@@ -3,19 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Model, Prefetch, QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils import formats
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -23,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 from vendors import (
     configuration,
     destinations,
-    health,
     history,
     locks,
     prices,
@@ -31,12 +28,12 @@ from vendors import (
     restarts,
     said,
     second_person,
-    shut,
 )
 from vendors.adapters.options import NoSecret
+from vendors.condition.reading import conditions_of_credentials, conditions_of_vendors
 from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
 from vendors.limits.values import Limit
-from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, flag
+from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor, VendorChange
 from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned_vendors
 from vendors.said import Said, gettext_noop, show
@@ -52,35 +49,6 @@ PARTS = (
     (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
     (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
 )
-
-
-def with_logins(vendors: QuerySet[Vendor]) -> QuerySet[Vendor]:
-    """Load what `vendor_state` needs."""
-    names = ("vendor_id", "paused", "paused_reason", "paused_reason_said")
-    logins = Credential.objects.only(*names).annotate(shut=shut.OF_LOGINS)
-    return vendors.prefetch_related(Prefetch("credentials", logins))
-
-
-def vendor_state(vendor: Vendor) -> SafeString:
-    """Return a badge for the vendor's state, with the share of good answers or the reason of a pause."""
-    disclosed = is_disclosed(vendor.pk)
-    if vendor.paused:
-        return format_html("{} <span>{}</span>", badge("paused", "warn"), show(vendor.why_paused) if disclosed else "")
-    logins: list[Any] = list(vendor.credentials.all())
-    if logins and all(login.shut for login in logins):  # health counts calls that nobody makes any more
-        what = badge("credential paused", "bad") if logins[0].paused else badge("paused", "warn")
-        why = show(logins[0].why_paused) if logins[0].paused else gettext("a limit is 0")
-        return format_html("{} <span>{}</span>", what, why if disclosed else "")
-    try:
-        seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
-    except health.HealthStoreUnreachable:
-        return badge("unknown: Redis is away")
-    state = badge("works", "good") if seen.accepting else badge("closed", "bad")
-    total = seen.good + seen.bad
-    if not total or not disclosed:
-        return state
-    facts = {"share": f"{seen.good / total:.0%}", "total": f"{total:,}"}
-    return format_html("{} <span>{}</span>", state, gettext("%(share)s good of %(total)s") % facts)
 
 
 def _tell_pause(request: HttpRequest, login: Credential) -> None:
@@ -248,7 +216,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
     inlines = [VendorLimits, Casters]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
-        return with_logins(super().get_queryset(request).prefetch_related("limits"))
+        return super().get_queryset(request).prefetch_related("limits")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         allowed = [str(name) for name in self.get_fields(request, obj)]
@@ -282,10 +250,18 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
     def limits(self, vendor: Vendor) -> str:
         return ", ".join(_said(row) for row in vendor.limits.all() if row.credential_id is None) or gettext("none")
 
-    @admin.display(description="state", ordering="paused")
-    def state(self, vendor: Vendor) -> SafeString:
-        """Return whether it is called, with its health."""
-        return vendor_state(vendor)
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Return the list; its rows have their conditions."""
+        listed: Any = super().get_changelist_instance(request)
+        found = conditions_of_vendors([row.pk for row in listed.result_list])
+        for row in listed.result_list:
+            row.condition = found[row.pk]
+        return listed
+
+    @admin.display(description="condition")
+    def state(self, vendor: Any) -> SafeString:
+        """Return the vendor's condition: that of its best credential."""
+        return condition_badge(vendor.condition, disclosed=is_disclosed(vendor.pk))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         # The slug names the queue that workers read. Recipients were parsed and compared with suppressions by the
@@ -329,14 +305,25 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
 class CredentialAdmin(Pausable, OnlyWhatChanged):
     form = CredentialForm
     list_display = [
-        *("name", "vendor", flag("exclusive", "exclusive"), flag("paused", "paused", "warn")),
-        *("paused_reason", "retry_after_until"),
+        *("name", "vendor", flag("exclusive", "exclusive"), "condition"),
     ]
     list_filter = [("vendor", OfOwnVendors), "paused", "exclusive"]
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
     inlines = [CredentialLimits]
     actions = ["end_waits"]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Return the list; its rows have their conditions."""
+        listed: Any = super().get_changelist_instance(request)
+        found = conditions_of_credentials([row.pk for row in listed.result_list])
+        for row in listed.result_list:
+            row.seen = found[row.pk]
+        return listed
+
+    @admin.display(description="condition")
+    def condition(self, login: Any) -> SafeString:
+        return condition_badge(login.seen)
 
     @admin.action(description=_("Call a vendor again that asked to wait"), permissions=["change"])
     def end_waits(self, request: HttpRequest, chosen: Any) -> None:
@@ -359,6 +346,28 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
                 return None
             return resumed if was else configuration.pause_credential(login, reason)
         return False
+
+    def get_urls(self) -> list[Any]:
+        wait = self.admin_site.admin_view(self.try_now)
+        return [path("<int:pk>/try/", wait, name="vendors_credential_try"), *super().get_urls()]
+
+    def try_now(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Call over a credential that waits: asked by GET, done by POST."""
+        login = get_object_or_404(self.get_queryset(request), pk=pk)
+        if not self.may_operate(request, login):
+            raise PermissionDenied
+        condition = conditions_of_credentials([pk])[pk]
+        title = gettext("Call %s again now") % login
+        if request.method != "POST":
+            context = {**self.admin_site.each_context(request), "title": title, "row": login, "opts": self.opts}
+            context["condition"] = condition_badge(condition)
+            return TemplateResponse(request, "admin/vendors/try.html", context)
+        if configuration.end_wait(login):
+            self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
+            messages.success(request, gettext("%s is called again now.") % login)
+        else:
+            messages.error(request, gettext("Nothing was changed: %s does not wait any more.") % login)
+        return redirect("admin:vendors_credential_change", pk)
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:
         return second_person.hold_credential(obj, fields, by)

@@ -18,6 +18,7 @@ from django.db.models import Model
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import Media
 from django.http import HttpRequest
+from django.utils import formats, timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -25,8 +26,10 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
 
 from vendors import history
+from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.instants import checked
 from vendors.ownership import owned_vendors
+from vendors.said import show
 
 COUNTED = 10_000  # rows; later ones are found by filters
 
@@ -47,6 +50,29 @@ def badge(word: str, look: str = "idle") -> SafeString:
     The word is stored and compared in English, and translated here for the page.
     """
     return format_html('<span class="badge {}">{}</span>', look, gettext(word) if word else "")
+
+
+CONDITIONS = {  # the word and the style of the badge of a condition
+    ConditionKind.WORKS: (gettext_noop("works"), "good"),
+    ConditionKind.UNTRIED: (gettext_noop("not called yet"), "idle"),
+    ConditionKind.SILENT: (gettext_noop("silent"), "warn"),
+    ConditionKind.FAILING: (gettext_noop("failing"), "bad"),
+    ConditionKind.SHUT: (gettext_noop("shut"), "bad"),
+}
+
+
+def condition_badge(condition: Condition, *, disclosed: bool = True) -> SafeString:
+    """Return a badge for a condition, with the sentence that tells it. `disclosed`: the reader may know the reason."""
+    word, look = CONDITIONS[condition.kind]
+    if condition.kind in (ConditionKind.WORKS, ConditionKind.UNTRIED):
+        return badge(word, look)
+    said = show(describe_condition(condition, _clock, is_disclosed=disclosed))
+    return format_html("{} <span>{}</span>", badge(word, look), said)
+
+
+def _clock(at: datetime) -> str:
+    local = timezone.localtime(at)
+    return f"{local:%H:%M}" if local.date() == timezone.localdate() else formats.date_format(local, "d M H:i")
 
 
 def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:

@@ -1,78 +1,96 @@
-"""Remedies: who can make a vendor be called again, on which page and by which command."""
+"""Remedies: what a person can do so that a vendor is called again, on which page, and whom to ask for it.
 
+A condition says what mends it and by which command (vendors/condition). A remedy adds the page with the button, who may
+press it, and a sentence for those who may not.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
-from vendors.ownership import owns
+from vendors.condition.reading import (
+    CONFIRM_VENDOR,
+    ENTER_SECRET,
+    RAISE_LIMIT,
+    RELEASE,
+    RESUME_LOGIN,
+    RESUME_VENDOR,
+    TRY_NOW,
+)
+from vendors.condition.values import Condition, Mender, Mending
+from vendors.ownership import is_disclosed, owns
+from vendors.said import gettext_noop, show
 
 OPERATE = "vendors.operate_vendor"  # to pause and resume vendors and credentials
-LIMITS = "vendors.change_vendor"
-
-
-class RemedyKind(Enum):
-    """What has to be done."""
-
-    RESUME = "resume"
-    LIMIT = "limit"
+# By the label of the button: the row's page, and the right that its button needs.
+PAGES: Mapping[str, tuple[str, str]] = {
+    RESUME_VENDOR: ("vendor_pause", OPERATE),
+    CONFIRM_VENDOR: ("vendor_change", "vendors.view_vendor"),
+    RESUME_LOGIN: ("credential_pause", OPERATE),
+    TRY_NOW: ("credential_try", OPERATE),
+    RELEASE: ("credential_try", OPERATE),
+    ENTER_SECRET: ("credential_change", "vendors.change_credential"),
+    RAISE_LIMIT: ("vendor_change", "vendors.change_vendor"),
+}
+CLOSED = gettext_noop("Nothing is sent by %(vendor)s until somebody opens it again.")
+WAITS: Mapping[str, str] = {  # by the label of the button: what waits for it
+    RESUME_VENDOR: gettext_noop("%(vendor)s is paused, for all campaigns that use it."),
+    RESUME_LOGIN: gettext_noop("The account at %(vendor)s is paused, for all campaigns that use it."),
+    RAISE_LIMIT: gettext_noop("Nothing is sent by %(vendor)s until its limit is raised."),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a person does so that a vendor, or one of its credentials, is called again.
+    """What mends the condition of a vendor's credential. `name`: the vendor's name."""
 
-    name: the vendor's name. login_id: of the credential; None: the vendor itself.
-    """
-
-    kind: RemedyKind
+    mending: Mending
     vendor_id: int
-    slug: str
     name: str
-    login_id: int | None = None
-    login: str = ""
+    login_id: int | None
+
+    @classmethod
+    def of(cls, condition: Condition, vendor_id: int, name: str, login_id: int | None) -> "Remedy | None":
+        """Return the remedy; None if nobody has to do anything."""
+        if condition.works or (condition.mending.mender is Mender.NOBODY and not condition.mending.command):
+            return None
+        return cls(condition.mending, vendor_id, name, login_id)
 
     @property
     def command(self) -> str:
-        """Return the command that does it."""
-        if self.kind is RemedyKind.LIMIT:
-            of = f" --credential {self.login}" if self.login_id else ""
-            return f"manage.py vendor limit {self.slug} N/SECONDS{of}"
-        if self.login_id:
-            return f"manage.py credential resume {self.slug} {self.login}"
-        return f"manage.py vendor resume {self.slug}"
+        """Return the command that does it; "" if nobody here can do anything."""
+        return f"manage.py {self.mending.command}" if self.mending.command else ""
 
     @property
     def button(self) -> str:
         """Return what the button says."""
-        if self.kind is RemedyKind.LIMIT:
-            return _("Change the limit")
-        return _("Resume the credential") if self.login_id else _("Resume %(vendor)s") % {"vendor": self.name}
+        return show(self.mending.button)
 
     @property
     def address(self) -> str:
-        """Return the page with the button."""
-        model = "credential" if self.login_id else "vendor"
-        page = "change" if self.kind is RemedyKind.LIMIT else "pause"
-        return reverse(f"admin:vendors_{model}_{page}", args=[self.login_id or self.vendor_id])
+        """Return the page with the button, or ""."""
+        page, _right = PAGES.get(self.mending.button, ("", ""))
+        pk = self.login_id if page.startswith("credential") else self.vendor_id
+        return reverse(f"admin:vendors_{page}", args=[pk]) if page and pk else ""
 
     @property
     def asks(self) -> str:
-        """Say whom to ask, for readers who cannot do it."""
-        if self.kind is RemedyKind.LIMIT:
-            said = _("Nothing is sent by %(vendor)s until its limit is raised. Ask whoever runs mailhub.")
-        elif self.login_id:
-            said = _(
-                "The account at %(vendor)s is paused, for all campaigns that use it. "
-                "Ask whoever runs mailhub to resume it."
-            )
+        """Say whom to ask, or that nobody has to be asked."""
+        if self.mending.mender is Mender.NOBODY:
+            return _("It goes on by itself then.")
+        if self.mending.mender is Mender.VENDOR:
+            said = _("mailhub tries again by itself, and goes on as soon as %(vendor)s answers.")
         else:
-            said = _("%(vendor)s is paused, for all campaigns that use it. Ask whoever runs mailhub to resume it.")
+            said = gettext(WAITS.get(self.mending.button, CLOSED)) + " "
+            owned = self.mending.mender is Mender.OWNER and is_disclosed(self.vendor_id)
+            said += _("Ask whoever looks after this vendor for you.") if owned else _("Ask whoever runs mailhub.")
         return said % {"vendor": self.name}
 
     def is_offered_to(self, user: Any) -> bool:
-        """Return True if the user can do it on a page."""
-        right = LIMITS if self.kind is RemedyKind.LIMIT else OPERATE
-        return bool(user.is_staff and user.has_perm(right) and owns(user, self.vendor_id))
+        """Return True if the user can press the button."""
+        _page, right = PAGES.get(self.mending.button, ("", ""))
+        return bool(right and user.is_staff and user.has_perm(right) and owns(user, self.vendor_id))

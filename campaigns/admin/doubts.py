@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -24,9 +25,11 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
-from vendors.admin import vendor_state, with_logins
+from vendors.condition.reading import conditions_of_vendors
 from vendors.history import Actor
+from vendors.listing import condition_badge
 from vendors.models import Vendor
+from vendors.ownership import is_disclosed
 
 SHOWN = 50  # messages of a cause on a page
 MOST_CHOICES = 500
@@ -193,7 +196,7 @@ def _ask(
         "decision": decision,
         "warning": WARNINGS[Resolution.Decision(decision)],
         "back": request.get_full_path(),
-        "vendors": [(one.slug, vendor_state(one)) for one in _vendors(shown, rows)],
+        "vendors": _conditions(_vendors(shown, rows)),
     }
     return _answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
 
@@ -202,7 +205,14 @@ def _vendors(shown: list[tuple[Cause, str]], rows: list[Any]) -> "QuerySet[Vendo
     """Return the vendors that may have the messages."""
     named = [cause.vendor for cause, _version in shown]
     of_rows = Message.objects.filter(pk__in=[row.pk for row in rows]).values("campaign__credential__vendor")
-    return with_logins(Vendor.objects.filter(Q(slug__in=named) | Q(pk__in=of_rows))).order_by("slug")
+    return Vendor.objects.filter(Q(slug__in=named) | Q(pk__in=of_rows)).order_by("slug")
+
+
+def _conditions(vendors: "QuerySet[Vendor]") -> list[tuple[str, SafeString]]:
+    """Return the slug and the condition of each vendor."""
+    slugs = dict(vendors.values_list("pk", "slug"))
+    found = conditions_of_vendors(slugs)
+    return [(slug, condition_badge(found[pk], disclosed=is_disclosed(pk))) for pk, slug in slugs.items()]
 
 
 def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:

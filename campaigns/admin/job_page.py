@@ -43,6 +43,7 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "job": job,
         "remedy": remedy,
         "remedy_offered": bool(remedy and remedy.is_offered_to(user)),
+        "disclosed": ownership.is_disclosed(job.vendor_id),
         "governs": user.has_perm("vendors.view_credential") and ownership.owns(user, job.vendor_id),
         "shares": shares(job),
         "failures": failures(job),

@@ -18,8 +18,8 @@ from campaigns import entitlements
 from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
 from campaigns.forecast import obstacles, queues
-from campaigns.forecast.obstacles import Obstacle, clock
-from campaigns.forecast.queues import LoginQueue, VendorQueue
+from campaigns.forecast.obstacles import Obstacle
+from campaigns.forecast.queues import LoginQueue, VendorQueue, clock
 from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
@@ -145,7 +145,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
 
     Exact for one limit if calls take no time; their latency is added once for each full window.
     """
-    if obstacle := obstacles.of_queue(queue):
+    if obstacle := obstacles.of_queue(queue, now):
         return Eta(obstacle=obstacle)
     logins = [login for login in queue.logins.values() if login.queued]
     ends = [_end(queue, login, (queue.queued, login.queued), now) for login in logins]
@@ -162,7 +162,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
     login = queue.logins.get(login_id or 0)
     if login is None:
         return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
-    if stopped := obstacles.of_login(queue, login):
+    if stopped := obstacles.of_login(queue, login, now):
         return Eta(obstacle=stopped)
     more = ahead + messages
     return _end(queue, login, (queue.queued + more, login.queued + more), now)

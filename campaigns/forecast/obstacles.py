@@ -2,19 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.utils import formats, timezone
+from django.utils import formats
 from django.utils.translation import gettext as _
 
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
-from campaigns.forecast.queues import LoginQueue, VendorQueue
+from campaigns.forecast.queues import LoginQueue, VendorQueue, clock
 from campaigns.labels import number
 from campaigns.models.states import PARENTS, RUNNING, S
+from vendors.condition.values import ConditionKind
 from vendors.models import Vendor
 from vendors.remedies import Remedy
 from vendors.said import show
@@ -56,9 +57,8 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     login = queue.logins[job.credential_id]
     if stopped := queue.stopped or login.stopped:
         return Obstacle(stopped, remedy=queue.remedy(login))
-    if login.retry_after_until and login.retry_after_until > now:
-        closed = _("vendor closed until %(at)s") % {"at": clock(login.retry_after_until, now)}
-        return Obstacle(closed, login.retry_after_until)
+    if waits := _of_condition(queue, login, now):
+        return waits
     if job.status not in RUNNING and (own := _own_time(job, now)):
         return own
     if job.holder and not queue.disclosed:
@@ -74,36 +74,40 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     return None
 
 
-def of_queue(queue: VendorQueue) -> Obstacle | None:
+def of_queue(queue: VendorQueue, now: datetime) -> Obstacle | None:
     """Return the obstacle for a vendor's whole queue, or None."""
     if queue.halted:
         return Obstacle(queue.halted)
     if queue.shut:
         return Obstacle(queue.stopped, remedy=queue.remedy(None))
     waiting = [login for login in queue.logins.values() if login.waiting]
-    if waiting and all(login.shut for login in waiting):
-        return Obstacle(waiting[0].stopped, remedy=queue.remedy(waiting[0]))
+    if waiting and all(login.is_stuck for login in waiting):
+        return _of_stuck(queue, waiting[0], now)
     if not queue.kinds:
         return Obstacle(_("no mailcaster of the vendor is enabled"))
     return _process(queue)
 
 
-def of_login(queue: VendorQueue, login: LoginQueue) -> Obstacle | None:
+def of_login(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
     """Return the obstacle for a new batch over this credential, or None."""
-    if whole := of_queue(queue):
+    if whole := of_queue(queue, now):
         return whole
-    return Obstacle(login.stopped, remedy=queue.remedy(login)) if login.shut else None
+    return _of_stuck(queue, login, now) if login.is_stuck else None
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
     """Return texts about messages that wait outside the queue, with reasons. Leaves out the reason `of_queue` gives."""
-    whole = of_queue(queue)
-    stopped = [
-        login
+    whole = of_queue(queue, now)
+    stuck = [
+        (login, _of_stuck(queue, login, now).reason)
         for login in queue.logins.values()
-        if login.waiting and login.stopped and not (whole and login.stopped == whole.reason)
+        if login.waiting and login.is_stuck
     ]
-    found = [_("%(count)s wait: %(why)s") % {"count": number(login.waiting), "why": login.stopped} for login in stopped]
+    found = [
+        _("%(count)s wait: %(why)s") % {"count": number(login.waiting), "why": why}
+        for login, why in stuck
+        if not (whole and why == whole.reason)
+    ]
     if queue.put_off:
         first = _(", the first until %(at)s") % {"at": clock(queue.next_at, now)} if queue.next_at else ""
         off = _("%(count)s wait for a time of their own, or are paused") % {"count": number(queue.put_off)}
@@ -147,10 +151,19 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     return Obstacle(_("not done by %(at)s, when its sending hours end") % {"at": clock(closes, now)})
 
 
-def clock(at: datetime, now: datetime) -> str:
-    """Format a time as 18:00, with the date if it is 20 or more hours away."""
-    local = timezone.localtime(at)
-    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
+def _of_stuck(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
+    """Return the obstacle of a credential whose calls have no known end."""
+    return Obstacle(login.stopped or login.describe(now), remedy=queue.remedy(login))
+
+
+def _of_condition(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
+    """Return the obstacle of a credential that fails, or that waits as its vendor asked."""
+    condition = login.condition
+    if condition.kind is ConditionKind.FAILING:
+        return _of_stuck(queue, login, now)
+    if condition.until and condition.kind is ConditionKind.SHUT:
+        return Obstacle(login.describe(now), condition.until, queue.remedy(login))
+    return None
 
 
 def _own_time(job: Any, now: datetime) -> Obstacle | None:

@@ -46,8 +46,8 @@ FROM {{jobs}} j LEFT JOIN (
 VENDORS = f"""
 SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'name', v.name, 'shut', {shut.VENDOR},
     'shut_said', {shut.VENDOR_SAID}, 'shut_brief', {shut.VENDOR_BRIEF}, 'paused', v.paused,
-    'logins', (SELECT json_agg(json_build_array(l.id, {shut.LOGIN}, {shut.LOGIN_SAID}, {shut.LOGIN_BRIEF},
-        extract(epoch from l.retry_after_until), extract(epoch from l.rate_limited_until), l.name, l.paused))
+    'logins', (SELECT json_agg(json_build_array(l.id, l.name, {shut.LOGIN}, {shut.LOGIN_SAID}, {shut.LOGIN_BRIEF},
+        extract(epoch from l.retry_after_until), extract(epoch from l.rate_limited_until)))
         FROM vendors_credential l WHERE l.vendor_id = v.id),
     'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds) ORDER BY r.id)
         FROM vendors_ratelimit r WHERE r.vendor_id = v.id),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Case, F, Sum, When
 from django.db.models.functions import Greatest
+from django.utils import formats, timezone
 
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import guard
@@ -26,14 +27,28 @@ from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
 from vendors import ownership, redis_clients, said
+from vendors.condition.reading import combine_conditions, conditions_of_credentials
+from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.limits.values import Limit
-from vendors.remedies import Remedy, RemedyKind
+from vendors.remedies import Remedy
 from vendors.said import Said, show
 
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
+NEAR_TIME = timedelta(minutes=2)
 Sponsors = list[int] | None  # None: all
-CLOCKS = timedelta(seconds=5)  # a limit to the clock skew between this process and PostgreSQL
+UNTRIED = Condition(ConditionKind.UNTRIED)
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Format a time as 18:00, with the date if it is 20 or more hours away."""
+    local = timezone.localtime(at)
+    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
+
+
+def _exact_clock(at: datetime, now: datetime) -> str:
+    """Format a time like `clock`, with seconds if it is near."""
+    return f"{timezone.localtime(at):%H:%M:%S}" if abs(at - now) < NEAR_TIME else clock(at, now)
 
 
 @dataclass(slots=True)
@@ -56,12 +71,21 @@ class LoginQueue:
     full_until: datetime | None = None
     brief: str = ""
     name: str = ""
-    is_paused: bool = False
+    condition: Condition = UNTRIED
 
     @property
     def stopped(self) -> str:
         """Return `shut` for the page, or `brief` if the reader may not read it."""
         return show(self.shut if self.disclosed else self.brief)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if nobody knows when its calls end: it is shut, or fails."""
+        return bool(self.shut) or not self.condition.has_end
+
+    def describe(self, now: datetime) -> str:
+        """Return its condition as a sentence for the page."""
+        return show(describe_condition(self.condition, partial(_exact_clock, now=now), is_disclosed=self.disclosed))
 
 
 @dataclass(slots=True)
@@ -111,15 +135,22 @@ class VendorQueue:
         """Return `shut` for the page, or `brief` if the reader may not read it."""
         return show(self.shut if self.disclosed else self.brief)
 
+    @property
+    def best(self) -> LoginQueue | None:
+        """Return the credential that the vendor's condition is taken from; None: it has none."""
+        found = self.logins.values()
+        best = self.condition
+        return next((login for login in found if login.condition is best), None)
+
+    @property
+    def condition(self) -> Condition:
+        """Return the condition of its best credential."""
+        return combine_conditions(login.condition for login in self.logins.values())
+
     def remedy(self, login: LoginQueue | None) -> Remedy | None:
-        """Return what lets calls over this credential start again if the vendor or the credential is shut."""
-        if not self.shut and not (login and login.shut):
-            return None
-        paused = self.is_paused if self.shut else bool(login and login.is_paused)
-        kind = RemedyKind.RESUME if paused else RemedyKind.LIMIT
-        if self.shut or login is None:
-            return Remedy(kind, self.vendor_id, self.slug, self.name)
-        return Remedy(kind, self.vendor_id, self.slug, self.name, login.id, login.name)
+        """Return what mends the condition of this credential; None: of the best one."""
+        of = login or self.best
+        return Remedy.of(of.condition, self.vendor_id, self.name, of.id) if of else None
 
     @property
     def held(self) -> int:
@@ -129,21 +160,6 @@ class VendorQueue:
     @property
     def queued(self) -> int:
         return sum(login.queued for login in self.logins.values())
-
-    def silent_until(self, now: datetime) -> datetime | None:
-        """Return when rebuilt windows will let calls start; None if calls start, or if the wait is an ordinary one.
-
-        A full window has a place again within its own length. A sender is told of a longer wait only after a rebuild:
-        calls may still be open then, and nobody will report their end.
-        """
-        open_logins = [login for login in self.logins.values() if not login.shut]
-        waiting = [login for login in open_logins if login.waiting] or open_logins
-        ends = [login.full_until for login in waiting if login.full_until and self._is_rebuilt(login, now)]
-        return min(ends) if ends and len(ends) == len(waiting) else None
-
-    def _is_rebuilt(self, login: LoginQueue, now: datetime) -> bool:
-        longest = max((limit.seconds for limit in (*self.limits, *login.limits)), default=0.0)
-        return login.full_until is not None and login.full_until > now + timedelta(seconds=longest) + CLOCKS
 
     def units(self, messages: int) -> int:
         """Estimate the cost of this many messages in units; the real cost is known once they are rendered."""
@@ -216,6 +232,7 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         return {}
     rows = _rows(statement, _asked(vendors, now, params))
     queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
+    _read_conditions(queues.values())
     for what, vendor, facts in rows:
         if what == "totals":
             _add(queues[vendor], facts)
@@ -224,6 +241,12 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         elif what == "sending":
             _read_by(queues.values(), facts)
     return queues
+
+
+def _read_conditions(queues: Collection[VendorQueue]) -> None:
+    logins = {pk: login for queue in queues for pk, login in queue.logins.items()}
+    for pk, condition in conditions_of_credentials(logins).items():
+        logins[pk].condition = condition
 
 
 def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:
@@ -273,9 +296,8 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
             full_until=_moment(full),
             brief=Said(brief or ""),
             name=name,
-            is_paused=paused,
         )
-        for pk, why, data, brief, closed, full, name, paused in facts["logins"] or ()
+        for pk, name, why, data, brief, closed, full in facts["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
@@ -296,7 +318,7 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
 def _add(queue: VendorQueue, facts: list[Any]) -> None:
     login, jobs, waiting, mine, queued, rendered, next_at, closes = facts
     of = queue.logins[login]
-    of.jobs, of.waiting, of.queued = jobs, int(waiting), 0 if of.shut else int(queued)
+    of.jobs, of.waiting, of.queued = jobs, int(waiting), 0 if of.is_stuck else int(queued)
     queue.jobs += jobs
     queue.waiting += int(waiting)
     queue.mine += int(mine)

@@ -15,10 +15,13 @@ from campaigns.forecast.eta import Eta, forecast
 from campaigns.forecast.queues import VendorQueue
 from campaigns.intake import Hours
 from mailhub.front.vendor_cache import VendorSnapshot
+from vendors.condition.reading import combine_conditions
+from vendors.condition.values import Condition
 
 FRESH = 1.0  # seconds
 SHARE = 100
 MOST_KNOWN = 10_000  # sponsors
+NO_CREDENTIAL = combine_conditions(())
 NEVER: tuple[float, dict[int, int]] = (0.0, {})
 
 
@@ -48,6 +51,11 @@ class Forecasts:
         read = self._queue(vendor)
         return read.queue.waiting + read.taken
 
+    def condition(self, vendor: VendorSnapshot) -> Condition:
+        """Return the condition of the credential that the API uses."""
+        login = self._queue(vendor).queue.logins.get(vendor.credential_id or 0)
+        return login.condition if login else NO_CREDENTIAL
+
     def _waiting_of(self, sponsor_id: int) -> dict[int, int]:
         until, found = self._own.get(sponsor_id, NEVER)
         if time.monotonic() > until:
@@ -75,7 +83,8 @@ class Forecasts:
         queue = read.queue if vendor.disclosed else _undisclosed(read.queue)
         if units is not None:
             messages = math.ceil(units / queue.each)
-        if send_at and not queue.halted:
+        login = queue.logins.get(vendor.credential_id or 0)
+        if send_at and not queue.halted and not (login and login.is_stuck):
             costs = (queue.units(n) for n in (1, messages))
             first, last = (forecast(cost, vendor.limits, (), 0.0) for cost in costs)
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
@@ -131,7 +140,7 @@ def _limits(vendor: VendorSnapshot) -> str:
 
 
 def _forecast(first: datetime | None, last: datetime | None, basis: str) -> Forecast:
-    return {"first_at": _as_text(first), "last_at": _as_text(last), "basis": basis}
+    return {"first_at": as_text(first), "last_at": as_text(last), "basis": basis}
 
 
 def _at(end: Eta, now: datetime) -> datetime | None:
@@ -146,7 +155,7 @@ def _after(start: datetime, seconds: float | None) -> datetime | None:
         return None
 
 
-def _as_text(at: datetime | None) -> str | None:
+def as_text(at: datetime | None) -> str | None:
     """Return ISO 8601 in UTC."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 

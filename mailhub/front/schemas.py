@@ -294,12 +294,24 @@ class MessagesOut(BaseModel):
     links: PageLinks
 
 
+class ConditionOut(BaseModel):
+    kind: Literal["works", "untried", "failing", "silent", "shut"] = Field(
+        description="works: its last answer was good. untried: nothing was called yet. failing: no good answer since "
+        "then. silent: no call before `until`. shut: not called until then, or until a person acts"
+    )
+    since: str | None = Field(description="ISO 8601, where it is known")
+    until: str | None = Field(description="ISO 8601: when calls may start again by themselves; null: nobody knows")
+    tries: int | None = Field(description="Bad answers since then; null: the vendor is not yours")
+    reason: str = Field(description="As a sentence")
+
+
 class ServiceOut(BaseModel):
     slug: str
     name: str
     channel: Channel
     sandbox: bool
-    accepting: bool
+    accepting: bool = Field(description="It takes work, and nothing is known against its calls")
+    condition: ConditionOut
     paused: str | None = Field(description="Why it takes no work until a person changes that; else null")
     retry_after: int | None = Field(description="Seconds, while it takes no work")
     good: int

@@ -12,13 +12,15 @@ from django.http import HttpRequest
 from ninja import Router
 
 from campaigns.models import Identity
-from mailhub.front.forecasts import forecasts
+from mailhub.front.forecasts import as_text, forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.schemas import IdentitiesOut, ProblemOut, ServicesOut
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors import health
+from vendors.condition.values import Condition, ConditionKind, describe_condition
 
 router = Router()
+CALLABLE = (ConditionKind.WORKS, ConditionKind.UNTRIED)
 PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
 
 
@@ -63,10 +65,21 @@ def _identity(row: Identity) -> dict[str, Any]:
     }
 
 
+def _condition(condition: Condition, disclosed: bool) -> dict[str, Any]:
+    return {
+        "kind": condition.kind,
+        "since": as_text(condition.since),
+        "until": as_text(condition.until),
+        "tries": condition.tries if disclosed else None,
+        "reason": describe_condition(condition, lambda at: as_text(at) or "", is_disclosed=disclosed),
+    }
+
+
 def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
     status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
-    wait = vendor.policy.retry_after if vendor.paused else status.seconds
-    accepting = vendor.paused is None and status.accepting
+    condition = forecasts.condition(vendor)
+    wait = status.seconds if status.seconds and vendor.paused is None else vendor.policy.retry_after
+    accepting = vendor.paused is None and status.accepting and condition.kind in CALLABLE
     good, bad, ratio = status.good, status.bad, status.ratio
     if not vendor.disclosed and ratio is not None:
         good = round(100 * ratio)
@@ -77,6 +90,7 @@ def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
         "channel": vendor.channel,
         "sandbox": vendor.sandbox,
         "accepting": accepting,
+        "condition": _condition(condition, vendor.disclosed),
         "paused": vendor.paused,
         "retry_after": None if accepting else max(1, math.ceil(wait)),
         "good": good,

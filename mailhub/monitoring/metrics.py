@@ -25,6 +25,7 @@ from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import outcomes
 from vendors import redis_clients
+from vendors.condition.values import ConditionKind
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 
 LABELLED = 200
@@ -139,6 +140,7 @@ def _of_rows() -> Iterator[Metric]:
     )
     there = queues.of_vendors([one.vendor_id for one in found], timezone.now())
     yield from _of_queues(by, there)
+    yield from _conditions(by, there)
     yield _outcomes(by)
     yield by.gauge(
         "mailhub_messages_suppressed", "Messages that were kept back, of jobs created since midnight.", _suppressed()
@@ -192,9 +194,33 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     )
     yield by.gauge(
         "mailhub_vendor_blocked",
-        "Whether nothing is called there until something changes: a pause, no worker, no mailcaster (status says why).",
-        ((vendor, float(obstacles.of_queue(queue) is not None)) for vendor, queue in there.items()),
+        "Whether nothing gets through until something changes: a pause, a failing vendor, no worker (status says why).",
+        ((vendor, float(obstacles.of_queue(queue, now) is not None)) for vendor, queue in there.items()),
     )
+
+
+def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
+    """Yield the vendors' conditions, those of their best credentials."""
+    about = "How many vendors are in this condition: works, untried, failing, silent, shut."
+    family = GaugeMetricFamily("mailhub_vendor_condition", about, labels=["vendor", "condition"])
+    kinds = Counter((by.label(vendor), queue.condition.kind) for vendor, queue in there.items())
+    for label in dict.fromkeys(label for label, _kind in kinds):
+        for kind in ConditionKind:
+            family.add_metric([label, kind], kinds[label, kind])
+    yield family
+    yield by.gauge(
+        "mailhub_vendor_failing_seconds",
+        "For how long no call to the vendor has had a good answer; 0: it works, or nobody calls it.",
+        ((vendor, _failing_for(queue)) for vendor, queue in there.items()),
+        largest=True,
+    )
+
+
+def _failing_for(queue: VendorQueue) -> float:
+    condition = queue.condition
+    if condition.kind is not ConditionKind.FAILING or condition.since is None:
+        return 0.0
+    return max(0.0, (timezone.now() - condition.since).total_seconds())
 
 
 def _outcomes(by: _ByVendor) -> Metric:

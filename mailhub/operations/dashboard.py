@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
 from django.utils import formats, timezone
@@ -25,16 +26,19 @@ from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import Progress
 from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import Sponsors, VendorQueue
+from campaigns.forecast.queues import LoginQueue, Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Message
-from campaigns.models.states import RUNNING
+from campaigns.models.states import PARENTS, RUNNING
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters
 from vendors import health, ownership, redis_clients, report_counts, restarts
+from vendors.condition.values import Condition, ConditionKind
 from vendors.limits.values import Limit
+from vendors.listing import CONDITIONS
 from vendors.models import Vendor
+from vendors.remedies import Remedy
 from vendors.said import show
 from waiter.models import ParkedTask
 
@@ -76,6 +80,7 @@ def to_restart() -> list[str]:
 
 
 COUNTED = 10_000
+MOST_DOUBTS = 1_000  # of all vendors, counted by vendor
 MOST_RUNNING = 200  # jobs on the map of mailcasters
 
 
@@ -83,9 +88,10 @@ MOST_RUNNING = 200  # jobs on the map of mailcasters
 class VendorRow:
     """A vendor's row on the page. waiting: messages of the viewer's sponsors. ends: forecast of the queue's end.
 
-    apart: messages that wait for something other than the window. stopped: unused credentials, and why. trouble: the
-    text of the vendor's last bad answer. reports: today's delivery reports by kind. governed: the viewer governs the
-    vendor; if not, the row hides numbers that reveal others' mail.
+    apart: messages that wait for something other than the window. condition: of its best credential, in words `state`;
+    look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition. remedy:
+    what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports by
+    kind. governed: the viewer governs the vendor; if not, the row hides numbers that reveal others' mail.
     """
 
     vendor: Vendor
@@ -95,11 +101,12 @@ class VendorRow:
     waiting: int = 0
     ends: str = ""
     apart: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
-    trouble: str = ""
-    trouble_at: datetime | None = None
-    accepting: str = ""
-    open: bool = True
+    condition: Condition = queues.UNTRIED
+    state: str = ""
+    look: str = "idle"
+    notes: list[str] = field(default_factory=list)
+    remedy: Remedy | None = None
+    doubts: int = 0
     good: int = 0
     bad: int = 0
     counted_at: datetime | None = None
@@ -111,6 +118,16 @@ class VendorRow:
     def refused_reports(self) -> str:
         """Refused delivery reports, as a sentence or empty."""
         return report_counts.refused(self.reports) if self.reports else ""
+
+    @property
+    def kind(self) -> str:
+        """The condition in one word."""
+        return CONDITIONS[self.condition.kind][0]
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is known against calls: it works, or was never tried."""
+        return self.look in ("good", "idle")
 
     @property
     def ratio(self) -> str:
@@ -216,13 +233,18 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
     found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
+    attention = doubts.order_by()[: COUNTED + 1].count()
+    rows = _rows(vendors, seen, today, now, counted=sponsors is None)
+    of_vendors = _doubts(sponsors, now) if attention else {}
+    for row in rows:
+        row.doubts = of_vendors.get(row.vendor.pk, 0)
     return Dashboard(
         at=now,
-        vendors=_rows(vendors, seen, today, now, counted=sponsors is None),
+        vendors=rows,
         running=_running(sponsors),
         today=total,
         last_minute=last_minute,
-        attention=doubts.order_by()[: COUNTED + 1].count(),
+        attention=attention,
         parked=_parked(now) if sponsors is None else [],
         streams=found,
         alarms=[*_about_complaints(sponsors), *streams.alarms(found, seen)],
@@ -300,37 +322,61 @@ def _row(
     )  # fmt: skip
     row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
-    row.stopped = [login.stopped for login in queue.logins.values() if login.shut and not queue.shut]
+    row.condition, row.state, row.look = queue.condition, *_state(queue, now)
+    row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
     if status:
-        row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
-    shut = _shut(row, queue, status, now)
+        row.good, row.bad = status.good, status.bad
+        if not status.accepting:
+            seconds = f"{status.seconds:.0f}\N{NO-BREAK SPACE}s"
+            row.notes.append(_("programs hear 503, retry after %(seconds)s") % {"seconds": seconds})
     row.governed = ownership.is_disclosed(vendor.pk)
     if not row.governed:
         row.jobs, row.meters, row.reports = 0, [replace(one, used=None, secret=True) for one in row.meters], {}
         row.good = row.bad = 0
-        row.trouble, row.trouble_at = "", None
-    row.accepting, row.open = shut or _("yes"), not shut
     return row
 
 
-def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
-    """Return why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
-    logins = queue.logins.values()
-    closed = [login.retry_after_until for login in logins if login.retry_after_until]
+def _state(queue: VendorQueue, now: datetime) -> tuple[str, str]:
+    """Return the vendor's condition in words, and the style of its badge."""
     if queue.halted:
-        return _("halted: %(why)s") % {"why": queue.halted}
-    if status is None:
-        return _("unknown: no Redis")
+        return _("halted: %(why)s") % {"why": queue.halted}, "bad"
+    best = queue.best
+    if queue.shut or best is None:
+        return queue.stopped or _("the vendor has no credential"), "bad"
+    return best.describe(now), CONDITIONS[queue.condition.kind][1]
+
+
+def _worse(queue: VendorQueue, now: datetime) -> list[str]:
+    """Describe the credentials in a worse condition than the vendor's best one."""
     if queue.shut:
-        return queue.stopped
-    if closed and max(closed) > now:
-        return _("closed until %(at)s") % {"at": f"{timezone.localtime(max(closed)):%H:%M:%S}"}
-    if until := queue.silent_until(now):
-        silent = _("silent until %(at)s, because its windows were rebuilt and calls may still be open")
-        return silent % {"at": f"{timezone.localtime(until):%H:%M:%S}"}
-    if not status.accepting:
-        return _("503, retry after %(seconds)s") % {"seconds": f"{status.seconds:.0f}\N{NO-BREAK SPACE}s"}
-    return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""
+        return []
+    fine = (ConditionKind.WORKS, ConditionKind.UNTRIED)
+    others = (one for one in queue.logins.values() if one is not queue.best and one.condition.kind not in fine)
+    return [one.stopped or _named(one, one.describe(now)) for one in others]
+
+
+def _named(login: LoginQueue, said: str) -> str:
+    return _("credential %(name)s: %(said)s") % {"name": login.name, "said": said} if login.disclosed else said
+
+
+DOUBTS = """
+SELECT leaf.vendor_id, count(*) FROM (
+    SELECT m.id, m.campaign_id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+    WHERE m.in_doubt_at IS NOT NULL AND NOT coalesce(m.settle_at > %(awaited)s, false)
+        AND (%(sponsors)s::bigint[] IS NULL OR c.sponsor_id = ANY(%(sponsors)s::bigint[]))
+    ORDER BY m.id LIMIT %(most)s
+) d JOIN campaigns_job leaf ON leaf.campaign_id = d.campaign_id AND d.id >= leaf.first_message
+    AND d.id < leaf.first_message + leaf.size AND leaf.status <> ALL(%(parents)s)
+GROUP BY 1
+"""
+
+
+def _doubts(sponsors: Sponsors, now: datetime) -> dict[int, int]:
+    """Return how many of the first MOST_DOUBTS messages in doubt each vendor has."""
+    asked = {"awaited": now + AWAITED, "sponsors": sponsors, "most": MOST_DOUBTS, "parents": list(PARENTS)}
+    with connection.cursor() as cursor:
+        cursor.execute(DOUBTS, asked)
+        return dict(cursor.fetchall())
 
 
 def _running(sponsors: Sponsors) -> list[RunningJob]:

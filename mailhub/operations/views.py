@@ -242,8 +242,10 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """Return the forecast of the queue's end with these limits."""
-    why = queue.shut if queue.is_paused else ""
-    end = eta.of_queue(replace(queue, limits=limits, shut=why, taken={}), now)
+    if queue.shut and not queue.is_paused:  # by a limit of 0, which is one of those that are changed
+        logins = {pk: replace(login, condition=queues.UNTRIED) for pk, login in queue.logins.items()}
+        queue = replace(queue, shut="", logins=logins)
+    end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
     return dashboard.ends(end, queue.queued, now)
 
 

@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
 from campaigns import labels
 from campaigns.engine.lifecycle import GROUPS
@@ -67,12 +68,15 @@ class VendorFacts(NamedTuple):
     ratio: str
     total: int
     threshold: str
-    accepting: str
-    open: bool
-    stopped: tuple[str, ...]
+    kind: str
+    state: str
+    look: str
+    notes: tuple[str, ...]
+    asks: str
+    button: str
+    address: str
+    doubts: int
     refused_reports: str
-    trouble: str
-    trouble_at: datetime | None
     governed: bool
 
 
@@ -118,13 +122,15 @@ def running_row(job: RunningJob) -> SafeString:
 
 
 @register.simple_tag
-def vendor_row(row: VendorRow, sees_recipients: bool) -> SafeString:
-    """Render a vendor's row. `sees_recipients`: its last error is shown, which may name some."""
-    trouble = row.trouble if sees_recipients else ""
+def vendor_row(row: VendorRow, user: Any) -> SafeString:
+    """Render a vendor's row, with the button that mends its condition if the user may press it."""
+    remedy = row.remedy
+    address = remedy.address if remedy and remedy.is_offered_to(user) else ""
+    ends = _("no end") if row.state and row.state in row.ends else row.ends  # the reason is shown once
     facts = VendorFacts(
-        row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, row.ends, tuple(row.apart), row.ratio,
-        row.total, row.threshold, row.accepting, row.open, tuple(row.stopped), row.refused_reports, trouble,
-        row.trouble_at if trouble else None, row.governed,
+        row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, ends, tuple(row.apart), row.ratio,
+        row.total, row.threshold, row.kind, row.state, row.look, tuple(row.notes), remedy.asks if remedy else "",
+        remedy.button if remedy and address else "", address, row.doubts, row.refused_reports, row.governed,
     )  # fmt: skip
     return _row("admin/operations/vendor_row.html", facts)
 

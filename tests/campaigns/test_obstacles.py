@@ -22,7 +22,7 @@ from campaigns.models import Campaign, DispatchRun, Job, Store
 from tests import factories
 from tests.campaigns.rows import family
 from tests.front.program import Program, api_vendor, forget, fresh, letter
-from vendors import health, redis_clients
+from vendors import redis_clients
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 __all__ = ["fresh"]
@@ -60,8 +60,8 @@ def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job]
             "list": f"{row.next}, {row.ends}",
             "page": html.unescape(sentence[1][0].lower() + sentence[1][1:]) if sentence else "",
             "list_jobs": rows[job.pk],
-            "operations": "; ".join([vendor.ends, *vendor.apart, *vendor.stopped]),
-            "status": "; ".join([status["ends"], *status["apart"], *status["stopped"]]),
+            "operations": "; ".join([vendor.ends, *vendor.apart, *vendor.notes]),
+            "status": "; ".join([status["ends"], *status["apart"], *status["notes"]]),
             "forecast": foretold,
         }
 
@@ -269,9 +269,8 @@ def test_a_parent_needs_a_caster_that_cuts_and_a_small_job_one_that_does_not(doo
 
 
 def test_what_the_vendors_last_bad_answer_said_is_on_the_operations_page(admin_client: Client) -> None:
-    vendor = factories.vendor()
-    health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 3, 1, "http 503")
-    assert "http 503" in admin_client.get("/admin/").content.decode()
+    factories.condition(factories.credential(), failing=timedelta(hours=1), answer="http 503")
+    assert "last answer: http 503" in admin_client.get("/admin/").content.decode()
 
 
 class TestNights:

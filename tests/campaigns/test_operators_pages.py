@@ -121,13 +121,13 @@ class TestLists:
         if path == "campaigns/campaign":
             assert "20,000" in page and 'class="badge' in page
         if path == "vendors/vendor":
-            assert "200,000 per day" in page and ">works</span>" in page
+            assert "200,000 per day" in page and ">not called yet</span>" in page
 
     def test_a_paused_vendor_is_called_paused(self, admin_client: Client) -> None:
-        vendor = factories.vendor("old-print")
+        vendor = factories.credential(factories.vendor("old-print")).vendor
         type(vendor).objects.filter(pk=vendor.pk).update(paused=True, paused_reason="invoice 4711")
         assert (
-            '<span class="badge warn">paused</span> <span>invoice 4711</span>'
+            '<span class="badge bad">shut</span> <span>vendor paused: invoice 4711</span>'
             in admin_client.get("/admin/vendors/vendor/").content.decode()
         )
 
@@ -159,9 +159,11 @@ def test_a_vendor_without_a_login_that_it_takes_does_not_work(admin_client: Clie
     def state() -> str:
         return admin_client.get("/admin/vendors/vendor/").content.decode()
 
+    assert ">not called yet<" in state() and "http 401" not in state()
+    factories.condition(other)
     assert ">works<" in state() and "http 401" not in state()
     type(other).objects.filter(pk=other.pk).update(**shut)
-    assert ">works<" not in state() and ">credential paused</span> <span>http 401</span>" in state()
+    assert ">works<" not in state() and ">shut</span> <span>credential one paused: http 401</span>" in state()
 
 
 class TestSavedLooks:

@@ -129,7 +129,7 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     assert account.rate_limited_until and account.rate_limited_until > least and "rate limit" in job.waits_for
     queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
     assert queue.logins[account.pk].full_until == account.rate_limited_until, "forecasts begin there"
-    silent = queue.silent_until(timezone.now())
+    silent = queue.condition.until
     assert silent == account.rate_limited_until
     [row] = [one for one in dashboard.read().vendors if one.vendor.pk == account.vendor_id]
-    assert row.accepting.startswith(f"silent until {timezone.localtime(silent):%H:%M:%S}, because its windows were")
+    assert row.state.startswith(f"silent until {timezone.localtime(silent):%H:%M}, because its windows were")

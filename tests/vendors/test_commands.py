@@ -204,7 +204,7 @@ class TestVendorLater:
     def test_the_list_is_a_table_or_one_object_a_line(self, run: Any, django_assert_num_queries: Any) -> None:
         for n in range(3):
             factories.vendor(f"v{n}", limits=[(5, 60)], casters=None)
-        with django_assert_num_queries(4):
+        with django_assert_num_queries(5):
             lines = run("vendor", "list", "--json").splitlines()
         assert [json.loads(line)["slug"] for line in lines] == ["v0", "v1", "v2"]
         table = run("vendor", "list").splitlines()

@@ -255,7 +255,7 @@ def test_the_operations_page_tells_users_of_a_sponsor_of_vendors_that_it_may_use
     assert set(rows) == {mine.pk, ours.pk}
     assert rows[mine.pk].governed and not rows[ours.pk].governed
     assert (rows[ours.pk].waiting, rows[ours.pk].jobs, rows[ours.pk].total) == (3, 0, 0)
-    assert rows[ours.pk].accepting == "vendor paused"
+    assert rows[ours.pk].state == "vendor paused"
     for path in ("/admin/", "/admin/campaigns/job/?date=any", page(job), "/admin/campaigns/message/attention/"):
         text = client.get(path).content.decode()
         assert "theirs" not in text and "has not paid" not in text, path

@@ -91,7 +91,7 @@ def test_a_paused_vendor_and_a_limit_of_0_have_their_buttons(
     assert "until its limit is raised" in text(user_of([alpha], "campaign owner"), at)
     Vendor.objects.update(paused=True, paused_reason="stocktaking")
     page = admin.get(at).content.decode()
-    assert f'/admin/vendors/vendor/{login.vendor_id}/pause/"' in page and "Resume Good Mail" in page
+    assert f'/admin/vendors/vendor/{login.vendor_id}/pause/"' in page and "Resume this vendor" in page
 
 
 def test_a_credential_without_its_secret_stays_paused(user_of: Users, alpha: Sponsor, beta: Sponsor) -> None:

@@ -44,9 +44,9 @@ RESUME_VENDOR, CONFIRM_VENDOR = gettext_noop("Resume this vendor"), gettext_noop
 RESUME_LOGIN, ENTER_SECRET = gettext_noop("Resume this login"), gettext_noop("Enter its secret")
 RAISE_LIMIT, TRY_NOW = gettext_noop("Raise the limit"), gettext_noop("Try now")
 RELEASE = gettext_noop("Release the brake")
-# From the best to the worst: a vendor is as its best credential is. Credentials never tried say nothing beside others.
+# From the best to the worst: a vendor is as its best credential is. One never tried says nothing beside one that was.
 _ORDER = (
-    ConditionKind.WORKS, ConditionKind.SILENT, ConditionKind.FAILING, ConditionKind.SHUT, ConditionKind.UNTRIED,
+    ConditionKind.WORKS, ConditionKind.SILENT, ConditionKind.FAILING, ConditionKind.UNTRIED, ConditionKind.SHUT,
 )  # fmt: skip
 
 

@@ -5,13 +5,15 @@ Each change by a command is logged with the shell's user in the history that the
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION
 from django.db import models, transaction
+from django.utils import timezone
 
 from vendors import history
+from vendors.condition.values import Condition, describe_condition
 from vendors.health import HealthStatus
 from vendors.limits.values import Limit
 from vendors.management.arguments import person
@@ -87,10 +89,40 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
     }
 
 
-def status_facts(row: Vendor, status: HealthStatus, reports: Mapping[str, int]) -> dict[str, Any]:
+def condition_facts(condition: Condition) -> dict[str, Any]:
+    """Return a condition for --json."""
+    return {
+        "kind": condition.kind,
+        "since": condition.since,
+        "tries": condition.tries,
+        "last_answer": condition.answer,
+        "cause": condition.cause,
+        "reason": condition.reason,
+        "until": condition.until,
+        "who": condition.mending.mender,
+        "command": condition.mending.command,
+    }
+
+
+def shown_condition(condition: Condition, *, as_json: bool) -> dict[str, Any]:
+    """Return a condition for a list: a sentence with the command that mends it, or all facts for --json."""
+    if as_json:
+        return {"condition": condition_facts(condition)}
+    command = f"\nmanage.py {condition.mending.command}" if condition.mending.command else ""
+    return {"condition": describe_condition(condition, clock) + command}
+
+
+def clock(at: datetime) -> str:
+    """Format a time, with the date if it is not today's."""
+    local, now = timezone.localtime(at), timezone.localtime()
+    return f"{local:%H:%M}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M}"
+
+
+def status_facts(row: Vendor, condition: Condition, status: HealthStatus, reports: Mapping[str, int]) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "paused": _paused(row),
+        "condition": condition_facts(condition),
         "state": status.state,
         "good": status.good,
         "bad": status.bad,

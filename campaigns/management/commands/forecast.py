@@ -46,7 +46,9 @@ def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str
     limits += f", {queue.cost}" if queue.cost else ""
     waiting = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
     text = waiting if queue.waiting else f"nothing is queued at {limits}"
-    return "; ".join([text, *obstacles.apart(vendor, queue, now)])
+    best = queue.best
+    waits = best.describe(now) if best and best.condition.until and best.condition.has_end else ""
+    return "; ".join(filter(None, [text, waits, *obstacles.apart(vendor, queue, now)]))
 
 
 def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:

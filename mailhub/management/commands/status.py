@@ -20,6 +20,7 @@ from campaigns.forecast.streams import VendorStreams
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
 from vendors import alarms
+from vendors.management.facts import condition_facts
 from vendors.management.output import PIPE_WIDTH, write_json
 from vendors.not_now import refusal
 
@@ -29,6 +30,7 @@ NARROW = 110  # columns; a narrower terminal shows only the most important ones
 NAMED = 2  # queues without a worker shown by name; beyond that only their number
 BLOCKS = "▁▂▃▄▅▆▇█"
 SLUG = 16  # columns of a vendor's name
+STYLES = {"good": "green", "idle": "default", "warn": "bold yellow", "bad": "bold red"}
 FEWEST = 10  # least number of blocks if space is short
 
 
@@ -116,20 +118,18 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
     table.add_column("window")
     table.add_column("waiting", justify="right")
     table.add_column("ends about")
-    table.add_column("accepting")
+    table.add_column("condition")
     more = width >= NARROW
     for column in ("good answers", "by the minute") if more else ():
         table.add_column(column)
     for row in seen.vendors:
         limits, windows = ("\n".join(parts) for parts in (_limits(row), _windows(row)))
-        state = Text(row.accepting, style="green" if row.open else "bold red")
+        state = Text(row.state, style=STYLES[row.look])
         line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
-        ends = Text("\n".join([row.ends, *row.apart]))
-        reasons = [one for one in (*row.stopped, row.trouble) if one and one not in row.ends]  # show it only once
-        problems = [f"last error: {one}" if one == row.trouble else one for one in reasons]
-        problems += filter(None, [row.refused_reports])
-        state.append("".join(f"\n{problem}" for problem in problems), style="default")
+        ends = Text("\n".join(["no end" if row.state in row.ends else row.ends, *row.apart]))  # the reason once
+        problems = [*row.notes, *_doubts(row), row.refused_reports, row.remedy.command if row.remedy else ""]
+        state.append("".join(f"\n{problem}" for problem in problems if problem), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halt = recovery.halt()
@@ -154,6 +154,14 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -
 def _streams(seen: dashboard.Dashboard) -> str:
     waiting = f" ({seen.jobs_waiting:,}{'+' if seen.more_waiting else ''} wait for one)" if seen.jobs_waiting else ""
     return f"{seen.running_streams:,} streams{waiting}"
+
+
+def _doubts(row: dashboard.VendorRow) -> list[str]:
+    """Name the messages in doubt of a vendor, and the command that decides about them."""
+    if not row.doubts:
+        return []
+    more = "+" if row.doubts >= dashboard.MOST_DOUBTS else ""
+    return [f"{row.doubts:,}{more} in doubt: manage.py resolve --list --causes --vendor {row.vendor.slug}"]
 
 
 def _limits(row: dashboard.VendorRow) -> list[str]:
@@ -191,10 +199,12 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "jobs_late": running.late,
         "ends": row.ends,
         "apart": row.apart,
-        "stopped": row.stopped,
-        "last_error": row.trouble,
         "accepting": row.open,
-        "state": row.accepting,
+        "state": row.state,
+        "condition": condition_facts(row.condition),
+        "notes": row.notes,
+        "in_doubt": row.doubts,
+        "command": row.remedy.command if row.remedy else "",
         "good": row.good,
         "bad": row.bad,
         "reports_today": row.reports,

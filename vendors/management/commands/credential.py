@@ -6,6 +6,7 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from vendors import configuration, history, said
+from vendors.condition.reading import conditions_of_credentials
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
 from vendors.management.resources import ResourceCommand, argument, verb
@@ -25,13 +26,18 @@ class Command(ResourceCommand):
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     one_object = "a credential"
-    shown = ("vendor", "name", "exclusive", "limits", "secret", "paused", "retry_after_until")
+    shown = ("vendor", "name", "exclusive", "limits", "secret", "condition")
     row_facts = staticmethod(credential_facts)
 
     @verb("all, or those of a vendor; of a secret the names alone", argument("vendor", nargs="?"))
     def do_list(self, vendor: str | None, **options: Any) -> None:
         rows = Credential.objects.select_related("vendor").prefetch_related("limits")
-        self.write_rows(rows.filter(vendor=arguments.vendor(vendor)) if vendor else rows)
+        found = list(rows.filter(vendor=arguments.vendor(vendor)) if vendor else rows)
+        conditions = conditions_of_credentials([row.pk for row in found])
+        shown = (
+            credential_facts(row) | facts.shown_condition(conditions[row.pk], as_json=self.as_json) for row in found
+        )
+        self.write_facts(shown, self.shown)
 
     @verb(
         "a login; its adapter says which headers, or user and password, it needs",

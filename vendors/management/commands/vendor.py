@@ -11,9 +11,11 @@ from django.db.models import ProtectedError
 
 from vendors import adapters, configuration, health, locks, report_counts, restarts, said, second_person
 from vendors import history as records
+from vendors.condition.reading import conditions_of_vendors
+from vendors.condition.values import describe_condition
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
-from vendors.management.facts import credential_facts, status_facts, vendor_facts
+from vendors.management.facts import credential_facts, shown_condition, status_facts, vendor_facts
 from vendors.management.output import word
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential, Vendor
@@ -42,7 +44,7 @@ class Command(ResourceCommand):
     )
 
     one_object = "a vendor"
-    shown = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
+    shown = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "condition")
     row_facts = staticmethod(vendor_facts)
 
     @verb(
@@ -80,9 +82,13 @@ class Command(ResourceCommand):
 
     @verb("all of them")
     def do_list(self, **options: Any) -> None:
+        found = list(Vendor.objects.select_related("owner").prefetch_related("limits", "credentials", "mailcasters"))
+        conditions = conditions_of_vendors([row.pk for row in found])
         rows = [
-            vendor_facts(row) | ({} if self.as_json else {"limits": history.limit_texts(row)})
-            for row in Vendor.objects.select_related("owner").prefetch_related("limits", "credentials", "mailcasters")
+            vendor_facts(row)
+            | shown_condition(conditions[row.pk], as_json=self.as_json)
+            | ({} if self.as_json else {"limits": history.limit_texts(row)})
+            for row in found
         ]
         self.write_facts(rows, self.shown)
 
@@ -202,12 +208,14 @@ class Command(ResourceCommand):
             status = health.at(settings.REDIS_URL).look(row.pk, health.HealthPolicy.of(row))
         except health.HealthStoreUnreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
-        paused = f", paused: {row.paused_reason}" if row.paused else ""
+        condition = conditions_of_vendors([row.pk])[row.pk]
+        seen = describe_condition(condition, history.clock)
         terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
         reports = report_counts.of_today([row.pk])[row.pk]
         counted = ", ".join(f"{number:,} {what}" for what, number in reports.items())
-        note = f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s; reports today: {counted}"
-        self.tell(note, status_facts(row, status, reports))
+        note = f"{slug}: {seen}; for programs: {status}; {terms}; retry after {row.retry_after} s"
+        note += f"; reports today: {counted}"
+        self.tell(note, status_facts(row, condition, status, reports))
 
     @verb("no new call starts", SLUG, argument("--reason", default="paused by hand"))
     def do_pause(self, slug: str, **options: Any) -> None:

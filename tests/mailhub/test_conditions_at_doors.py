@@ -1,0 +1,245 @@
+"""Every door says the same of a vendor that is down, hangs, refuses the login, asked to wait or is silent."""
+
+import html
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from campaigns.models import Job, Message, Sponsor
+from mailhub.monitoring import metrics
+from tests import factories
+from tests.front.program import Program, api_vendor, forget, fresh
+from tests.vendors.test_ownership import user_of
+from vendors.models import Credential, RateLimit, Vendor
+
+__all__ = ["fresh", "user_of"]
+pytestmark = pytest.mark.django_db
+AN_END = re.compile(r"\d\d:\d\d \(\d")
+REFUSED = "no connection: [Errno 111] Connection refused"
+HOUR = timedelta(hours=1)
+Users = Callable[..., Client]
+
+
+@dataclass
+class Mood:
+    """A condition, as a sender would have left it. `doors` show `said`; undisclosed readers see `brief`."""
+
+    lay: Callable[[Credential], Any]
+    kind: str
+    said: str
+    brief: str
+    command: str = ""
+
+
+def local(at: Any) -> str:
+    return f"{timezone.localtime(at):%H:%M}"
+
+
+def _paused(login: Credential) -> None:
+    Credential.objects.filter(pk=login.pk).update(paused=True, paused_reason="http 401: login refused")
+
+
+def _waits(login: Credential, **fields: Any) -> None:
+    Credential.objects.filter(pk=login.pk).update(retry_after_until=timezone.now() + HOUR, **fields)
+
+
+MOODS = {
+    "down": Mood(
+        lambda login: factories.condition(login, failing=HOUR, answer=REFUSED),
+        "failing",
+        f"failing since {{past}}: 29 tries, last answer: {REFUSED}",
+        "failing since {past}",
+    ),
+    "hanging": Mood(
+        lambda login: factories.condition(login, failing=HOUR, tries=1, answer="no answer within 90 s", doubts=1),
+        "failing",
+        "failing since {past}: one try, last answer: no answer within 90 s",
+        "failing since {past}",
+    ),
+    "refusing": Mood(
+        _paused,
+        "shut",
+        "credential acc-7 paused: http 401: login refused",
+        "credential paused",
+        "manage.py credential resume {slug} acc-7",
+    ),
+    "asked to wait": Mood(
+        lambda login: _waits(login, asked_wait=3600.0),
+        "shut",
+        "the vendor asked to wait, until {to_come}",
+        "the vendor asked to wait, until {to_come}",
+        "manage.py credential resume {slug} acc-7",
+    ),
+}
+EACH = pytest.mark.parametrize("mood", MOODS.values(), ids=MOODS.keys())
+
+
+@pytest.fixture
+def job(fresh: None) -> Job:
+    vendor = factories.at_work(api_vendor(slug="good", limits=[(5, 60)]))
+    login = vendor.credentials.get()
+    Credential.objects.filter(pk=login.pk).update(name="acc-7")
+    return factories.campaign_with_job(30, of=Credential.objects.get(pk=login.pk), status="DISPATCHED")
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return plain(answer.content.decode())
+
+
+def plain(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def output(*arguments: str, **options: Any) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out, **options)
+    return " ".join(out.getvalue().split())
+
+
+def doors(job: Job, admin: Client, program: Program) -> Iterator[tuple[str, str]]:
+    """What each door says: its name and its text."""
+    vendor = job.vendor
+    forget()
+    yield "jobs", text(admin, "/admin/campaigns/job/?date=any")
+    yield "job", text(admin, f"/admin/campaigns/job/{job.pk}/change/")
+    yield "operations", text(admin, "/admin/operations/pulse/")
+    yield "vendor, live", text(admin, f"/admin/operations/vendors/{vendor.pk}/")
+    yield "home", text(admin, "/")
+    yield "campaign", text(admin, f"/campaigns/{job.campaign_id}/")
+    yield "vendors", text(admin, "/admin/vendors/vendor/")
+    yield "credentials", text(admin, "/admin/vendors/credential/")
+    yield "list_jobs", output("list_jobs", json=True)
+    yield "status", output("status", json=True)
+    yield "forecast", output("forecast", vendor.slug)
+    yield "vendor list", output("vendor", "list", json=True)
+    yield "vendor status", output("vendor", "status", vendor.slug)
+    yield "credential list", output("credential", "list", json=True)
+    [service] = program.get("services").json()["data"]
+    assert service["accepting"] is False, service
+    yield "api", json.dumps(service, ensure_ascii=False)
+
+
+@EACH
+def test_every_door_says_so_and_shows_no_end(job: Job, admin_client: Client, mood: Mood) -> None:
+    before = dict(doors_before(job, admin_client))
+    assert AN_END.search(before["jobs"]) and AN_END.search(before["operations"]), "an end before"
+    mood.lay(job.credential)
+    now = timezone.now()
+    said = mood.said.format(past=local(now - HOUR), to_come=local(now + HOUR))
+    for door, shown in doors(job, admin_client, Program(job.sponsor)):
+        if door in ("vendor list", "credential list", "api"):  # times by ISO 8601
+            assert f'"kind":"{mood.kind}"' in shown.replace('": "', '":"'), (door, shown)
+        else:
+            assert said.lower() in shown.lower(), (door, shown)
+        assert mood.kind == "shut" or not AN_END.search(shown), (door, shown)
+
+
+def doors_before(job: Job, admin: Client) -> Iterator[tuple[str, str]]:
+    yield "jobs", text(admin, "/admin/campaigns/job/?date=any")
+    yield "operations", text(admin, "/admin/operations/pulse/")
+
+
+@EACH
+def test_metrics_tell_it(job: Job, mood: Mood) -> None:
+    mood.lay(job.credential)
+    shown = metrics.text().decode()
+    assert f'mailhub_vendor_condition{{condition="{mood.kind}",vendor="good"}} 1.0' in shown
+    assert 'mailhub_vendor_condition{condition="works",vendor="good"} 0.0' in shown
+    failing = re.search(r'mailhub_vendor_failing_seconds\{vendor="good"\} (\S+)', shown)
+    assert failing and (3590 < float(failing[1]) < 3700) == (mood.kind == "failing")
+
+
+@EACH
+def test_status_names_the_command(job: Job, mood: Mood) -> None:
+    mood.lay(job.credential)
+    assert mood.command.format(slug=job.vendor.slug) in output("status")
+
+
+@EACH
+def test_it_is_back_at_every_door_with_the_first_good_answer(job: Job, admin_client: Client, mood: Mood) -> None:
+    mood.lay(job.credential)
+    Credential.objects.update(paused=False, retry_after_until=None, asked_wait=None)
+    factories.condition(job.credential)
+    forget()
+    [service] = Program(job.sponsor).get("services").json()["data"]
+    assert service["accepting"] and service["condition"]["kind"] == "works"
+    assert "works" in output("status") and AN_END.search(output("forecast", "good"))
+    page = text(admin_client, "/admin/operations/pulse/")
+    assert "works" in page and AN_END.search(page) and "failing" not in page
+
+
+@EACH
+def test_other_sponsors_learn_that_it_waits_and_no_reason(user_of: Users, job: Job, mood: Mood) -> None:
+    owner, other = factories.sponsor("Owner"), Sponsor.objects.get(pk=job.sponsor_id)
+    Vendor.objects.update(owner=owner)
+    mood.lay(job.credential)
+    now = timezone.now()
+    times = {"past": local(now - HOUR), "to_come": local(now + HOUR)}
+    ann = user_of([other], "campaign owner", "viewer")
+    forget()
+    [service] = Program(other).get("services").json()["data"]
+    pages = [
+        text(ann, f"/campaigns/{job.campaign_id}/"),
+        text(ann, "/admin/campaigns/job/?date=any"),
+        text(ann, f"/admin/campaigns/job/{job.pk}/change/"),
+        text(ann, "/admin/operations/pulse/"),
+    ]
+    for page in pages:
+        assert mood.brief.format(**times).lower() in page.lower(), page
+    for page in (*pages, json.dumps(service)):
+        for private in ("401", "111", "90 s", "29 tries", "acc-7"):
+            assert private not in page, (private, page)
+    assert service["condition"]["kind"] == mood.kind and service["condition"]["tries"] is None
+
+
+def test_a_vendor_never_called_has_an_end_and_says_that_it_was_not_called(job: Job, admin_client: Client) -> None:
+    page = text(admin_client, "/admin/operations/pulse/")
+    assert "not called yet" in page and AN_END.search(page)
+
+
+def test_nothing_is_comforted_by_time(job: Job, admin_client: Client) -> None:
+    """Health forgets after its TTL; a condition does not."""
+    factories.condition(job.credential, failing=timedelta(days=3), tries=600, answer="http 500", doubts=600)
+    forget()
+    [service] = Program(job.sponsor).get("services").json()["data"]
+    assert (service["accepting"], service["ratio"], service["condition"]["tries"]) == (False, None, 600)
+    page = text(admin_client, "/admin/vendors/vendor/")
+    assert "failing since" in page and "works" not in page
+
+
+def test_a_failing_credential_beside_one_that_works_is_told_and_the_others_end_is_shown(
+    job: Job, admin_client: Client
+) -> None:
+    factories.condition(job.credential)
+    second = factories.credential(job.vendor, "second")
+    factories.condition(second, failing=HOUR, answer=REFUSED)
+    factories.campaign_with_job(7, of=second, status="DISPATCHED")
+    page = text(admin_client, "/admin/operations/pulse/")
+    assert "credential second: failing since" in page and "7 wait: failing since" in page and AN_END.search(page)
+
+
+def test_a_service_with_doubts_is_named_with_the_command(job: Job, admin_client: Client, admin_user: User) -> None:
+    doubtful = factories.campaign_with_job(4, of=job.credential, status="LOGGED")
+    now = timezone.now()
+    Message.objects.filter(campaign=doubtful.campaign).update(in_doubt_at=now, sent_at=now, dequeued_at=now)
+    assert "4 in doubt: manage.py resolve --list --causes --vendor good" in output("status")
+    page = admin_client.get("/admin/operations/pulse/").content.decode()
+    assert f"?vendor={job.vendor_id}" in page and "4 messages without a known answer" in plain(page)
+
+
+def test_a_limit_of_0_is_a_condition_too(job: Job, admin_client: Client) -> None:
+    RateLimit.objects.update(units=0)
+    assert "the vendor&#x27;s limit is 0" in admin_client.get("/admin/vendors/vendor/").content.decode()
+    assert "manage.py vendor limit good N/SECONDS" in output("status")
