@@ -79,7 +79,7 @@ docs-reference: test-setup ## docs/reference/commands.md, docs/states.md and tab
 	$(PY) manage.py states > docs/states.md
 
 messages: setup ## the German catalogue with the texts that code and templates have now (needs GNU gettext); then fill in what is empty
-	$(PY) manage.py makemessages -l de --add-location=file --no-wrap --no-obsolete $(NOT_OURS) --ignore 'tests/*' --ignore 'docs/*' \
+	$(PY) -m docs.tooling.messages -l de --add-location=file --no-wrap --no-obsolete $(NOT_OURS) --ignore 'tests/*' --ignore 'docs/*' \
 	  --ignore 'sandbox/*' --ignore 'benchmarks/*'
 	$(PY) manage.py compilemessages -l de $(NOT_OURS)
 

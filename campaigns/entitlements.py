@@ -20,7 +20,7 @@ from campaigns.models.identities import named_address
 from vendors import adapters
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors
-from vendors.said import Said
+from vendors.said import Said, gettext_noop
 
 FIRST_NAME = "default"  # of an installation's first identity
 
@@ -111,7 +111,14 @@ def require(sponsor: Sponsor, credential: Credential) -> None:
     if not may:
         new = "" if sponsor.pk else " --new-sponsor"
         command = f"manage.py entitlement add {shlex.quote(sponsor.name)} {vendor.slug}{new}"
-        raise NotEntitled(f"{sponsor.name} may not use {credential}; to allow it: {command}")
+        raise NotEntitled(
+            Said(
+                "%(sponsor)s may not use %(credential)s; to allow it: %(command)s",
+                sponsor=sponsor.name,
+                credential=credential,
+                command=command,
+            )
+        )
 
 
 def needs_identity(vendor: Vendor) -> bool:
@@ -136,18 +143,34 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
     """Return the sponsor's identity by the rules of `pick`, or None if the vendor needs none. Raises NotEntitled."""
     if vendor.channel == Vendor.Channel.PRINT:
         if name:
-            raise NotEntitled(f"a sender identity is for e-mail or SMS, and {vendor.slug} delivers {vendor.channel}")
+            raise NotEntitled(
+                Said(
+                    "a sender identity is for e-mail or SMS, and %(vendor)s delivers %(channel)s",
+                    vendor=vendor.slug,
+                    channel=vendor.channel,
+                )
+            )
         return None
     mine = {one.name: one for one in sponsor.identities.filter(enabled=True, channel=vendor.channel)}
     found = pick(mine, name, vendor.slug)
     if found is None and name:
         known = ", ".join(mine) or "none"
         raise NotEntitled(
-            f"{sponsor.name} has no sender identity {name!r} for {vendor.channel} that is enabled; there are: {known}"
+            Said(
+                "%(sponsor)s has no sender identity %(name)s for %(channel)s that is enabled; there are: %(known)s",
+                sponsor=sponsor.name,
+                name=repr(name),
+                channel=vendor.channel,
+                known=known,
+            )
         )
     if found is None and needs_identity(vendor):
         raise NotEntitled(
-            f"{sponsor.name} has no default sender identity, and {vendor.slug} needs one: manage.py identity add"
+            Said(
+                "%(sponsor)s has no default sender identity, and %(vendor)s needs one: manage.py identity add",
+                sponsor=sponsor.name,
+                vendor=vendor.slug,
+            )
         )
     return found
 
@@ -158,19 +181,39 @@ def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Top
     An archived topic is only for campaigns that name it already. Raises NotEntitled.
     """
     if transactional and topic:
-        raise NotEntitled("a transactional campaign has no topic: nobody can unsubscribe from it")
+        raise NotEntitled(Said("a transactional campaign has no topic: nobody can unsubscribe from it"))
     if transactional and not sponsor.may_be_transactional:
         command = f"manage.py sponsor set {shlex.quote(sponsor.name)} --transactional yes"
-        raise NotEntitled(f"{sponsor.name} may not mark campaigns as transactional; to allow it: {command}")
+        raise NotEntitled(
+            Said(
+                "%(sponsor)s may not mark campaigns as transactional; to allow it: %(command)s",
+                sponsor=sponsor.name,
+                command=command,
+            )
+        )
     if not topic:
         return None
     found = sponsor.topics.filter(name=topic).first() if sponsor.pk else None
     if found is None:
         known = ", ".join(sponsor.topics.filter(archived_at=None).values_list("name", flat=True)) if sponsor.pk else ""
-        raise NotEntitled(f"{sponsor.name} has no topic {topic!r}; there are: {known or 'none'}")
+        raise NotEntitled(
+            Said(
+                "%(sponsor)s has no topic %(name)s; there are: %(known)s",
+                sponsor=sponsor.name,
+                name=repr(topic),
+                known=known or "none",
+            )
+        )
     if found.archived_at:
-        raise NotEntitled(f"the topic {found.title!r} is archived: choose another one, or have it restored")
+        raise NotEntitled(
+            Said("the topic %(title)s is archived: choose another one, or have it restored", title=repr(found.title))
+        )
     return found
+
+
+NOT_ENTITLED = gettext_noop("held: its sponsor may not use this vendor or credential any more")
+NO_IDENTITY = gettext_noop("held: its sender identity is disabled")
+NOT_TRANSACTIONAL = gettext_noop("held: its sponsor may not send transactional mail any more")
 
 
 def _may() -> Exists:
@@ -212,11 +255,11 @@ def _campaign_says(field: str, **which: Any) -> Coalesce:
 def why_held() -> Case:
     """Return an expression for the reason a job is held, or ""."""
     return Case(
-        When(~Q(_may()), then=Value("held: its sponsor may not use this vendor or credential any more")),
-        When(Exact(_campaign_says("identity__enabled"), False), then=Value("held: its sender identity is disabled")),
+        When(~Q(_may()), then=Value(NOT_ENTITLED)),
+        When(Exact(_campaign_says("identity__enabled"), False), then=Value(NO_IDENTITY)),
         When(
             Exact(_campaign_says("sponsor__may_be_transactional", transactional=True), False),
-            then=Value("held: its sponsor may not send transactional mail any more"),
+            then=Value(NOT_TRANSACTIONAL),
         ),
         default=Value(""),
         output_field=CharField(),
@@ -228,7 +271,7 @@ _HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held
 
 def each_held(job_ids: Iterable[int]) -> dict[int, str]:
     """Return the reason for each held job among these, by its id."""
-    return {job_id: why for job_id, why in _HELD.of(job_ids) if why}
+    return {job_id: Said(why) for job_id, why in _HELD.of(job_ids) if why}
 
 
 def held(job_ids: Iterable[int]) -> str:

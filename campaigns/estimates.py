@@ -17,7 +17,6 @@ from typing import Any, cast
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from campaigns import stored_texts
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.ports import NotEntitled
@@ -33,6 +32,7 @@ from vendors import adapters, prices
 from vendors.adapters.base import Adapter, Letter, one_unit
 from vendors.adapters.options import InvalidSettings
 from vendors.models import Credential
+from vendors.said import Said, show
 
 MOST_MADE = 1_000  # letters rendered for an estimate
 SECONDS = 5.0  # for rendering them and reading the list
@@ -106,7 +106,7 @@ class Weight:
 
 Listed = Iterable[tuple[str, Mapping[str, Any]]]
 ByLogin = Mapping[str, Estimate | None]  # by the name of the credential; a route's in its order
-NOT_KNOWN = "what it costs is not known: the vendor's settings or its secret are not complete"
+NOT_KNOWN = Said("what it costs is not known: the vendor's settings or its secret are not complete")
 
 
 def of_recipients(
@@ -173,13 +173,13 @@ def of_campaign(campaign: Campaign) -> str:
     try:
         logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
     except NotEntitled as error:
-        return _("not known: %(why)s") % {"why": stored_texts.in_language(str(error))}
+        return _("not known: %(why)s") % {"why": show(str(error))}
     logins.sort(key=lambda one: one.pk != campaign.credential_id)  # the one it begins with
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
     try:
         return sentences({str(login): _of_stored(campaign, login, len(logins)) for login in logins})
     except TemplateError as error:
-        return _("not known: %(why)s") % {"why": stored_texts.in_language(str(error))}
+        return _("not known: %(why)s") % {"why": show(str(error))}
 
 
 def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | None:

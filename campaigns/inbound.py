@@ -220,7 +220,7 @@ def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) 
         if credential.name == "default" or len(found) == 1:
             require(identity.sponsor, credential)
             return credential
-    raise NotEntitled(f"{vendor.slug} has no credential called default")
+    raise NotEntitled(Said("%(vendor)s has no credential called default", vendor=vendor.slug))
 
 
 def _number(text: str) -> str:

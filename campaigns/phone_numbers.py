@@ -9,7 +9,12 @@ import unicodedata
 import phonenumbers
 from django.core.exceptions import ValidationError
 
-WRONG = "wrong length or an extension"
+from vendors.said import Said, gettext_noop
+
+WRONG = gettext_noop("%(number)s is not a phone number that can get a message: wrong length or an extension")
+WRONG_THERE = gettext_noop(
+    "%(number)s is not a phone number that can get a message in %(region)s: wrong length or an extension"
+)
 # phonenumbers reads letters as keys of a telephone, drops text before a number, and cuts off text behind it. So a cell
 # with anything but digits and the signs usual between them is rejected first.
 SIGNS = re.compile(r"[(\[]?\+?[\d\s()\[\]./~\u00b7\u2010-\u2015\u2212-]*\d[)\s]*")
@@ -25,16 +30,18 @@ def e164(text: str, region: str = "") -> str:
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
     typed = SCHEME.sub("", _visible(text))
     if not SIGNS.fullmatch(typed):
-        raise ValueError(f"{shown} is not a phone number: {_oddity(typed)}")
+        raise ValueError(Said("%(number)s is not a phone number: %(why)s", number=shown, why=_oddity(typed)))
     try:
         number = phonenumbers.parse(typed, region or None)
     except phonenumbers.NumberParseException as error:
-        raise ValueError(f"{shown} is not a phone number: {_hint(typed, region, error)}") from error
+        raise ValueError(
+            Said("%(number)s is not a phone number: %(why)s", number=shown, why=_hint(typed, region, error))
+        ) from error
     _drop_old_mexican_prefix(number)
     possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
     if number.extension or not possible:
-        of = f" in {region}" if region and "+" not in typed else ""
-        raise ValueError(f"{shown} is not a phone number that can get a message{of}: {WRONG}")
+        is_there = region and "+" not in typed
+        raise ValueError(Said(WRONG_THERE if is_there else WRONG, number=shown, region=region))
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
 
 
@@ -49,10 +56,10 @@ def _oddity(typed: str) -> str:
     found = FOREIGN.search(typed)
     if found:
         word = found[0] if len(found[0]) <= 20 else found[0][:17] + "..."
-        return f"{word!r} is no part of a number; leave out everything but the number"
+        return Said("%(word)s is no part of a number; leave out everything but the number", word=repr(word))
     if not any(one.isdecimal() for one in typed):
-        return "it has no digits"
-    return "it is not one number; leave out everything but one number"
+        return Said("it has no digits")
+    return Said("it is not one number; leave out everything but one number")
 
 
 def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:
@@ -65,10 +72,12 @@ def _drop_old_mexican_prefix(number: phonenumbers.PhoneNumber) -> None:
 def _hint(typed: str, region: str, error: Exception) -> str:
     if region or "+" in typed:
         return str(error)
-    return "it must start with + and the country code, or name the region whose numbers are written without them"
+    return Said("it must start with + and the country code, or name the region whose numbers are written without them")
 
 
 def known_region(region: str) -> None:
     """Raise ValidationError if no numbers are known for this region."""
     if region not in phonenumbers.SUPPORTED_REGIONS:
-        raise ValidationError(f"{region!r} is not a region: two capital letters of ISO 3166, like GB")
+        raise ValidationError(
+            Said("%(name)s is not a region: two capital letters of ISO 3166, like GB", name=repr(region))
+        )

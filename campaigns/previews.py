@@ -12,6 +12,7 @@ from campaigns.models import Campaign, Message
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
 from vendors import adapters
 from vendors.adapters.base import Attachment, Letter
+from vendors.said import Said
 
 MOST = 20  # letters of a preview
 Previewed = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
@@ -34,7 +35,7 @@ def letters(
         message = ClaimedMessage(id, f"preview-{id}", recipient, dict(fields))
         letter = letter_of(campaign, content, message, budget, links=links)
         if not isinstance(letter, Letter):
-            raise BadInput(f"{recipient}: {letter.sub_type}")
+            raise BadInput(Said.joined(": ", (recipient, letter.sub_type)))
         made.append(letter)
     return made
 
@@ -48,7 +49,7 @@ def of_message(message: Message) -> Letter:
     claimed = ClaimedMessage(message.pk, message.reference, message.recipient, message.params)
     letter = letter_of(campaign, content_of(campaign), claimed, links=links)
     if not isinstance(letter, Letter):
-        raise BadInput(f"{letter.sub_type}")
+        raise BadInput(letter.sub_type)
     rows = campaign.files.filter(to_all=True).exclude(cid="").select_related("file").order_by("id")
     files = (Attachment(one.name, one.content_type, bytes(one.file.content), one.cid) for one in rows)
     return letter._replace(attachments=tuple(files))

@@ -1,26 +1,7 @@
-"""Texts of the history, the audit and decisions, in English; pages translate them."""
+"""Texts of the audit, in English; pages translate them."""
 
 from django.utils.translation import gettext_noop
 
-DECIDED = (
-    gettext_noop("say why: a reason is kept with every decision"),
-    gettext_noop("still being sent or finalised: job %(jobs)s; try again in a moment"),
-    gettext_noop("the template %(name)s is archived; restore it first"),
-    gettext_noop("the template %(name)s is one for %(channel)s"),
-    gettext_noop("%(name)s is no template; write NAME, or NAME@VERSION like welcome@3"),
-    gettext_noop("the template %(name)s is archived"),
-    gettext_noop("a sender identity is for e-mail or SMS, and %(vendor)s delivers %(channel)s"),
-    gettext_noop("%(sponsor)s has no sender identity %(name)s for %(channel)s that is enabled; there are: %(known)s"),
-    gettext_noop("%(sponsor)s has no default sender identity, and %(vendor)s needs one: manage.py identity add"),
-    gettext_noop("%(sponsor)s may not mark campaigns as transactional; to allow it: %(command)s"),
-    gettext_noop("%(sponsor)s has no topic %(name)s; there are: %(known)s"),
-    gettext_noop("%(sponsor)s has no route %(name)s; there are: %(known)s"),
-    gettext_noop("%(sponsor)s may use no credential of the route %(route)s: %(names)s"),
-    gettext_noop("%(vendor)s has no credential called default"),
-    gettext_noop("it is not a URL: %(error)s"),
-    gettext_noop("it must be an https URL"),
-    gettext_noop("it must not hold a login or spaces"),
-)
 # The rows named by a broken question of the audit.
 BREACHES = (
     gettext_noop("message %(message_id)s of job %(job_id)s"),

@@ -10,13 +10,16 @@ from django.conf import settings
 from django.utils import formats
 from django.utils.translation import get_language, gettext
 
-from campaigns import stored_forms
-from campaigns.stored_description_faults import DESCRIPTION_FAULTS, OR
-from campaigns.stored_faults import FAULTS
-from campaigns.stored_histories import BREACHES, DECIDED
+from campaigns.stored_histories import BREACHES
 from vendors.said import Said, gettext_noop, show
 
-FORMS = (*stored_forms.FORMS, *(one for one in (*FAULTS, *DECIDED, *BREACHES) if "%(" in one))
+FORMS = (
+    gettext_noop(
+        "these rows were written on another disk or machine: they were copied, restored or moved; %(waiting)s"
+    ),
+    gettext_noop("nothing has run here for %(span)s, and mail fell due or was under way: %(waiting)s"),
+    *(one for one in BREACHES if "%(" in one),
+)
 
 FIXED = (
     gettext_noop("Any"),
@@ -44,7 +47,6 @@ FIXED = (
     gettext_noop("STOP"),
     gettext_noop("START"),
     gettext_noop("HELP"),
-    gettext_noop("User"),
     gettext_noop("API key"),
     gettext_noop("Shell"),
     gettext_noop("Live"),
@@ -91,71 +93,10 @@ FIXED = (
     gettext_noop("past"),
     gettext_noop("broken"),
     gettext_noop("kept"),
-    gettext_noop("unknown: Redis is away"),
-    gettext_noop("paused"),
-    gettext_noop("held: its sponsor may not use this vendor or credential any more"),
-    gettext_noop("held: its sender identity is disabled"),
-    gettext_noop("held: its sponsor may not send transactional mail any more"),
-    gettext_noop("There is no list of recipients yet."),
-    gettext_noop("The list is being checked."),
-    gettext_noop("The list must be checked once more."),
-    gettext_noop("No row of the list can be sent."),
-    gettext_noop("it is open by whom it is sent: choose that with the message"),
-    gettext_noop("there is no text yet"),
-    gettext_noop("the file is empty"),
-    gettext_noop("there is no header: the first row must name the columns"),
-    gettext_noop("column 1 has no name in the header"),
-    gettext_noop("a cell is larger than 100,000 characters, or its quote is never closed"),
-    gettext_noop("a quote is opened here and never closed"),
-    gettext_noop("there is no recipient"),
-    gettext_noop("there are no recipients"),
-    gettext_noop("there are no recipients: every row would be left out"),
-    gettext_noop("the subject has a line break in it"),
-    gettext_noop("the subject has a control sign in it"),
-    gettext_noop("{# begins a comment, and no #} ends it"),
-    gettext_noop("the list was checked once more since: look at the number of bad rows again"),
-    gettext_noop("this form has made a draft of another sponsor: open a new one"),
     gettext_noop("save it as XLSX or as 'CSV UTF-8'"),
-    gettext_noop("save it as XLSX or as 'CSV UTF-8', or name its encoding, like cp1252 or cp1250"),
-    gettext_noop("hours by each recipient's clock begin and end with a minute"),
-    gettext_noop("hours by each recipient's clock need a column time_zone that says where each is (Europe/London)"),
-    gettext_noop("it must be known who sends a letter to oneself"),
-    gettext_noop("the number of first recipients must be 1 or more"),
-    gettext_noop("the deadline is not after the time to send at"),
-    gettext_noop("the spreadsheet is packed in a way that is not usual: save it as XLSX"),
-    gettext_noop("a tag does not end"),
-    gettext_noop("it is nested too deeply, or has too many kinds of elements"),
-    gettext_noop("it has a document type"),
-    gettext_noop("it has too many formats"),
-    gettext_noop("a text is missing"),
-    gettext_noop("only an HTML body can show images"),
-    gettext_noop("the spreadsheet has no visible sheet"),
-    gettext_noop("the spreadsheet has a password: save it without one"),
-    gettext_noop("the file is an Excel file with a password: save it without one, or save it as XLSX"),
-    gettext_noop("the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
-    gettext_noop("the old Excel file takes too much memory or time: save it as XLSX"),
-    gettext_noop("it has too many columns"),
-    gettext_noop("it has too many rows"),
-    gettext_noop("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'"),
-    gettext_noop("a transactional campaign has no topic: nobody can unsubscribe from it"),
-    gettext_noop("a remark is one line of at most 255 characters"),
     gettext_noop("PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"),
     gettext_noop("PostgreSQL has crashed: what Redis remembers is compared with the rows"),
-    gettext_noop("reply to"),
-    gettext_noop("return path"),
     gettext_noop("signed by"),
-    gettext_noop("route entries"),
-    gettext_noop("not an address that SMTP can take"),
-    gettext_noop("An email address must have an @-sign."),
-    gettext_noop("There must be something before the @-sign."),
-    gettext_noop("There must be something after the @-sign."),
-    gettext_noop("The part after the @-sign is not valid. It should have a period."),
-    gettext_noop("The part after the @-sign is a special-use or reserved name that cannot be used with email."),
-    gettext_noop("An email address cannot end with a period."),
-    gettext_noop("An email address cannot have two periods in a row."),
-    gettext_noop("An email address cannot start with a period."),
-    gettext_noop("An email address cannot have a period immediately before the @-sign."),
-    gettext_noop("An email address cannot have a period immediately after the @-sign."),
     gettext_noop("no message is in two claims of one sender"),
     gettext_noop("no message waits for a call that a lost sender may have made"),
     gettext_noop("no message belongs to two jobs"),
@@ -189,7 +130,6 @@ FIXED = (
         " all that waits is in doubt"
     ),
     gettext_noop("Set appendonly yes in its configuration"),
-    gettext_noop("told"),
     gettext_noop("what is accepted has evidence"),
     gettext_noop("what was recorded as accepted still is"),
     gettext_noop("the accounts of what vendors charge are the messages that were accepted"),
@@ -214,7 +154,7 @@ FIXED = (
 )
 
 
-SENTENCES = {"why", "advice", "decision", "status", "state"}  # names of values to translate as texts
+SENTENCES = {"state"}  # names of values to translate as texts
 GROUPED = re.compile(r"\d{1,3}(,\d{3})+")
 
 
@@ -226,13 +166,7 @@ def in_language(text: str) -> str:
         return show(text)
     if (known := gettext(text)) != text:
         return known
-    if "\n" in text:  # problems, one to a line
-        return "\n".join(map(in_language, text.split("\n")))
-    return _by_form(FORMS, text)
-
-
-def _by_form(forms: tuple[str, ...], text: str) -> str:
-    for form, pattern in _patterns(forms):
+    for form, pattern in _patterns(FORMS):
         if found := pattern.fullmatch(text):
             return gettext(form) % {name: _filled(name, one) for name, one in found.groupdict().items()}
     return text
@@ -241,10 +175,6 @@ def _by_form(forms: tuple[str, ...], text: str) -> str:
 def _filled(name: str, text: str) -> str:
     if name in SENTENCES:
         return in_language(text)
-    if name == "fault":  # of a vendor's description
-        return _by_form(DESCRIPTION_FAULTS, text)
-    if name == "either":
-        return text.replace(" or ", f" {gettext(OR)} ")
     return formats.number_format(int(text.replace(",", "")), force_grouping=True) if GROUPED.fullmatch(text) else text
 
 

@@ -11,7 +11,7 @@ from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext, gettext_noop
 
-from campaigns import stored_texts
+from vendors.said import show
 
 # Programs read the paths below in one language, and recipients in theirs (public/phrases.py).
 NOT_PAGES = ("/api/", "/unsubscribe/")
@@ -51,11 +51,11 @@ class PagesLanguage(LocaleMiddleware):
 
 
 class FaultsInLanguage(DjangoTemplates):
-    """Renders forms. Models and adapters report errors in English; here they are translated for the page."""
+    """Renders forms. Models and adapters report errors as data; here they are put into the language of the page."""
 
     def render(self, template_name: str, context: Any, request: Any = None) -> Any:
         if template_name.startswith("django/forms/errors/list/"):
-            context = {**context, "errors": [stored_texts.in_language(str(one)) for one in context["errors"]]}
+            context = {**context, "errors": [show(str(one)) for one in context["errors"]]}
         return super().render(template_name, context, request)
 
 

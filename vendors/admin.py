@@ -428,7 +428,7 @@ class PriceForm(_PriceForm):
             try:
                 prices.check(Price(**cleaned))
             except prices.NotAPrice as error:
-                raise forms.ValidationError(f"Not added: {error}.") from None
+                raise forms.ValidationError(Said("Not added: %(why)s.", why=error)) from None
         return cleaned
 
 

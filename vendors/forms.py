@@ -13,6 +13,7 @@ from vendors import adapters, destinations
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.models import Credential, Vendor
+from vendors.said import Said
 
 UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form only
 
@@ -142,7 +143,7 @@ class CredentialForm(_CredentialForm):
             kept: dict[str, str] = self.instance.secret
             return kept
         if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
-            raise forms.ValidationError("Enter one JSON object whose values are texts.")
+            raise forms.ValidationError(Said("Enter one JSON object whose values are texts."))
         return secret
 
     def clean(self) -> dict[str, Any]:
@@ -154,7 +155,9 @@ class CredentialForm(_CredentialForm):
                 adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
             except NoSecret as error:
                 if cleaned["secret"] or not cleaned.get("paused"):  # no call starts until it is entered
-                    self.add_error("secret", [*error.errors, "Without its secret a credential can only be paused."])
+                    self.add_error(
+                        "secret", [*error.errors, Said("Without its secret a credential can only be paused.")]
+                    )
             except (InvalidSettings, LookupError) as error:
                 self.add_error("secret", getattr(error, "errors", [str(error)]))
         return cleaned

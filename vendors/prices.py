@@ -41,14 +41,14 @@ def held(vendor_id: int, credential_id: int | None, day: date) -> Price | None:
 def check(price: Price) -> None:
     """Check the price. Raises NotAPrice for a correction without a reason."""
     if price.credential_id and price.credential and price.credential.vendor_id != price.vendor_id:
-        raise NotAPrice(f"the credential is not of {price.vendor}")
+        raise NotAPrice(Said("the credential is not of %(vendor)s", vendor=price.vendor))
     if price.reason.strip() or price.since > today():
         return
     others = Price.objects.filter(vendor=price.vendor_id, credential=price.credential_id, since__lte=today())
     if price.since == today():
         others = others.filter(since=price.since)
     if others.exists():
-        raise NotAPrice("it corrects prices that have begun: say why with a reason")
+        raise NotAPrice(Said("it corrects prices that have begun: say why with a reason"))
 
 
 @transaction.atomic

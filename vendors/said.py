@@ -9,15 +9,19 @@ written the text since, and the JSON is ignored.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any, Self
-
-from django.utils import formats
-from django.utils.translation import gettext, gettext_noop
-
-__all__ = ["Said", "columns", "gettext_noop", "read", "show", "to_data"]
 
 FORM, VALUES = "form", "values"
 SHORTEST = 200  # characters of the shortest column that cuts a sentence off
+
+
+def gettext_noop(form: str) -> str:
+    """Mark a form for the catalogue where it is made."""
+    return form
+
+
+EITHER = gettext_noop("%(first)s or %(last)s")
 
 
 class Said(str):
@@ -44,6 +48,11 @@ class Said(str):
         values = {f"part{number}": part for number, part in enumerate(parts)}
         return cls(between.replace("%", "%%").join(f"%({name})s" for name in values), **values)
 
+    @classmethod
+    def either(cls, parts: Iterable[str]) -> str:
+        """Return the parts with "or" between them."""
+        return reduce(lambda first, last: cls(EITHER, first=first, last=last), parts)
+
     def __str__(self) -> str:
         """Return the Said itself, so that str() of an exception with a sentence keeps form and values."""
         return self
@@ -68,11 +77,15 @@ def show(text: str) -> str:
     """Return the sentence in the active language; somebody's own words as they are."""
     if not isinstance(text, Said):
         return text
+    from django.utils.translation import gettext  # here, as processes that only make sentences load no Django
+
     form = gettext(text.form) if text.form else ""  # gettext("") is the head of the catalogue
     return form % {name: _shown(one) for name, one in text.values.items()} if text.values else form
 
 
 def _shown(value: Any) -> str:
+    from django.utils import formats
+
     if isinstance(value, str):
         return show(value)
     if isinstance(value, int):
@@ -80,8 +93,11 @@ def _shown(value: Any) -> str:
     return formats.number_format(f"{value:g}")
 
 
-def columns(name: str, text: str, most: int = 255) -> dict[str, Any]:
-    """Return the values of both columns of a text: `<name>` with its first characters, and `<name>_said`."""
+def columns(name: str, text: str, most: int | None = 255) -> dict[str, Any]:
+    """Return the values of both columns of a text: `<name>` with its first characters, and `<name>_said`.
+
+    most: characters of `<name>`; None: all.
+    """
     return {name: text[:most], f"{name}_said": to_data(text)}
 
 

@@ -22,6 +22,7 @@ from django.conf import settings
 from vendors.adapters.http_client import HttpConnection, header
 from vendors.adapters.transport import connect
 from vendors.outcomes import CallError, parse_retry_after
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +140,13 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         parts.port  # noqa: B018  the parser looks at the port only when asked
     except ValueError as why:
-        raise Forbidden(f"it is not a URL: {why}") from why
+        raise Forbidden(Said("it is not a URL: %(error)s", error=why)) from why
     if parts.scheme not in ("https", "http") or not parts.hostname or not url.isascii() or not url.isprintable():
-        raise Forbidden("it must be an https URL")
+        raise Forbidden(Said("it must be an https URL"))
     if parts.username or parts.password or " " in url:
-        raise Forbidden("it must not hold a login or spaces")
+        raise Forbidden(Said("it must not hold a login or spaces"))
     if parts.scheme == "http" and not settings.WEBHOOK_NETWORKS:
-        raise Forbidden("it must be an https URL")
+        raise Forbidden(Said("it must be an https URL"))
     return parts
 
 
@@ -160,7 +161,9 @@ def _check_port(port: int) -> None:
     else:
         good = port in PLAIN_PORTS or (port >= LOWEST_PORT and port not in SERVICES)
     if not good:
-        raise Forbidden(f"no webhook may go to the port {port}: use 443, or one that WEBHOOK_PORTS names")
+        raise Forbidden(
+            Said("no webhook may go to the port %(port)s: use 443, or one that WEBHOOK_PORTS names", port=str(port))
+        )
 
 
 async def _resolve(parts: SplitResult) -> tuple[str, int]:
@@ -193,7 +196,7 @@ def _tls() -> ssl.SSLContext:
 def _nowhere(parts: SplitResult, why: str) -> Forbidden:
     """Return the same error for unknown and internal names, so that clients learn nothing of our network."""
     log.info("no webhook may go to %s: %s", parts.hostname, why)
-    return Forbidden(f"no address of the public network was found for {parts.hostname}")
+    return Forbidden(Said("no address of the public network was found for %(host)s", host=parts.hostname))
 
 
 def _meant(ip: Address) -> list[Address]:
@@ -212,7 +215,7 @@ def _permit(parts: SplitResult, ip: Address) -> None:
     if any(ip in network for network in networks if network.version == ip.version):
         return
     if parts.scheme == "http":
-        raise Forbidden("it must be an https URL")
+        raise Forbidden(Said("it must be an https URL"))
     inside = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
     inside = inside or any(ip in network for network in NOWHERE if network.version == ip.version)
     if not ip.is_global or ip.is_multicast or ip.is_reserved or inside:

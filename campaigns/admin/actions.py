@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.doubts.resolve import CannotResolve
@@ -115,7 +115,7 @@ class Decisions(_JobAdmin):
                 for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
                     self.message_user(request, show(answer.message), LEVELS.get(answer.verdict, messages.ERROR))
         except CannotResolve as error:  # no reason was given
-            self.message_user(request, stored_texts.in_language(str(error)), messages.ERROR)
+            self.message_user(request, show(str(error)), messages.ERROR)
         page = _page(request, sorted(allowed))
         return redirect(page) if page else None
 

@@ -8,13 +8,14 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from campaigns import entitlements, stored_texts
+from campaigns import entitlements
 from campaigns.admin.base import Scoped
 from campaigns.costs import accounts
 from campaigns.costs.accounts import MonthCost
 from campaigns.models import CostEntry, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from vendors import prices
+from vendors.said import show
 
 MOST_CHOICES = 500
 MOST_ROWS = 200  # shown on the page; the file has all, and the sums cover all
@@ -70,5 +71,5 @@ class CostAdmin(Scoped):
             last = accounts.parse_month(asked["to"]) if asked["to"] else last
             return accounts.of_months(first, last, mine, vendors)
         except ValueError as error:
-            messages.error(request, stored_texts.in_language(str(error)))
+            messages.error(request, show(str(error)))
             return accounts.of_months(*accounts.last_year(), mine, vendors)

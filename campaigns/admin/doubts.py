@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import entitlements, labels, stored_texts
+from campaigns import entitlements, labels
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
@@ -30,6 +30,7 @@ from vendors.history import Actor
 from vendors.listing import condition_badge
 from vendors.models import Vendor
 from vendors.ownership import is_disclosed
+from vendors.said import show
 
 SHOWN = 50  # messages of a cause on a page
 MOST_CHOICES = 500
@@ -225,7 +226,7 @@ def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[
         else:
             done = actions.settle(ids, decision, reason, by.name, by.id)
     except CannotResolve as error:
-        messages.error(request, stored_texts.in_language(str(error)))
+        messages.error(request, show(str(error)))
         return
     facts = {"number": labels.number(done.messages), "title": TITLES[decision]}
     messages.success(request, _("%(number)s settled: %(title)s.") % facts)

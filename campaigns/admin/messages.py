@@ -10,9 +10,10 @@ from django.http import HttpRequest
 from django.urls import path
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
 from campaigns.admin.message_list import (
@@ -247,7 +248,7 @@ class MessageEventAdmin(Scoped):
 
     @admin.display(description="source")
     def origin(self, row: MessageEvent) -> str:
-        return stored_texts.in_language(row.source)
+        return gettext(row.source)
 
 
 @admin.register(Resolution)

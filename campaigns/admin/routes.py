@@ -14,6 +14,7 @@ from campaigns.entitlements import credentials_seen
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from vendors.listing import NamedFields, Rows, choice
+from vendors.said import Said
 
 
 class EntriesForm(NamedFields):
@@ -23,11 +24,17 @@ class EntriesForm(NamedFields):
         rows = [one.cleaned_data for one in self.forms if getattr(one, "cleaned_data", None)]
         vendors = [row["credential"].vendor for row in rows if row.get("credential") and not row.get("DELETE")]
         if not vendors:
-            raise forms.ValidationError("a route has one vendor at least")
+            raise forms.ValidationError(Said("a route has one vendor at least"))
         if other := [vendor.slug for vendor in vendors if vendor.channel != self.instance.channel]:
-            raise forms.ValidationError(f"{', '.join(other)}: not of the channel {self.instance.channel}")
+            raise forms.ValidationError(
+                Said(
+                    "%(vendors)s: not of the channel %(channel)s",
+                    vendors=", ".join(other),
+                    channel=self.instance.channel,
+                )
+            )
         if len({vendor.sandbox for vendor in vendors}) > 1:
-            raise forms.ValidationError("sandboxes and vendors that deliver are never in one route")
+            raise forms.ValidationError(Said("sandboxes and vendors that deliver are never in one route"))
 
 
 class Entries(Rows):

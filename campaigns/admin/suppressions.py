@@ -25,7 +25,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import badge, choice
 from vendors.ownership import ALL_SPONSORS
-from vendors.said import show
+from vendors.said import Said, show
 
 FOR_ALL = "campaigns.suppress_for_all"
 
@@ -53,11 +53,11 @@ class SuppressionForm(_SuppressionForm):
             except ValueError as error:
                 self.add_error("address", str(error))
         if cleaned.get("until") and cleaned["until"] <= timezone.now():
-            self.add_error("until", "This time is past.")
+            self.add_error("until", Said("This time is past."))
         if (topic := cleaned.get("topic")) and cleaned.get("reason") != Suppression.Reason.UNSUBSCRIBED:
-            self.add_error("topic", "A topic goes with the reason Unsubscribed only.")
+            self.add_error("topic", Said("A topic goes with the reason Unsubscribed only."))
         elif topic and topic.sponsor != cleaned.get("sponsor"):
-            self.add_error("topic", "It is another sponsor's topic.")
+            self.add_error("topic", Said("It is another sponsor's topic."))
         return cleaned
 
 

@@ -16,6 +16,8 @@ from jinja2.runtime import Context
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
+from vendors.said import Said
+
 TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of the members of a list or an object
 WALKED = 10_000  # characters of a list read before paying for them
 SCALAR, REAL = 4, 20  # characters of null, true and false; of a float
@@ -151,7 +153,7 @@ def _charged(context: Context, value: Any, dear: bool, shown: bool) -> Any:
             context[METER].spend(wide * wide)
     elif value is None:
         if shown:
-            raise ValueError("a field is null and would be shown; default(..., true) says what is shown instead")
+            raise ValueError(Said("a field is null and would be shown; default(..., true) says what is shown instead"))
     elif not isinstance(value, Undefined):
         _judge(value)
     return value
@@ -162,7 +164,9 @@ def _judge(value: Any) -> None:
     if isinstance(value, Undefined):
         str(value)  # raises an error that names the undefined value
     if value is not None and type(value) not in (int, float, bool, str, Markup):
-        raise ValueError(f"what would be shown is no text, number or list, but {type(value).__name__}")
+        raise ValueError(
+            Said("what would be shown is no text, number or list, but %(kind)s", kind=type(value).__name__)
+        )
 
 
 def _read(value: Any, meter: Any, rate: int) -> None:

@@ -20,6 +20,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from campaigns.content.cost import METER, TEXT
+from vendors.said import Said
 
 DEFAULT = "en"
 FORMATTING = 100  # steps to format one value
@@ -50,7 +51,7 @@ def replaced(context: Context, value: Any, old: str, new: str) -> str:
     """Replace every occurrence: `{{ name|replace("-", " ") }}`."""
     text, old, new = _text(value), _text(old), _text(new)
     if not old:
-        raise ValueError("replace: what is to be replaced is empty")
+        raise ValueError(Said("replace: what is to be replaced is empty"))
     length = len(text) + text.count(old) * (len(new) - len(old))
     _made(context, length)
     return text.replace(old, new)
@@ -73,9 +74,9 @@ def sentence(context: Context, values: Any, kind: str = "and", locale: str | Non
     """
     texts = _texts(values, "sentence")
     if kind not in ("and", "or"):
-        raise ValueError(f"sentence: {kind!r} is neither 'and' nor 'or'")
+        raise ValueError(Said("sentence: %(kind)s is neither 'and' nor 'or'", kind=repr(kind)))
     if len(texts) > MOST_LISTED:
-        raise ValueError(f"sentence: there are more than {MOST_LISTED:,} values")
+        raise ValueError(Said("sentence: there are more than %(most)s values", most=MOST_LISTED))
     _made(context, sum(map(len, texts)) * max(1, len(texts) // 10))  # Babel appends each text to a growing one
     found = _locale(context, locale)
     return lists.format_list([str(one) for one in texts], "standard" if kind == "and" else "or", locale=found)
@@ -133,7 +134,7 @@ def shown_percent(context: Context, value: Any, digits: int | None = None, local
 def shown_money(context: Context, value: Any, currency: str, locale: str | None = None) -> str:
     """Format an amount: `{{ amount|money("EUR") }}` gives €1,234.50."""
     if not (isinstance(currency, str) and numbers.is_currency(currency)):
-        raise ValueError(f"money: {_short(currency)} is no currency, like EUR")
+        raise ValueError(Said("money: %(value)s is no currency, like EUR", value=_short(currency)))
     number = _number(value, "money")
     return _formatted(context, "money", locale, lambda found: numbers.format_currency(number, currency, locale=found))
 
@@ -143,7 +144,7 @@ def _formatted(context: Context, name: str, locale: str | None, make: Callable[[
     try:
         return make(_locale(context, locale))
     except (ValueError, KeyError, AttributeError, OverflowError, TypeError) as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(Said.joined(": ", (name, str(error)))) from error
 
 
 def _locale(context: Context, named: str | None) -> Locale:
@@ -152,7 +153,7 @@ def _locale(context: Context, named: str | None) -> Locale:
         name = DEFAULT
     found = _known_locale(name) if isinstance(name, str) and len(name) <= 40 else None
     if found is None:
-        raise ValueError(f"{_short(name)} is no locale, like de_DE")
+        raise ValueError(Said("%(value)s is no locale, like de_DE", value=_short(name)))
     return found
 
 
@@ -166,7 +167,9 @@ def _known_locale(name: str) -> Locale | None:
 
 def _pattern(form: Any) -> Any:
     if not isinstance(form, str) or not 0 < len(form) <= LONGEST_PATTERN:
-        raise ValueError(f"{_short(form)} is no format, like short, medium, long, full or 'd MMMM yyyy'")
+        raise ValueError(
+            Said("%(value)s is no format, like short, medium, long, full or 'd MMMM yyyy'", value=_short(form))
+        )
     return form
 
 
@@ -174,7 +177,9 @@ def _moment(value: Any, name: str) -> datetime:
     try:
         return datetime.fromisoformat(_text(value).strip())
     except ValueError:
-        raise ValueError(f"{name}: {_short(value)} is no date like 2026-03-31") from None
+        raise ValueError(
+            Said("%(filter)s: %(value)s is no date like 2026-03-31", filter=name, value=_short(value))
+        ) from None
 
 
 def _time(value: Any) -> datetime:
@@ -186,7 +191,9 @@ def _time(value: Any) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"time: {_short(value)} is no time like 18:30 or 2026-03-31T18:30") from None
+        raise ValueError(
+            Said("time: %(value)s is no time like 18:30 or 2026-03-31T18:30", value=_short(value))
+        ) from None
 
 
 def _in_zone(moment: datetime, zone: str | None) -> datetime:
@@ -196,7 +203,7 @@ def _in_zone(moment: datetime, zone: str | None) -> datetime:
     try:
         return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     except (ValueError, OSError, KeyError, OverflowError, TypeError):
-        raise ValueError(f"{_short(zone)} is no time zone, like Europe/London") from None
+        raise ValueError(Said("%(value)s is no time zone, like Europe/London", value=_short(zone))) from None
 
 
 def _number(value: Any, name: str) -> Decimal:
@@ -210,7 +217,7 @@ def _number(value: Any, name: str) -> Decimal:
         or abs(number.adjusted()) > MOST_DIGITS
         or -int(number.as_tuple().exponent) > 2 * MOST_DIGITS
     ):
-        raise ValueError(f"{name}: {_short(value)} is no number like 1234.5")
+        raise ValueError(Said("%(filter)s: %(value)s is no number like 1234.5", filter=name, value=_short(value)))
     return number
 
 
@@ -218,7 +225,13 @@ def _written(number: Decimal, pattern: numbers.NumberPattern, digits: Any, local
     """Format a number by the locale's pattern. digits: after the decimal point; None: as the pattern says."""
     if digits is not None:
         if type(digits) is not int or not 0 <= digits <= MOST_DIGITS:
-            raise ValueError(f"there are 0 to {MOST_DIGITS} digits after the point, not {_short(digits)}")
+            raise ValueError(
+                Said(
+                    "there are 0 to %(most)s digits after the point, not %(value)s",
+                    most=MOST_DIGITS,
+                    value=_short(digits),
+                )
+            )
         pattern = copy(pattern)
         pattern.frac_prec = (digits, digits)
     text: str = pattern.apply(number, locale)
@@ -230,20 +243,20 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, list | tuple | dict):
-        raise ValueError(f"{_short(value)} is no text or number")
+        raise ValueError(Said("%(value)s is no text or number", value=_short(value)))
     return str(value)  # raises if the value is undefined
 
 
 def _texts(values: Any, name: str) -> list[str]:
     if not isinstance(values, list | tuple):
-        raise ValueError(f"{name}: {_short(values)} is no list")
+        raise ValueError(Said("%(filter)s: %(value)s is no list", filter=name, value=_short(values)))
     return [_text(one) for one in values]
 
 
 def _made(context: Context, length: int) -> None:
     """Charge for a text before it is made."""
     if length > LONGEST:
-        raise ValueError(f"a text would be longer than {LONGEST:,} characters")
+        raise ValueError(Said("a text would be longer than %(most)s characters", most=LONGEST))
     _spend(context, length // TEXT)
 
 
@@ -288,14 +301,14 @@ def _by_attribute(context: Context, name: str, value: Any, attribute: Any) -> No
     if isinstance(attribute, str):
         parts += attribute.count(".") + attribute.count(",")
     if not isinstance(attribute, str | int) or len(str(attribute)) > LONGEST_ARGUMENT or parts > MOST_PARTS:
-        raise ValueError(f"{name}: {_short(attribute)} names no member")
+        raise ValueError(Said("%(filter)s: %(value)s names no member", filter=name, value=_short(attribute)))
     _spend(context, len(value) * parts * PARTED)
 
 
 def trimmed(value: Any, chars: str | None = None) -> str:
     """Jinja's `trim`, for a limited number of characters: it looks for each in all of them."""
     if chars is not None and len(_text(chars)) > LONGEST_ARGUMENT:
-        raise ValueError(f"trim: at most {LONGEST_ARGUMENT} different characters can be trimmed")
+        raise ValueError(Said("trim: at most %(most)s different characters can be trimmed", most=str(LONGEST_ARGUMENT)))
     return do_trim(value, chars)
 
 

@@ -9,11 +9,29 @@ from dataclasses import replace
 from functools import lru_cache
 
 from campaigns.content import templates
-from campaigns.content.templates import TOKEN, Budget, Content, TemplateError, Values
+from campaigns.content.templates import (
+    CONTROL_IN_SUBJECT,
+    LINE_BREAK_IN_SUBJECT,
+    PARTS,
+    TOKEN,
+    Budget,
+    Content,
+    TemplateError,
+    Values,
+)
 from vendors.adapters import mime
+from vendors.said import Said, gettext_noop
 
 LONGEST_HEADER = 1_000  # characters of a value
 SHOWS = re.compile(r"\{[{%#]")
+OF_HEADER = {
+    PARTS["subject"].fault: gettext_noop("the header %(name)s: %(why)s"),
+    PARTS["subject"].at_line: gettext_noop("the header %(name)s, line %(count)s: %(why)s"),
+    PARTS["subject"].too_deep: gettext_noop("the header %(name)s is nested too deeply"),
+    PARTS["subject"].too_long: gettext_noop("the header %(name)s is longer than %(most)s characters"),
+    LINE_BREAK_IN_SUBJECT.form: gettext_noop("the header %(name)s has a line break in it"),
+    CONTROL_IN_SUBJECT.form: gettext_noop("the header %(name)s has a control sign in it"),
+}
 Headers = Sequence[tuple[str, str]]
 FileFaults = Callable[[Values], Iterator[str]]
 
@@ -58,7 +76,9 @@ class HeaderTemplates:
 def check_value(name: str, value: str) -> None:
     """Raise TemplateError if a header cannot have this value."""
     if len(value) > LONGEST_HEADER:
-        raise TemplateError(f"the header {name} has more than {LONGEST_HEADER:,} characters")
+        raise TemplateError(
+            Said("the header %(name)s has more than %(most)s characters", name=name, most=LONGEST_HEADER)
+        )
     try:
         mime.header_line(name, value)
     except ValueError as error:
@@ -76,7 +96,11 @@ def compiled(name: str, value: str) -> Content:
 
 
 def _named(name: str, error: TemplateError) -> TemplateError:
-    return TemplateError(str(error).replace("the subject", f"the header {name}", 1))
+    """Say of a header what is wrong with it as a subject."""
+    why = error.whole
+    if isinstance(why, Said) and why.form in OF_HEADER:
+        why = Said(OF_HEADER[why.form], **why.values, name=name)
+    return TemplateError(why)
 
 
 def header_templates(headers: Headers | None) -> HeaderTemplates | None:

@@ -7,7 +7,8 @@ of memory and time.
 import subprocess
 
 from campaigns.content import apart
-from campaigns.content.templates import MAX_SIZE, MAX_TOKENS, TAG, Budget, TemplateError
+from campaigns.content.templates import MAX_SIZE, MAX_TOKENS, PARTS, TAG, Budget, TemplateError
+from vendors.said import Said
 
 SIGN = "a tag of the template cannot have the sign <; {% if 2 > count %} says it, too"
 CODE = f"""
@@ -25,24 +26,24 @@ sys.stdout.buffer.write(html[:{MAX_SIZE} + 1].encode("utf-8", "surrogatepass"))
 def to_html(source: str, budget: Budget | None = None) -> str:
     """Return the HTML of a template in MJML. Raises TemplateError, and OverBudget if there is a budget."""
     if len(source) > MAX_SIZE:
-        raise TemplateError(f"the body is longer than {MAX_SIZE:,} characters")
+        raise TemplateError(Said("the body is longer than %(most)s characters", most=MAX_SIZE))
     if budget:
         budget.spend(apart.STEPS)
     done = _convert(source)
     if done.returncode == 1:
-        raise TemplateError(f"the body: the MJML cannot be read: {_sentence(done.stderr)}")
+        raise _unfit(Said("the MJML cannot be read: %(error)s", error=_sentence(done.stderr)))
     if done.returncode:
-        raise TemplateError("the body: the MJML is nested too deeply, or makes too much HTML")
+        raise _unfit(Said("the MJML is nested too deeply, or makes too much HTML"))
     html = done.stdout.decode("utf-8", "surrogatepass")
     if len(html) > MAX_SIZE:
-        raise TemplateError(f"the body: the HTML of the MJML is longer than {MAX_SIZE:,} characters")
+        raise _unfit(Said("the HTML of the MJML is longer than %(most)s characters", most=MAX_SIZE))
     tags = set(TAG.findall(source))
     if len(tags) > MAX_TOKENS:
-        raise TemplateError(f"the body has more than {MAX_TOKENS:,} parts")
+        raise TemplateError(Said("the body has more than %(most)s parts", most=MAX_TOKENS))
     for tag in tags.difference(TAG.findall(html)):
         if tag not in html:  # for example, in a class of attributes that no element uses
-            raise TemplateError(
-                f"the body: {tag[:40]} is lost in the HTML of the MJML: it stands where nothing is shown"
+            raise _unfit(
+                Said("%(name)s is lost in the HTML of the MJML: it stands where nothing is shown", name=tag[:40])
             )
     return html
 
@@ -51,7 +52,12 @@ def _convert(source: str) -> "subprocess.CompletedProcess[bytes]":
     try:
         return apart.run(CODE, source)
     except apart.TookTooLong:
-        raise TemplateError(f"the body: it takes more than {apart.SECONDS} seconds to make HTML of the MJML") from None
+        why = Said("it takes more than %(seconds)s seconds to make HTML of the MJML", seconds=str(apart.SECONDS))
+        raise _unfit(why) from None
+
+
+def _unfit(why: Said) -> TemplateError:
+    return TemplateError(Said(PARTS["body"].fault, why=why))
 
 
 def _sentence(error: bytes) -> str:

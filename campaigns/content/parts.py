@@ -13,15 +13,16 @@ from campaigns.content.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
 from vendors.adapters.base import Adapter
+from vendors.said import Said
 
 IMAGE = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 MOST_HEADERS = 20
 IMAGES = "images"
 PARTS = {
-    "text": "a text beside the HTML",
-    "headers": "further headers",
-    "attachments": "files",
-    IMAGES: "images within the HTML",
+    "text": Said("a text beside the HTML"),
+    "headers": Said("further headers"),
+    "attachments": Said("files"),
+    IMAGES: Said("images within the HTML"),
 }
 # Sender, recipient and trace headers are not the campaign's to set, nor those that mailhub signs or links.
 RESERVED = mime.OURS | {
@@ -54,7 +55,11 @@ def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) ->
     missing = [PARTS[name] for name in PARTS if name in set(needs) - carried]
     if missing:
         raise TemplateError(
-            f"the vendor {vendor} does not carry {' or '.join(missing)}: its adapter or settings say so"
+            Said(
+                "the vendor %(vendor)s does not carry %(names)s: its adapter or settings say so",
+                vendor=vendor,
+                names=Said.either(missing),
+            )
         )
 
 
@@ -66,7 +71,7 @@ def text_beside(body: str, html: bool, given: str, carried: frozenset[str]) -> s
     """
     if given.strip():
         if not html:
-            raise TemplateError("a text goes beside an HTML body, and this body is a text itself")
+            raise TemplateError(Said("a text goes beside an HTML body, and this body is a text itself"))
         return given
     return plain_text.made_from(body) if html and "text" in carried else ""
 
@@ -77,12 +82,12 @@ def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str
     for index, (name, value) in enumerate(headers):
         known = name.strip().lower()
         if index >= MOST_HEADERS:
-            yield index, f"a campaign may have {MOST_HEADERS} headers"
+            yield index, Said("a campaign may have %(most)s headers", most=MOST_HEADERS)
             return
         if known in RESERVED or known.startswith(RESERVED_BEGINNINGS):
-            yield index, f"the header {name} is mailhub's own"
+            yield index, Said("the header %(name)s is mailhub's own", name=name)
         elif known in seen:
-            yield index, f"the header {name} is there twice"
+            yield index, Said("the header %(name)s is there twice", name=name)
         else:
             try:
                 check_value(name, value)
@@ -97,7 +102,7 @@ def parse_header(line: str) -> tuple[str, str]:
     """Reads `Name: value`. Raises TemplateError."""
     name, colon, value = line.partition(":")
     if not colon:
-        raise TemplateError(f"{line[:80]!r} is no header; write it like 'Precedence: bulk'")
+        raise TemplateError(Said("%(name)s is no header; write it like 'Precedence: bulk'", name=repr(line[:80])))
     return name.strip(), value.strip()
 
 
@@ -106,9 +111,9 @@ def image_faults(body: str, html: bool, cids: Iterable[str]) -> Iterator[str]:
     given = set(filter(None, cids))
     shown = set(IMAGE.findall(body)) if html else set()
     if given and not html:
-        yield "only an HTML body can show images"
+        yield Said("only an HTML body can show images")
         return
     for cid in sorted(given - shown):
-        yield f"the HTML shows no cid:{cid}"
+        yield Said("the HTML shows no cid:%(name)s", name=cid)
     for cid in sorted(shown - given):
-        yield f"the HTML shows cid:{cid}, and there is no such image"
+        yield Said("the HTML shows cid:%(name)s, and there is no such image", name=cid)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from campaigns.content import apart, html_reader, templates
 from campaigns.content.templates import TemplateError
+from vendors.said import Said
 
 # An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TOKEN = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)", re.DOTALL)
@@ -42,7 +43,7 @@ def made_from(html: str) -> str:
         if found[0].startswith("{#"):
             return ""
         if len(tokens) == templates.MAX_TOKENS:
-            raise TemplateError(f"the body has more than {templates.MAX_TOKENS:,} parts")
+            raise TemplateError(Said("the body has more than %(most)s parts", most=templates.MAX_TOKENS))
         tokens.append(ESCAPING.sub("", found[0]))
         return chr(FIRST + len(tokens) - 1)
 
@@ -77,7 +78,7 @@ def _read(html: str) -> str:
     try:
         return html_reader.read(html) if len(html) <= SHORT else _read_apart(html)
     except (RecursionError, ValueError) as error:
-        raise TemplateError(f"no text can be made from the HTML ({error}); give one") from error
+        raise TemplateError(Said("no text can be made from the HTML (%(error)s); give one", error=error)) from error
 
 
 @lru_cache(maxsize=32)  # pages show the same template again and again
@@ -86,11 +87,11 @@ def _read_apart(html: str) -> str:
     try:
         done = apart.run(CODE, html)
     except apart.TookTooLong:
-        raise ValueError(f"it takes more than {apart.SECONDS} seconds") from None
+        raise ValueError(Said("it takes more than %(seconds)s seconds", seconds=str(apart.SECONDS))) from None
     if done.returncode == 1:
         raise ValueError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
     if done.returncode:
-        raise ValueError("it is nested too deeply, or makes too much text")
+        raise ValueError(Said("it is nested too deeply, or makes too much text"))
     return done.stdout.decode("utf-8", "surrogatepass")
 
 
@@ -99,8 +100,8 @@ def _check(text: str, html: str) -> None:
     body = templates.compile("", html, html=True)  # raises errors that name the body
     try:
         others = templates.compile("", text, html=False).fields - body.fields
-        why = f"it would need {', '.join(map(repr, sorted(others)))}" if others else ""
+        why: str = Said("it would need %(names)s", names=", ".join(map(repr, sorted(others)))) if others else ""
     except TemplateError as error:
         why = str(error)
     if why:
-        raise TemplateError(f"no text can be made from the HTML ({why}); give one")
+        raise TemplateError(Said("no text can be made from the HTML (%(error)s); give one", error=why))

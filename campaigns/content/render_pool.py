@@ -16,6 +16,7 @@ from campaigns.content import apart, templates
 from campaigns.content.apart import ProcessLost
 from campaigns.content.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
 from campaigns.content.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
+from vendors.said import read
 
 SECONDS = 60.0  # a process may be silent that long, on the clock; it works for a sixth of that at most (render_process)
 REQUESTS = 200  # requests a process serves before it is replaced
@@ -183,7 +184,7 @@ class RequestRenderer:
         if kind == OVER:
             raise OverBudget
         if kind == FAULT:
-            raise TemplateError(texts[0])
+            raise TemplateError(read(texts[0], json.loads(texts[1])))
         return texts
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from campaigns.content import templates
 from campaigns.content.templates import Budget, Content, OverBudget, Source, StepMeter, TemplateError
+from vendors.said import to_data
 
 SECONDS = 10  # of processor time, for one question
 NICE = 5  # cheap requests and the database come first
@@ -98,7 +99,7 @@ class TemplateServer:
                 made = self._content(source).render_here(values, StepMeter(budget))
                 _answer(self._line, LETTER, budget.used, made)
         except TemplateError as why:
-            _answer(self._line, FAULT, budget.used, [str(why)])
+            _answer(self._line, FAULT, budget.used, [why.whole, json.dumps(to_data(why.whole))])
         except OverBudget:
             _answer(self._line, OVER, budget.used)
 

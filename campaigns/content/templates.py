@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 from campaigns.content import cost, filters
+from vendors.said import Said, gettext_noop
 
 MAX_SIZE = 1_000_000  # characters of a template, and of its result
 ESCAPED = 5  # characters one character becomes at most when HTML-escaped: &#34;
@@ -42,7 +43,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # signs that no header of a m
 INTRICATE = 500  # characters within tags above which compiling takes milliseconds
 STYLE = re.compile(r"<style\b[^<>]{0,500}>.*?(?:</style|\Z)", re.DOTALL | re.IGNORECASE)
 SELECTOR = re.compile(r"\{#(?=[A-Za-z_-])")
-UNENDED_COMMENT = "{# begins a comment, and no #} ends it"
+UNENDED_COMMENT = Said("{# begins a comment, and no #} ends it")
 # An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.
 TAG = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 
@@ -79,6 +80,39 @@ class Renderer(Protocol):
 
 # Returns the renderer of this thread's request. Web servers set it; None: everything is done in this process.
 renderer: Callable[[], Renderer | None] | None = None
+
+
+class PartForms(NamedTuple):
+    """What may be wrong with a part of a letter."""
+
+    fault: str
+    at_line: str
+    too_deep: str
+    too_long: str
+
+
+PARTS = {
+    "subject": PartForms(
+        gettext_noop("the subject: %(why)s"),
+        gettext_noop("the subject, line %(count)s: %(why)s"),
+        gettext_noop("the subject is nested too deeply"),
+        gettext_noop("the subject is longer than %(most)s characters"),
+    ),
+    "body": PartForms(
+        gettext_noop("the body: %(why)s"),
+        gettext_noop("the body, line %(count)s: %(why)s"),
+        gettext_noop("the body is nested too deeply"),
+        gettext_noop("the body is longer than %(most)s characters"),
+    ),
+    "text": PartForms(
+        gettext_noop("the text: %(why)s"),
+        gettext_noop("the text, line %(count)s: %(why)s"),
+        gettext_noop("the text is nested too deeply"),
+        gettext_noop("the text is longer than %(most)s characters"),
+    ),
+}
+LINE_BREAK_IN_SUBJECT = Said("the subject has a line break in it")
+CONTROL_IN_SUBJECT = Said("the subject has a control sign in it")
 
 
 class TooManySteps(Exception):
@@ -126,7 +160,9 @@ class StepMeter:
         """Takes steps. Raises TooManySteps, OverBudget."""
         self._left -= steps
         if self._left < 0:
-            raise TooManySteps(f"it takes more than {MAX_STEPS:,} steps to render: fewer rounds, or smaller fields")
+            raise TooManySteps(
+                Said("it takes more than %(most)s steps to render: fewer rounds, or smaller fields", most=MAX_STEPS)
+            )
         self._budget.left -= steps
         if self._budget.left < 0:
             self._budget.spend(0)
@@ -145,6 +181,7 @@ class TemplateError(ValueError):
 
     def __init__(self, why: str) -> None:
         super().__init__(shorten(why))
+        self.whole = why
 
 
 def shorten(fault: str) -> str:
@@ -260,7 +297,7 @@ class Content:
             text = self._text(values, meter) if self._text else ""
         except KeyError as error:
             meter.fail()
-            raise TemplateError(f"the field {error.args[0]!r} is missing") from error
+            raise TemplateError(Said("the field %(name)s is missing", name=repr(error.args[0]))) from error
         except TooManySteps as error:
             raise TemplateError(str(error)) from error
         except TemplateError:
@@ -324,7 +361,7 @@ class _Part:
 
     def __init__(self, what: str, source: str, autoescape: bool) -> None:
         if len(source) > MAX_SIZE:
-            raise TemplateError(f"the {what} is longer than {MAX_SIZE:,} characters")
+            raise TemplateError(Said(PARTS[what].too_long, most=MAX_SIZE))
         self.what = what
         if autoescape:
             source = STYLE.sub(_keep_selectors, source)
@@ -388,7 +425,7 @@ class _Part:
             except (TemplateError, OverBudget):
                 raise
             except Exception as error:  # a filter may raise anything for a value
-                raise TemplateError(f"{error}") from error
+                raise TemplateError(str(error)) from error
             return "".join(chunks)
 
         return render
@@ -463,19 +500,33 @@ def _permit(node: nodes.Node) -> None:
     """Raise TemplateError if templates may not use this node."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
     if type(node).__name__ not in NODES or getattr(node, "recursive", False):
-        raise TemplateError(f"{type(node).__name__.lower()!r} is not for templates (line {node.lineno})")
+        raise TemplateError(
+            Said(
+                "%(name)s is not for templates (line %(line)s)",
+                name=repr(type(node).__name__.lower()),
+                line=str(node.lineno),
+            )
+        )
     if isinstance(name, str) and (name.startswith("_") or name in ("self", "super")):
-        raise TemplateError(f"the name {name!r} is not for templates (line {node.lineno})")
+        raise TemplateError(
+            Said("the name %(name)s is not for templates (line %(line)s)", name=repr(name), line=str(node.lineno))
+        )
     if isinstance(name, str) and len(name) > LONGEST_NAME:
-        raise TemplateError(f"a name is longer than {LONGEST_NAME} characters (line {node.lineno})")
+        raise TemplateError(
+            Said(
+                "a name is longer than %(most)s characters (line %(line)s)",
+                most=str(LONGEST_NAME),
+                line=str(node.lineno),
+            )
+        )
 
 
 def _check_subject(text: str) -> None:
     """Raise TemplateError if a mail could not have it. A tab is shown as a blank."""
     if LINE_BREAK.search(text):
-        raise TemplateError("the subject has a line break in it")
+        raise TemplateError(LINE_BREAK_IN_SUBJECT)
     if CONTROL.search(text):
-        raise TemplateError("the subject has a control sign in it")
+        raise TemplateError(CONTROL_IN_SUBJECT)
 
 
 def _keep_selectors(style: re.Match[str]) -> str:
@@ -488,14 +539,20 @@ def _count_tokens(environment: Environment, source: str) -> int:
     count = 0
     for count, (line, kind, text) in enumerate(environment.lexer.tokeniter(source, None), start=1):
         if count > MAX_TOKENS:
-            raise TemplateError(f"it has more than {MAX_TOKENS:,} parts")
+            raise TemplateError(Said("it has more than %(most)s parts", most=MAX_TOKENS))
         if kind in (TOKEN_INTEGER, TOKEN_FLOAT) and len(text) > LONGEST_NUMBER:
-            raise TemplateError(f"a number is longer than {LONGEST_NUMBER} characters (line {line})")
+            raise TemplateError(
+                Said(
+                    "a number is longer than %(most)s characters (line %(line)s)",
+                    most=str(LONGEST_NUMBER),
+                    line=str(line),
+                )
+            )
     return count
 
 
 def _too_long() -> NoReturn:
-    raise TemplateError(f"the result is longer than {MAX_SIZE:,} characters")
+    raise TemplateError(Said("the result is longer than %(most)s characters", most=MAX_SIZE))
 
 
 @contextmanager
@@ -503,9 +560,9 @@ def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:
-        why = UNENDED_COMMENT if error.message == "Missing end of comment tag" else error.message
-        raise TemplateError(f"the {what}, line {error.lineno}: {why}") from error
+        why = UNENDED_COMMENT if error.message == "Missing end of comment tag" else error.message or ""
+        raise TemplateError(Said(PARTS[what].at_line, count=str(error.lineno), why=why)) from error
     except TemplateError as error:
-        raise TemplateError(f"the {what}: {error}") from error
+        raise TemplateError(Said(PARTS[what].fault, why=error)) from error
     except (RecursionError, SyntaxError, MemoryError) as error:
-        raise TemplateError(f"the {what} is nested too deeply") from error
+        raise TemplateError(Said(PARTS[what].too_deep)) from error

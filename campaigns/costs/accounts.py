@@ -24,6 +24,7 @@ from django.utils.translation import gettext, ngettext
 from campaigns.engine import ground_truth
 from campaigns.formulas import harmless
 from vendors import prices
+from vendors.said import Said
 
 MOST_MONTHS = 120  # in one request
 
@@ -100,7 +101,7 @@ def of_months(
     """
     months = 12 * (last.year - first.year) + last.month - first.month + 1
     if not 0 < months <= MOST_MONTHS:
-        raise ValueError(f"ask for 1 to {MOST_MONTHS} months, the first one first")
+        raise ValueError(Said("ask for 1 to %(count)s months, the first one first", count=str(MOST_MONTHS)))
     ids = None if sponsors is None else list(sponsors)
     slugs = None if vendors is None else list(vendors)
     asked = {"since": first.replace(day=1), "until": after(last), "sponsors": ids, "vendors": slugs}
@@ -127,7 +128,7 @@ def parse_month(text: str) -> date:
     except ValueError:
         found = None
     if found is None or len(text) != 7 or found.year >= 9999:
-        raise ValueError(f"{text!r} is not a month: write it like 2026-11")
+        raise ValueError(Said("%(word)s is not a month: write it like 2026-11", word=repr(text)))
     return found
 
 

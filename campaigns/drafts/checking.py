@@ -9,13 +9,13 @@ import logging
 import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import islice, zip_longest
 from time import monotonic
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from campaigns import estimates, intake
 from campaigns.content.templates import TemplateError
@@ -24,13 +24,14 @@ from campaigns.drafts.columns import HIDDEN_ROWS, Arrangement
 from campaigns.drafts.keeping import look, still_open
 from campaigns.engine import failpoints
 from campaigns.engine.ports import NotEntitled
-from campaigns.intake import BadInput, spreadsheets
+from campaigns.intake import BadInput, RowError, spreadsheets
 from campaigns.intake.checking import SHOWN, STEP
 from campaigns.intake.csv_reader import SHOWN_HIDDEN
 from campaigns.models import Campaign, Draft, DraftBlock
 from campaigns.suppression.comparing import count_suppressed
 from vendors import alarms
 from vendors.models import Vendor
+from vendors.said import Said, read, to_data
 
 log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=2)  # without a heartbeat; unpacking a large spreadsheet takes up to a minute
@@ -115,7 +116,7 @@ def check(draft_id: int) -> bool:
         return False
     except Exception as error:  # an uncaught error would be tried again for ever
         alarms.LIST_NOT_CHECKED.log(log, draft_id, exc_info=True)
-        facts = {**_nothing(draft, fence), "problems": [[0, unexpected(error)]], "total": 1, "broken": True}
+        facts = {**_nothing(draft, fence), **_problems([(0, unexpected(error))]), "total": 1, "broken": True}
     return _keep(sign, facts)
 
 
@@ -138,8 +139,24 @@ def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
 
 def unexpected(error: Exception) -> str:
     """Return the sentence for an error that users cannot correct; the log has the details."""
-    why = gettext_noop("something went wrong that should not have (%(error)s). Nothing was sent. Please try again.")
-    return why % {"error": type(error).__name__}
+    return Said(
+        "something went wrong that should not have (%(error)s). Nothing was sent. Please try again.",
+        error=type(error).__name__,
+    )
+
+
+def _problems(found: Iterable[tuple[int, str]]) -> dict[str, Any]:
+    """Return the facts about bad rows: each with its number and text, and beside them forms and values of the texts."""
+    rows = list(found)
+    return {"problems": [[row, text] for row, text in rows], "said": [to_data(text) for _, text in rows]}
+
+
+def problems_of(facts: dict[str, Any]) -> list[RowError]:
+    """Return the bad rows that a check has stored."""
+    rows = facts["problems"]
+    return [
+        RowError(row, read(text, data)) for (row, text), data in zip_longest(rows, facts.get("said", ())[: len(rows)])
+    ]
 
 
 class _Steps:
@@ -180,7 +197,7 @@ def _facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
                 facts |= arrangement.known
     except (BadInput, TemplateError, NotEntitled) as error:
         bad = error if isinstance(error, BadInput) else BadInput(str(error))
-        facts |= {"good": 0, "problems": [[one.row, one.text] for one in bad.problems], "total": bad.total}
+        facts |= {"good": 0, **_problems((one.row, one.text) for one in bad.problems), "total": bad.total}
     return facts
 
 
@@ -215,7 +232,7 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     recipients = intake.check_table(table, draft.channel, made, steps, left_out, draft.sponsor.phone_region)
     facts |= {"rows": len(recipients) + len(left_out), "good": len(recipients), "total": len(left_out)}
     facts |= {"duplicates": left_out.duplicates, "bad": len(left_out) - left_out.duplicates}
-    facts["problems"] = [[row, text] for (row, text), _ in zip(left_out.reasons(), range(SHOWN), strict=False)]
+    facts |= _problems(islice(left_out.reasons(), SHOWN))
     sample: list[Any] = []
     blocks.add(draft.pk, DraftBlock.ROWS, fence, blocks.of_rows(steps.each(recipients, facts["good"], sample)))
     failpoints.here("mid_check")

@@ -21,6 +21,7 @@ from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
 from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
+from vendors.said import Said
 
 MOST_TEMPLATES = 500  # templates on offer
 
@@ -52,7 +53,7 @@ def logins(draft: Draft) -> list[Credential]:
     if draft.route:
         return entries.usable(draft.route, draft.sponsor)
     if draft.credential is None:
-        raise NotEntitled("it is open by whom it is sent: choose that with the message")
+        raise NotEntitled(Said("it is open by whom it is sent: choose that with the message"))
     entitlements.require(draft.sponsor, draft.credential)
     return [draft.credential]
 
@@ -69,9 +70,9 @@ def of(draft: Draft) -> CampaignContent:
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
     if draft.channel == Vendor.Channel.EMAIL and not subject.strip():
-        raise BadInput("an e-mail needs a subject")
+        raise BadInput(Said("an e-mail needs a subject"))
     if not draft.body.strip():
-        raise BadInput("there is no text yet")
+        raise BadInput(Said("there is no text yet"))
     return compiled(
         subject,
         draft.body,
@@ -145,7 +146,7 @@ def letter(draft: Draft, number: int) -> Letter:
     one = islice(recipients(draft).since(number - 1), 1)
     found = previews.letters(campaign, content.compiled, links, one, 1)
     if not found:
-        raise BadInput(f"there is no recipient {number:,}")
+        raise BadInput(Said("there is no recipient %(number)s", number=number))
     return found[0]._replace(attachments=tuple(_images(content)))
 
 

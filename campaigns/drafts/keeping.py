@@ -19,6 +19,7 @@ from campaigns.intake import BadInput
 from campaigns.intake import files as file_storage
 from campaigns.intake.files import CampaignFiles, NewFile
 from campaigns.models import Draft, DraftBlock, DraftFile, Sponsor
+from vendors.said import Said
 
 MESSAGE, LIST, WHEN = "message", "list", "when"  # the parts, each with a revision
 MOST_DRAFTS = 500  # unsent drafts of a sponsor
@@ -62,7 +63,7 @@ def look(draft_id: int, sponsors: Any = None) -> Draft:
 def unsent(sponsors: Any) -> "QuerySet[Draft]":
     """Return drafts whose sending failed before a campaign was made, newest first. sponsors: as in look."""
     rows = Draft.objects.of_sponsors(sponsors).filter(still_open(), failure__gt="")
-    return rows.only("name", "failure").order_by("-pk")
+    return rows.only("name", "failure", "failure_said").order_by("-pk")
 
 
 def create(
@@ -76,10 +77,16 @@ def create(
         _one_at_a_time(sponsor.pk)
         known = Draft.objects.filter(key=key).first()
         if known is not None and known.sponsor_id != sponsor.pk:
-            raise BadInput("this form has made a draft of another sponsor: open a new one")
+            raise BadInput(Said("this form has made a draft of another sponsor: open a new one"))
         if known is None:
             if Draft.objects.filter(sponsor=sponsor, campaign=None).count() >= MOST_DRAFTS:
-                raise BadInput(f"{sponsor.name} has {MOST_DRAFTS:,} drafts: delete some that nobody needs")
+                raise BadInput(
+                    Said(
+                        "%(sponsor)s has %(most)s drafts: delete some that nobody needs",
+                        sponsor=sponsor.name,
+                        most=MOST_DRAFTS,
+                    )
+                )
             known = Draft.objects.create(sponsor=sponsor, key=key, created_by=user, **values)
             for one in files:
                 one.draft = known
@@ -122,7 +129,7 @@ def leave_out(draft: Draft, seen: str, total: int) -> Draft:
     Raises Stale, Closed, or BadInput if the number has changed.
     """
     if draft.found is None or draft.found["total"] != total:
-        raise BadInput("the list was checked once more since: look at the number of bad rows again")
+        raise BadInput(Said("the list was checked once more since: look at the number of bad rows again"))
     return save(draft, LIST, seen, {"leave_out": True}, Q(facts__total=total))
 
 
@@ -138,16 +145,21 @@ def revision(seen: str, part: str) -> int:
 def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
     """Store a list in place of the one before. Raises Stale, Closed, and BadInput if it is empty or too large."""
     if not size:
-        raise BadInput("the file is empty")
+        raise BadInput(Said("the file is empty"))
     if size > settings.LIST_BYTES:
-        raise BadInput(f"the file has {size:,} bytes; {settings.LIST_BYTES:,} are the most")
+        raise BadInput(Said("the file has %(size)s bytes; %(most)s are the most", size=size, most=settings.LIST_BYTES))
     file.seek(0)
     values: dict[str, Any] = {"list_name": name[-200:], "list_sha256": file_digest(file, "sha256").hexdigest()}
     with transaction.atomic():
         _one_at_a_time(draft.sponsor_id)
         others = Draft.objects.filter(sponsor=draft.sponsor_id, campaign=None).exclude(pk=draft.pk)
         if (others.aggregate(sum=Sum("list_bytes"))["sum"] or 0) + size > MOST_LISTS * settings.LIST_BYTES:
-            raise BadInput(f"the lists of {draft.sponsor.name}'s drafts are too large together: delete some drafts")
+            raise BadInput(
+                Said(
+                    "the lists of %(sponsor)s's drafts are too large together: delete some drafts",
+                    sponsor=draft.sponsor.name,
+                )
+            )
         was = look(draft.pk)
         if revision(seen, LIST) != was.list_revision:
             return _same(was, values)

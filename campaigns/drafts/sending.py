@@ -27,7 +27,7 @@ from campaigns.models import Campaign, Draft, Job
 from campaigns.models.states import Status
 from vendors import alarms
 from vendors.history import Actor, record
-from vendors.said import Said, gettext_noop
+from vendors.said import Said, columns, gettext_noop
 
 log = logging.getLogger(__name__)
 SMALL = 20_000  # recipients stored in less than two seconds
@@ -42,13 +42,13 @@ def obstacle(draft: Draft) -> str:
     """Return why the draft cannot be sent, as a sentence; empty if it can."""
     facts = draft.found
     if not draft.list_version:
-        return "There is no list of recipients yet."
+        return Said("There is no list of recipients yet.")
     if facts is None:
-        return "The list is being checked." if draft.busy else "The list must be checked once more."
+        return Said("The list is being checked.") if draft.busy else Said("The list must be checked once more.")
     if not facts["good"]:
-        return "No row of the list can be sent."
+        return Said("No row of the list can be sent.")
     if facts["total"] and not draft.leave_out:
-        return f"{facts['total']:,} rows of the list are bad: correct them, or leave them out."
+        return Said("%(count)s rows of the list are bad: correct them, or leave them out.", count=facts["total"])
     return ""
 
 
@@ -67,7 +67,7 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
     if why := obstacle(draft):
         raise BadInput(why)
     if shown and draft.found and draft.found["good"] != shown["good"]:
-        raise BadInput("the list was checked once more since: look at the number of bad rows again")
+        raise BadInput(Said("the list was checked once more since: look at the number of bad rows again"))
     check_times(at(draft), None, timezone.now())
     if within := contents.hours(draft):
         within.check_fields(draft.channel, [one["field"] for one in (draft.found or {}).get("columns", ())])
@@ -78,7 +78,7 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
         list_revision=draft.list_revision,
         when_revision=draft.when_revision,
     )
-    sets = {"decided_by": user, "fence": F("fence") + 1, "lease_at": None, "percent": 0, "failure": ""}
+    sets = {"decided_by": user, "fence": F("fence") + 1, "lease_at": None, "percent": 0, **columns("failure", "")}
     if not as_seen.update(busy=Draft.SENDING, **sets):
         now = look(draft.pk)
         raise Closed(now) if now.campaign_id or now.busy == Draft.SENDING else Stale(now)
@@ -108,11 +108,11 @@ def finish(draft_id: int) -> Job | None:
     except FenceLost:
         return None
     except (BadInput, TemplateError, NotEntitled) as error:
-        sign.held.update(busy="", lease_at=None, failure=str(error))
+        sign.held.update(busy="", lease_at=None, **columns("failure", str(error), None))
         return None
     except Exception as error:  # an uncaught error would be tried again for ever, and nobody would be told
         alarms.DRAFT_NOT_SENT.log(log, draft_id, exc_info=True)
-        sign.held.update(busy="", lease_at=None, failure=unexpected(error))
+        sign.held.update(busy="", lease_at=None, **columns("failure", unexpected(error), None))
         return None
     _dispatch(job)
     return job

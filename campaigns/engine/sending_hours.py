@@ -5,9 +5,11 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from campaigns.models import Campaign
+from vendors.said import gettext_noop
 
 QUARTER = timedelta(minutes=15)
-BY_TIME, BY_HOURS = "send time: from %(at)s %(zone)s", "sending hours: from %(at)s %(zone)s"
+BY_TIME = gettext_noop("send time: from %(at)s %(zone)s")
+BY_HOURS = gettext_noop("sending hours: from %(at)s %(zone)s")
 
 
 class LocalHours(Protocol):

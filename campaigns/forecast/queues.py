@@ -302,14 +302,14 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
     )
-    kinds = frozenset(facts["kinds"] or ())
+    kinds, brief = frozenset(facts["kinds"] or ()), facts["shut_brief"] or ""
     return VendorQueue(
         vendor, facts["slug"], said.read(facts["shut"] or "", facts["shut_said"]), logins,
         tuple(limits.get(None, ())), kinds, tuple(runs),
         halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
         each=max(1.0, facts["each"] or 1.0),
         disclosed=disclosed,
-        brief=Said(facts["shut_brief"] or ""),
+        brief=Said(brief),
         is_paused=facts["paused"],
         name=facts["name"],
     )  # fmt: skip

@@ -24,6 +24,7 @@ from campaigns.given_texts import given_address
 from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
 from campaigns.intake.left_out import LeftOut
 from campaigns.phone_numbers import e164
+from vendors.said import Said, gettext_noop
 
 # Matches most addresses, and nothing else; any other text goes through the slower library. No group repeats
 # possessively: Python 3.11.2 gets that wrong.
@@ -50,10 +51,39 @@ def email(text: str) -> str:
     try:
         found = validate_email(text, check_deliverability=False, strict=True).normalized
     except EmailNotValidError as error:
-        raise ValueError(f"{quoted(text)} is not an e-mail address: {error}") from error
+        why = _explained(str(error))
+        raise ValueError(
+            Said("%(address)s is not an e-mail address: %(why)s", address=quoted(text), why=why)
+        ) from error
     if len(found.rpartition("@")[0].encode()) > LOCAL_PART_MAX:
-        raise ValueError(f"{quoted(text)} has more than 64 bytes before the @")
+        raise ValueError(Said("%(address)s has more than 64 bytes before the @", address=quoted(text)))
     return found
+
+
+# email_validator's sentences that a person may cause
+OF_ADDRESSES = frozenset(
+    (
+        gettext_noop("An email address must have an @-sign."),
+        gettext_noop("There must be something before the @-sign."),
+        gettext_noop("There must be something after the @-sign."),
+        gettext_noop("The part after the @-sign is not valid. It should have a period."),
+        gettext_noop("The part after the @-sign is a special-use or reserved name that cannot be used with email."),
+        gettext_noop("An email address cannot end with a period."),
+        gettext_noop("An email address cannot have two periods in a row."),
+        gettext_noop("An email address cannot start with a period."),
+        gettext_noop("An email address cannot have a period immediately before the @-sign."),
+        gettext_noop("An email address cannot have a period immediately after the @-sign."),
+        gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
+        gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
+    )
+)
+
+
+def _explained(library: str) -> str:
+    """Return a sentence of email_validator with its form, if it is one of OF_ADDRESSES."""
+    head, _, what = library.partition(": ")
+    form = f"{head}: %(what)s." if what else library
+    return Said(form, **({"what": what.removesuffix(".")} if what else {})) if form in OF_ADDRESSES else library
 
 
 def print_address(text: str) -> str:
@@ -82,7 +112,7 @@ class AddressReader:
         """Return the stored form, without surrounding spaces. Raises ValueError."""
         text = given_address(text)
         if not text:
-            raise ValueError("there is no recipient")
+            raise ValueError(Said("there is no recipient"))
         if text.startswith("\0"):
             raise ValueError(nul_fault("recipient", text))
         return self._read(text)
@@ -111,7 +141,7 @@ class RowError:
     text: str
 
     def __str__(self) -> str:
-        return f"row {self.row}: {self.text}" if self.row else self.text
+        return Said("row %(row)s: %(why)s", row=str(self.row), why=self.text) if self.row else self.text
 
 
 class BadInput(ValueError):
@@ -123,10 +153,14 @@ class BadInput(ValueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems]
+        lines: list[str] = [str(problem) for problem in self.problems]
         if self.total > len(lines):
-            lines.append(f"... and {self.total - len(lines):,} more; {self.total:,} problems in all")
-        return "\n".join(lines)
+            lines.append(
+                Said(
+                    "... and %(count)s more; %(total)s problems in all", count=self.total - len(lines), total=self.total
+                )
+            )
+        return Said.joined("\n", lines)
 
 
 class RowErrors:
@@ -198,7 +232,7 @@ def report_duplicates(
             continue
         first = firsts[at] if checks[at] == second else others.setdefault((value, second), number)
         if first != number:
-            problems.add(number, f"the same recipient as in row {first}: {key}")
+            problems.add(number, Said("the same recipient as in row %(row)s: %(name)s", row=str(first), name=key))
 
 
 STEP = 5_000  # rows between two calls of `progress`
@@ -233,7 +267,7 @@ def check(
         problems.extend(broken)
         problems.fail()
     if not count:
-        problems.add(0, "there are no recipients")
+        problems.add(0, Said("there are no recipients"))
     if left_out is not None:
         left_out.end_pass()
         rows = left_out.without(rows, number_of)
@@ -247,7 +281,7 @@ def check(
 def _count_kept(count: int, left_out: LeftOut) -> int:
     left_out.end_pass()
     if len(left_out) == count:
-        raise BadInput("there are no recipients: every row would be left out")
+        raise BadInput(Said("there are no recipients: every row would be left out"))
     return count - len(left_out)
 
 

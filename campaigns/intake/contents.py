@@ -24,6 +24,7 @@ from campaigns.intake.files import CampaignFiles
 from campaigns.models import Campaign, TemplateVersion, Topic
 from campaigns.suppression.links import given as given_to
 from vendors.models import Vendor
+from vendors.said import Said
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,11 @@ class CampaignContent:
         missing = [repr(name) for name in fields if name not in table.fields[1:]]
         if missing:
             columns = ", ".join(filter(None, table.fields[1:])) or "none"
-            text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
+            text = Said(
+                "there is no column %(name)s for files; the columns after the first are %(known)s",
+                name=", ".join(missing),
+                known=columns,
+            )
             raise BadInput([RowError(1, text)])
 
     def campaign(self, topic: Topic | None, transactional: bool, **fields: Any) -> Campaign:

@@ -21,18 +21,22 @@ from campaigns.intake.left_out import LeftOut
 from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, SheetRows
 from campaigns.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
+from vendors.said import Said, gettext_noop
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
 SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # a first line of Excel's own
 UNDECODED = re.compile("[\udc80-\udcff]")
-ADVICE = "save it as XLSX or as 'CSV UTF-8'"
 NOT_A_LIST = {
-    b"\x1f\x8b": "a gzip file",
-    b"%PDF": "a PDF",
+    b"\x1f\x8b": Said("a gzip file"),
+    b"%PDF": Said("a PDF"),
 }
 NOT_IN_NAMES = "\u200c\u200d"  # joiners, which no name in a template may have
 NAMED = 20  # columns that an error message lists
+CELLS = (
+    gettext_noop("%(count)s cell, but the header has %(width)s"),
+    gettext_noop("%(count)s cells, but the header has %(width)s"),
+)
 SHOWN_HIDDEN = 5  # rows that an error message lists
 HiddenRows = Literal["keep", "leave_out", ""]
 
@@ -81,7 +85,7 @@ class Table:
             self._look_at_the_start()
         number, header = next(self._records(), (0, []))
         if not number:
-            raise BadInput("the file is empty")
+            raise BadInput(Said("the file is empty"))
         self.header = [given_name(name) for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
@@ -124,8 +128,12 @@ class Table:
         rows = ", ".join(f"{row}" for row in self.hidden[:SHOWN_HIDDEN])
         more = ", ..." if len(self.hidden) > SHOWN_HIDDEN else ""
         raise HiddenRowsUndecided(
-            f"rows of the spreadsheet are hidden, as by a filter: {len(self.hidden):,} ({rows}{more});"
-            " say whether they are kept or left out"
+            Said(
+                "rows of the spreadsheet are hidden, as by a filter: %(count)s (%(rows)s);"
+                " say whether they are kept or left out",
+                count=len(self.hidden),
+                rows=rows + more,
+            )
         )
 
     @property
@@ -159,7 +167,7 @@ class Table:
     def _arrange(self, columns: "ColumnNames") -> None:
         """Make the recipient's column the first one. Raises BadInput."""
         if columns.recipient not in self.header:
-            raise BadInput([RowError(1, f"there is no column {columns.recipient!r}")])
+            raise BadInput([RowError(1, Said("there is no column %(name)s", name=repr(columns.recipient)))])
         self._first = self.header.index(columns.recipient)
         self.header.insert(0, self.header.pop(self._first))
         self.fields = [columns.names.get(name, field_name(name)) for name in self.header]
@@ -169,7 +177,7 @@ class Table:
         start = self.file.read(4)
         for magic, what in NOT_A_LIST.items():
             if start.startswith(magic):
-                raise BadInput(f"the file is {what}, not CSV: {ADVICE}")
+                raise BadInput(Said("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'", what=what))
         try:
             if self.encoding:
                 self._codec = text_encoding.known(self.encoding)
@@ -206,16 +214,24 @@ class Table:
                 text.detach()
 
     def _undecodable(self, error: UnicodeError) -> NoReturn:
-        advice = f"{ADVICE}, or name its encoding, like cp1252 or cp1250"
+        advice = Said("save it as XLSX or as 'CSV UTF-8', or name its encoding, like cp1252 or cp1250")
         if self._codec != text_encoding.UTF8:
-            raise BadInput(f"the file is not in the encoding {self._codec}; {advice}") from error
+            raise BadInput(
+                Said("the file is not in the encoding %(name)s; %(advice)s", name=self._codec, advice=advice)
+            ) from error
         position, byte = text_encoding.first_bad_byte(self.file)
+        where = {"byte": f"0x{byte:02x}", "position": position, "advice": advice}
         for number, cells in self._records(errors="surrogateescape"):
             for column, cell in enumerate(cells, start=1):
                 if UNDECODED.search(cell):
-                    where = f"column {column}: byte 0x{byte:02x} at position {position:,} of the file is not UTF-8"
-                    raise BadInput([RowError(number, f"{where}; {advice}")])
-        raise BadInput(f"byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {advice}")
+                    why = Said(
+                        "column %(column)s: byte %(byte)s at position %(position)s of the file is not UTF-8;"
+                        " %(advice)s",
+                        **where,
+                        column=str(column),
+                    )
+                    raise BadInput([RowError(number, why)])
+        raise BadInput(Said("byte %(byte)s at position %(position)s of the file is not UTF-8; %(advice)s", **where))
 
 
 def _is_utf8(file: BinaryIO) -> bool:
@@ -248,21 +264,33 @@ def field_name(column: str) -> str:
 
 def _header_problems(header: list[str], fields: list[str]) -> Iterator[str]:
     if not header:
-        yield "there is no header: the first row must name the columns"
+        yield Said("there is no header: the first row must name the columns")
         return
     if not header[0]:
-        yield "column 1 has no name in the header"
+        yield Said("column 1 has no name in the header")
     first: dict[str, int] = {}
     for column, (name, field) in enumerate(zip(header, fields, strict=True), start=1):
         if name.startswith(ERROR):
-            yield f"the name of column {column} is an error, or a formula that was never calculated"
+            yield Said(
+                "the name of column %(column)s is an error, or a formula that was never calculated", column=str(column)
+            )
             continue
         before = first.setdefault(field, column)
         if name and before < column:
-            of = repr(name) if header[before - 1] == name else f"{header[before - 1]!r} and {name!r} are both {field}"
-            yield f"column {column} has the same name as column {before}: {of}"
+            other = header[before - 1]
+            alike = Said("%(one)s and %(other)s are both %(field)s", one=repr(other), other=repr(name), field=field)
+            yield Said(
+                "column %(column)s has the same name as column %(before)s: %(name)s",
+                column=str(column),
+                before=str(before),
+                name=repr(name) if other == name else alike,
+            )
         elif field == RECIPIENT and column > 1:
-            yield f"column {column} is called {RECIPIENT!r}: that is the name of the first column in every template"
+            yield Said(
+                "column %(column)s is called %(name)s: that is the name of the first column in every template",
+                column=str(column),
+                name=repr(RECIPIENT),
+            )
 
 
 def _lines(text: TextIOWrapper) -> Iterator[str]:
@@ -275,10 +303,10 @@ def _lines(text: TextIOWrapper) -> Iterator[str]:
 def _reason(error: csv.Error) -> str:
     text = str(error)
     if "field larger" in text:
-        return "a cell is larger than 100,000 characters, or its quote is never closed"
+        return Said("a cell is larger than 100,000 characters, or its quote is never closed")
     if "unexpected end of data" in text:
-        return "a quote is opened here and never closed"
-    return f"it cannot be read as CSV: {text}"
+        return Said("a quote is opened here and never closed")
+    return Said("it cannot be read as CSV: %(why)s", why=text)
 
 
 class CheckedTable:
@@ -328,10 +356,10 @@ class TableRows:
         if len(cells) < width and self.table.encoding is None:
             cells.extend([""] * (width - len(cells)))  # spreadsheet rows end with their last cell
         if len(cells) < width or any(cells[width:]):
-            return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {width}"
+            return Said(CELLS[len(cells) != 1], count=str(len(cells)), width=str(width))
         for column in self.unnamed:
             if cells[column]:
-                return f"column {column + 1} is not blank, and has no name in the header"
+                return Said("column %(column)s is not blank, and has no name in the header", column=str(column + 1))
         return ""
 
 
@@ -356,13 +384,18 @@ def check_table(
 def _check_header(table: Table, channel: str, content: Content, rows: TableRows) -> None:
     first = table.header[0]
     if channel != "print" and _is_recipient(first, rows.normal):
-        raise BadInput([RowError(1, f"there is no header: the first row holds the recipient {first!r}")])
+        raise BadInput(
+            [RowError(1, Said("there is no header: the first row holds the recipient %(name)s", name=repr(first)))]
+        )
     missing = sorted((content.fields | content.optional) - {name for _, name in rows.columns})
     if missing:
         known = [name for name in table.fields if name]
-        more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
+        listed: str = ", ".join(known[:NAMED])
+        if len(known) > NAMED:
+            listed = Said("%(names)s and %(count)s more", names=listed, count=len(known) - NAMED)
         columns = ", ".join(map(repr, missing[:NAMED]))
-        raise BadInput([RowError(1, f"the template needs {columns}; the columns are {', '.join(known[:NAMED])}{more}")])
+        why = Said("the template needs %(names)s; the columns are %(known)s", names=columns, known=listed)
+        raise BadInput([RowError(1, why)])
 
 
 def _is_recipient(text: str, normal: AddressReader) -> bool:

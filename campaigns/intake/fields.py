@@ -9,8 +9,11 @@ from typing import Any
 import orjson
 
 from campaigns.content.templates import LINE_BREAK, UNSUBSCRIBE_URL, Budget, Content, TemplateError
+from vendors.said import Said, gettext_noop
 
 MAX_CELL = 100_000  # characters
+NEEDS = gettext_noop("the template needs %(names)s")
+NEEDS_OURS = gettext_noop("the template needs %(names)s; a bulk campaign is given it where PUBLIC_URL is set")
 
 
 def looked_closely(
@@ -25,11 +28,10 @@ def looked_closely(
         yield from _cell_faults(fields, recipient)
     for name in content.required:
         if fields.get(name) in ("", None):
-            yield f"{name!r} is empty, and the template shows it"
+            yield Said("%(name)s is empty, and the template shows it", name=repr(name))
     missing = content.fields - fields.keys()
     if missing:
-        hint = "; a bulk campaign is given it where PUBLIC_URL is set" if UNSUBSCRIBE_URL in missing else ""
-        yield f"the template needs {_listed(missing)}{hint}"
+        yield Said(NEEDS_OURS if UNSUBSCRIBE_URL in missing else NEEDS, names=_listed(missing))
     else:
         yield from _rendering_faults(recipient, fields, content, budget)
 
@@ -43,7 +45,7 @@ def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
     for name, value in (("recipient", recipient), *fields.items()):
         text = value if isinstance(value, str) else _json({name: value})
         if len(text) > MAX_CELL:
-            yield f"{name!r} is larger than {MAX_CELL:,} characters"
+            yield Said("%(name)s is larger than %(most)s characters", name=repr(name), most=MAX_CELL)
         if "\0" in text:
             yield nul_fault(name, text)
 
@@ -51,10 +53,13 @@ def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
 def nul_fault(name: str, text: str) -> str:
     """Say what a cell with a NUL character in it holds; before what a spreadsheet's formula came to there is one."""
     if text.startswith("\0#"):
-        return f"{name!r} holds the error {text[1:40]} of a spreadsheet's formula"
+        return Said("%(name)s holds the error %(error)s of a spreadsheet's formula", name=repr(name), error=text[1:40])
     if text == "\0=":
-        return f"{name!r} is a formula that was never calculated: open the list in a spreadsheet program and save it"
-    return f"{name!r} has a NUL character in it"
+        return Said(
+            "%(name)s is a formula that was never calculated: open the list in a spreadsheet program and save it",
+            name=repr(name),
+        )
+    return Said("%(name)s has a NUL character in it", name=repr(name))
 
 
 def _rendering_faults(
@@ -64,7 +69,10 @@ def _rendering_faults(
         content.render(recipient, fields, budget)
     except TemplateError as error:
         broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields.get(name)))]
-        yield f"{_listed(broken)} has a line break, and the subject shows it" if broken else str(error)
+        if broken:
+            yield Said("%(names)s has a line break, and the subject shows it", names=_listed(broken))
+        else:
+            yield str(error)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from django.db import connection
 from campaigns.given_texts import given_name
 from campaigns.intake.checking import BadInput
 from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
+from vendors.said import Said
 
 LONGEST_NAME = 200
 MOST_FILES = 100_000  # of one campaign
@@ -76,9 +77,9 @@ class Folder:
     def size(self, name: str) -> int:
         path = self._find(name)
         if not path.is_relative_to(self._root):
-            raise ValueError(f"{name!r} is outside the folder")
+            raise ValueError(Said("%(name)s is outside the folder", name=repr(name)))
         if not path.is_file():
-            raise ValueError(f"there is no file {name!r}")
+            raise ValueError(Said("there is no file %(name)s", name=repr(name)))
         return path.stat().st_size
 
     def read(self, name: str) -> bytes:
@@ -112,7 +113,7 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(file)
         except UNREADABLE as error:
-            raise BadInput(f"the archive cannot be read: {error}") from error
+            raise BadInput(Said("the archive cannot be read: %(why)s", why=error)) from error
         self._entries = {
             name: entry for entry in self._zip.infolist() if not entry.is_dir() for name in _names_of(entry)
         }
@@ -120,9 +121,9 @@ class Archive:
     def size(self, name: str) -> int:
         entry = self._entries.get(name)
         if entry is None:
-            raise ValueError(f"there is no file {name!r}")
+            raise ValueError(Said("there is no file %(name)s", name=repr(name)))
         if entry.flag_bits & 1:
-            raise ValueError(f"{name!r} is encrypted")
+            raise ValueError(Said("%(name)s is encrypted", name=repr(name)))
         return entry.file_size
 
     def read(self, name: str) -> bytes:
@@ -147,7 +148,7 @@ def source(path: Path) -> FileSource:
     if path.is_dir():
         return Folder(path)
     if not path.is_file():
-        raise BadInput(f"there is no folder or archive {path}")
+        raise BadInput(Said("there is no folder or archive %(path)s", path=path))
     return Archive(path)
 
 
@@ -168,13 +169,19 @@ class CampaignFiles:
         names: set[str] = set()
         for file in self.to_all:
             if file.name in names:
-                raise BadInput(f"two files are called {file.name!r}")
+                raise BadInput(Said("two files are called %(name)s", name=repr(file.name)))
             names.add(file.name)
             if problem := _unfit(file.name, file.size) or _untyped(file):
                 raise BadInput(problem)
         self._bytes = sum(file.size for file in self.to_all)
         if self._bytes > LARGEST_MAIL:
-            raise BadInput(f"the files of each letter have {self._bytes:,} bytes; {LARGEST_MAIL:,} are the most")
+            raise BadInput(
+                Said(
+                    "the files of each letter have %(size)s bytes; %(most)s are the most",
+                    size=self._bytes,
+                    most=LARGEST_MAIL,
+                )
+            )
 
     def faults(self, fields: Mapping[str, Any]) -> Iterator[str]:
         """Yield the faults of the files that a recipient's fields name, as sentences; remember good files in `own`."""
@@ -187,7 +194,7 @@ class CampaignFiles:
             except ValueError as error:
                 yield str(error)
         if size > LARGEST_MAIL:
-            yield f"its files have {size:,} bytes together; {LARGEST_MAIL:,} are the most"
+            yield Said("its files have %(size)s bytes together; %(most)s are the most", size=size, most=LARGEST_MAIL)
 
     def _known(self, name: str) -> int:
         if name in self.own:
@@ -196,13 +203,19 @@ class CampaignFiles:
         if problem := _unfit(name, 0):
             raise ValueError(problem)
         if any(file.name == name for file in self.to_all):
-            raise ValueError(f"{name!r} is the name of a file that all get")
+            raise ValueError(Said("%(name)s is the name of a file that all get", name=repr(name)))
         size = self.found_in.size(name)
         if problem := _unfit(name, size):
             raise ValueError(problem)
         self._bytes += size
         if len(self.own) >= MOST_FILES or self._bytes > MOST_BYTES:
-            raise BadInput(f"a campaign may have {MOST_FILES:,} files, and {MOST_BYTES:,} bytes of them")
+            raise BadInput(
+                Said(
+                    "a campaign may have %(number)s files, and %(size)s bytes of them",
+                    number=MOST_FILES,
+                    size=MOST_BYTES,
+                )
+            )
         self.own[name] = size
         return size
 
@@ -224,17 +237,25 @@ def _unfit(name: str, size: int) -> str:
     """Return why no letter can carry such a file, or '' if it can."""
     parts = name.split("/")
     if not name.isprintable() or len(name) > LONGEST_NAME or "\\" in name or not shown_name(name):
-        return f"{name[:LONGEST_NAME]!r} cannot be the name of a file: up to {LONGEST_NAME} signs on a line, without \\"
+        return Said(
+            "%(name)s cannot be the name of a file: up to %(most)s signs on a line, without \\",
+            name=repr(name[:LONGEST_NAME]),
+            most=LONGEST_NAME,
+        )
     if any(part in ("", ".", "..") for part in parts) or re.match("[A-Za-z]:", name):
-        return f"{name!r} does not name a file within the folder"
-    return f"{name!r} has {size:,} bytes; {LARGEST_MAIL:,} are the most" if size > LARGEST_MAIL else ""
+        return Said("%(name)s does not name a file within the folder", name=repr(name))
+    return (
+        Said("%(name)s has %(size)s bytes; %(most)s are the most", name=repr(name), size=size, most=LARGEST_MAIL)
+        if size > LARGEST_MAIL
+        else ""
+    )
 
 
 def _untyped(file: NewFile) -> str:
     if not TYPE.fullmatch(file.kind):
-        return f"{file.kind!r} is not the type of a file, like application/pdf"
+        return Said("%(kind)s is not the type of a file, like application/pdf", kind=repr(file.kind))
     if file.cid and not re.fullmatch(r"[A-Za-z0-9!#$%&'*+=?^_`{|}~.@-]{1,100}", file.cid):
-        return f"{file.cid!r} cannot name an image within HTML: letters, digits and dots"
+        return Said("%(name)s cannot name an image within HTML: letters, digits and dots", name=repr(file.cid))
     return ""
 
 
@@ -278,9 +299,15 @@ def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
         try:
             content = file.read()
         except UNREADABLE as error:
-            raise BadInput(f"{file.name!r} cannot be read: {error}") from error
+            raise BadInput(Said("%(name)s cannot be read: %(why)s", name=repr(file.name), why=error)) from error
         if len(content) != file.size:
-            raise BadInput(f"{file.name!r} had {file.size:,} bytes when it was checked, and others after")
+            raise BadInput(
+                Said(
+                    "%(name)s had %(size)s bytes when it was checked, and others after",
+                    name=repr(file.name),
+                    size=file.size,
+                )
+            )
         kept.append((file, keep(content, connection.connection)))
     return kept
 

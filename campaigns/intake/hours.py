@@ -12,6 +12,7 @@ from campaigns.content.templates import Budget, Content, Values
 from campaigns.intake.checking import BadInput, quoted
 from campaigns.models.campaigns import ZONE_FIELD
 from vendors.models import Vendor, find_zone, known_zone
+from vendors.said import Said
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Hours:
 
     def __post_init__(self) -> None:
         if self.start == self.end:
-            raise BadInput(f"sending hours {self.start:%H:%M}-{self.end:%H:%M} are no hours")
+            raise BadInput(Said("sending hours %(hours)s are no hours", hours=f"{self.start:%H:%M}-{self.end:%H:%M}"))
         if self.each and (self.start.second or self.end.second):
-            raise BadInput("hours by each recipient's clock begin and end with a minute")
+            raise BadInput(Said("hours by each recipient's clock begin and end with a minute"))
         try:
             known_zone(self.zone)
         except ValidationError as error:
@@ -46,7 +47,7 @@ class Hours:
         """Raise BadInput if the hours go by each recipient's clock and these fields cannot tell it."""
         if self.each and channel != Vendor.Channel.SMS and ZONE_FIELD not in fields:
             raise BadInput(
-                f"hours by each recipient's clock need a column {ZONE_FIELD} that says where each is (Europe/London)"
+                Said("hours by each recipient's clock need a column time_zone that says where each is (Europe/London)")
             )
 
     def with_zones(self, channel: str, content: Content) -> Content:
@@ -58,9 +59,10 @@ class Hours:
         def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
             zone = fields.get(ZONE_FIELD)
             if not (zone in (None, "") or (isinstance(zone, str) and find_zone(zone))):
-                yield (
-                    f"{ZONE_FIELD}: {quoted(str(zone))} is no time zone of the IANA list; "
-                    "write it like Europe/London, or leave it empty"
+                yield Said(
+                    "time_zone: %(name)s is no time zone of the IANA list; "
+                    "write it like Europe/London, or leave it empty",
+                    name=quoted(str(zone)),
                 )
             yield from before(recipient, fields, budget) if before else ()
 
@@ -75,5 +77,5 @@ def parse_hours(text: str, zone: str, each: bool = False) -> Hours:
     except ValueError:
         start = end = None
     if start is None or end is None:
-        raise BadInput(f"sending hours {text!r} must look like 08:00-20:00")
+        raise BadInput(Said("sending hours %(hours)s must look like 08:00-20:00", hours=repr(text)))
     return Hours(start, end, find_zone(zone) or zone, each)

@@ -15,8 +15,10 @@ from typing import Any, TextIO, TypeVar
 
 from campaigns.formulas import harmless
 from campaigns.own_files import LEFT_OUT as COLUMNS
+from vendors.said import Said
 
 Row = TypeVar("Row")
+SHOWN = 50  # rows with reasons that a page shows
 
 
 class Reasons:
@@ -24,19 +26,24 @@ class Reasons:
 
     def __init__(self) -> None:
         self.rows = array("q")
+        self._first: list[str] = []  # those of the first rows, as pages show them in the reader's language
         self._file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogatepass", newline="\n")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
     def add(self, row: int, text: str) -> None:
         if not self.rows or self.rows[-1] != row:
             self.rows.append(row)
-        self._file.write(f"{row}\t{' '.join(text.splitlines())}\n")
+        if len(lines := text.splitlines()) > 1:
+            text = " ".join(lines)
+        if len(self.rows) <= SHOWN:
+            self._first.append(text)
+        self._file.write(f"{row}\t{text}\n")
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         self._file.seek(0)
-        for line in self._file:
+        for number, line in enumerate(self._file):
             row, _, text = line.partition("\t")
-            yield int(row), text.rstrip("\n")
+            yield int(row), self._first[number] if number < len(self._first) else text.rstrip("\n")
 
 
 class LeftOut:
@@ -75,7 +82,7 @@ class LeftOut:
     def reasons(self) -> Iterator[tuple[int, str]]:
         """Yield each left-out row, in order, with all its reasons."""
         for row, found in groupby(merge(*self._passes), key=itemgetter(0)):
-            yield row, "; ".join(text for _, text in found)
+            yield row, Said.joined("; ", (text for _, text in found))
 
 
 def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:

@@ -12,7 +12,8 @@ from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
-from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, whole
+from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
+from vendors.said import Said
 
 TYPE = b"application/vnd.oasis.opendocument.spreadsheet"  # templates have more behind it
 CONTENT = "content.xml"
@@ -44,10 +45,10 @@ def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
     if parts.has("META-INF/manifest.xml"):
         parts.read("META-INF/manifest.xml", manifest)
     if manifest.is_encrypted:
-        raise BadInput("the spreadsheet has a password: save it without one")
+        raise BadInput(Said("the spreadsheet has a password: save it without one"))
     parts.read(CONTENT, sheets)
     if not sheets.is_found:
-        raise BadInput("the spreadsheet has no visible sheet")
+        raise BadInput(Said("the spreadsheet has no visible sheet"))
 
 
 class _Manifest(XmlPart):
@@ -82,7 +83,7 @@ class _Sheets(XmlPart):
             self._style = attributes.get("style:name", "")
         elif tag == "table-properties" and attributes.get("table:display") == "false":
             if len(self._hidden_styles) > MOST_STYLES:
-                raise BadInput("the spreadsheet is damaged: it has too many formats")
+                raise BadInput(damaged(Said("it has too many formats")))
             self._hidden_styles.add(self._style)
         elif tag == "table" and not self.is_found and attributes.get("table:style-name") not in self._hidden_styles:
             self.is_found = self._is_read = True
@@ -130,7 +131,7 @@ class _Sheets(XmlPart):
         if not text and len(self._cells) + count > MOST_COLUMNS:
             count = MOST_COLUMNS - len(self._cells)  # up to the end of the sheet
         if len(self._cells) + count > MOST_COLUMNS:
-            raise BadInput([RowError(self._row + 1, "the spreadsheet is damaged: it has too many columns")])
+            raise BadInput([RowError(self._row + 1, damaged(Said("it has too many columns")))])
         self._cells.extend([text] * count)
 
     def _end_row(self) -> None:
@@ -140,7 +141,7 @@ class _Sheets(XmlPart):
             self._row += self._repeated
             return
         if self._row + self._repeated > MOST_ROWS:
-            raise BadInput("the spreadsheet is damaged: it has too many rows")
+            raise BadInput(damaged(Said("it has too many rows")))
         for _ in range(self._repeated):
             self._row += 1
             self._rows.add(self._row, self._cells, self._is_hidden)
@@ -169,7 +170,7 @@ class _Sheets(XmlPart):
         return value
 
     def too_long(self) -> None:
-        raise BadInput([RowError(self._row + 1, f"a cell is larger than {MAX_CELL:,} characters")])
+        raise BadInput([RowError(self._row + 1, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
 
 
 def _day(text: str) -> str:

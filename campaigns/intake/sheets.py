@@ -11,6 +11,7 @@ from typing import BinaryIO
 from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
+from vendors.said import Said
 
 MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet
 MOST_UNPACKED = 2_000_000_000  # bytes, for who reads a file of their own by a command
@@ -45,12 +46,12 @@ class SheetRows:
             self._write([])
             return
         if len(cells) > MAX_ROW // MAX_CELL and sum(map(len, cells)) > MAX_ROW:
-            raise BadInput([RowError(number, f"the row is larger than {MAX_ROW:,} characters")])
+            raise BadInput([RowError(number, Said("the row is larger than %(most)s characters", most=MAX_ROW))])
         if is_hidden:
             self.hidden.append(number)
         self._write(cells)
         if self.file.tell() > self._most:
-            raise BadInput(f"the spreadsheet has more than {self._most:,} bytes of cells")
+            raise BadInput(Said("the spreadsheet has more than %(most)s bytes of cells", most=self._most))
 
     def note(self, column: int, kind: ShownAs, value: str) -> None:
         """Keep the first value of a kind in a column."""

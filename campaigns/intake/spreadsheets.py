@@ -8,6 +8,8 @@ from xml.parsers import expat
 from campaigns.intake import ods_reader, xls_reader, xlsx_reader
 from campaigns.intake.checking import BadInput
 from campaigns.intake.sheets import MOST_UNPACKED, SheetRows
+from campaigns.intake.xlsx_xml import damaged
+from vendors.said import Said
 
 ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 MAGIC = len(ZIP)
@@ -28,9 +30,11 @@ def to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
     try:
         _read(file, most, rows)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
-        raise BadInput(f"the spreadsheet cannot be read: {error or 'it is damaged'}") from error
+        raise BadInput(
+            Said("the spreadsheet cannot be read: %(why)s", why=str(error) or Said("it is damaged"))
+        ) from error
     except expat.ExpatError as error:
-        raise BadInput(f"the spreadsheet is damaged: {error}") from error
+        raise BadInput(damaged(error)) from error
     rows.end()
     return rows
 

@@ -26,6 +26,7 @@ from campaigns.suppression.comparing import end_suppressed
 from vendors.history import Actor
 from vendors.instants import in_utc
 from vendors.models import Credential
+from vendors.said import Said, gettext_noop
 
 FARTHEST = timedelta(days=3653)  # ten years
 At = Literal["nightly", "now"] | datetime
@@ -45,10 +46,10 @@ class PauseRules:
 
     def __post_init__(self) -> None:
         if self.first is not None and self.first < 1:
-            raise BadInput("the number of first recipients must be 1 or more")
+            raise BadInput(Said("the number of first recipients must be 1 or more"))
         for name, limit in (("bounce", self.bounce_limit), ("complaint", self.complaint_limit)):
             if limit is not None and not 0 <= limit <= 100:
-                raise BadInput(f"the {name} limit is a percentage from 0 to 100; 0 means none")
+                raise BadInput(Said("the %(name)s limit is a percentage from 0 to 100; 0 means none", name=name))
 
     def wait_after(self, size: int) -> int | None:
         """Return Job.wait_after for a campaign of that size."""
@@ -56,6 +57,11 @@ class PauseRules:
 
 
 NO_RULES = PauseRules()
+
+
+SEND_AT = "the time to send at,"
+PAST = {SEND_AT: gettext_noop("the time to send at, %(when)s is past")}
+FAR = {SEND_AT: gettext_noop("the time to send at, %(when)s is more than ten years ahead")}
 
 
 def parse_at(text: str) -> At:
@@ -73,27 +79,31 @@ def parse_moment(text: str, what: str) -> datetime:
         found = datetime.fromisoformat(text)
         return in_utc(found) if found.tzinfo else found
     except ValueError as error:
-        raise BadInput(f"{what} {text!r} is not a time; write it like 2030-01-31T18:00:00+00:00") from error
+        why = gettext_noop("%(what)s %(text)s is not a time; write it like 2030-01-31T18:00:00+00:00")
+        raise BadInput(Said(why, what=what, text=repr(text))) from error
 
 
 def check_moment(moment: datetime, what: str, now: datetime) -> None:
     """Raise BadInput unless the moment has a zone, is in the future and within ten years."""
     if moment.tzinfo is None:
-        raise BadInput(f"{what} {moment.isoformat()} has no time zone; add one, like {moment.isoformat()}+00:00")
+        why = gettext_noop("%(what)s %(when)s has no time zone; add one, like %(when)s+00:00")
+        raise BadInput(Said(why, what=what, when=moment.isoformat()))
     if moment <= now:
-        raise BadInput(f"{what} {moment.isoformat()} is past")
+        past = PAST.get(what) or gettext_noop("%(what)s %(when)s is past")
+        raise BadInput(Said(past, what=what, when=moment.isoformat()))
     if moment > now + FARTHEST:
-        raise BadInput(f"{what} {moment.isoformat()} is more than ten years ahead")
+        far = FAR.get(what) or gettext_noop("%(what)s %(when)s is more than ten years ahead")
+        raise BadInput(Said(far, what=what, when=moment.isoformat()))
 
 
 def check_times(at: At, deadline: datetime | None, now: datetime) -> None:
     """Raise BadInput unless both times are possible and the deadline is the later one."""
     if isinstance(at, datetime):
-        check_moment(at, "the time to send at,", now)
+        check_moment(at, SEND_AT, now)
     if deadline is not None:
         check_moment(deadline, "the deadline", now)
         if isinstance(at, datetime) and deadline <= at:
-            raise BadInput("the deadline is not after the time to send at")
+            raise BadInput(Said("the deadline is not after the time to send at"))
 
 
 BLOCK_ROWS = 2_000
@@ -219,19 +229,24 @@ def accept(
 
 def _count(job: Job, by: Actor | None) -> None:
     if by is None:
-        raise BadInput("it must be known who sends a letter to oneself")
+        raise BadInput(Said("it must be known who sends a letter to oneself"))
     with connection.cursor() as cursor:
         letters_to_oneself.count(cursor, job.pk)
 
 
 def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
     if without and job.size > 1:
-        raise BadInput(f"a letter that needs no approval has one recipient, not {job.size:,}")
+        raise BadInput(Said("a letter that needs no approval has one recipient, not %(count)s", count=job.size))
     above = Sponsor.objects.values_list("approval_above", flat=True).get(pk=job.sponsor_id)
     if without or not needs_approval(above, job.size):
         return
     if by is None:
-        raise BadInput(f"campaigns of {job.sponsor} wait for approval, so it must be known who asks for this one")
+        raise BadInput(
+            Said(
+                "campaigns of %(sponsor)s wait for approval, so it must be known who asks for this one",
+                sponsor=job.sponsor,
+            )
+        )
     with connection.cursor() as cursor:
         approvals.ask(cursor, {job.pk: approvals.Party.of(by)})
     job.refresh_from_db()
@@ -245,7 +260,9 @@ def allocate(size: int) -> int:
     harmless.
     """
     if not 1 <= size <= MOST_RECIPIENTS:
-        raise BadInput("there are no recipients" if size < 1 else f"{size:,} recipients are too many")
+        raise BadInput(
+            Said("there are no recipients") if size < 1 else Said("%(count)s recipients are too many", count=size)
+        )
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns_message_block'))")
         cursor.execute("SELECT setval('campaigns_message_block', nextval('campaigns_message_block') + %s - 1)", [size])
@@ -256,10 +273,10 @@ def allocate(size: int) -> int:
 def _check_texts(name: str, subject: str, body: str, beside: str) -> None:
     longest = Campaign._meta.get_field("name").max_length or 0
     if not name or len(name) > longest:
-        raise BadInput(f"the campaign's name must have 1 to {longest} characters")
+        raise BadInput(Said("the campaign's name must have 1 to %(most)s characters", most=str(longest)))
     for what, text in (("name", name), ("subject", subject), ("body", body), ("text", beside)):
         if "\0" in text:
-            raise BadInput(f"the {what} has a NUL character in it")
+            raise BadInput(Said("the %(what)s has a NUL character in it", what=what))
 
 
 def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], None]) -> None:
@@ -270,7 +287,13 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
             stored += rows
             progress(stored)
     if stored != campaign.size:
-        raise BadInput(f"there were {campaign.size:,} recipients when they were checked, and {stored:,} after")
+        raise BadInput(
+            Said(
+                "there were %(count)s recipients when they were checked, and %(stored)s after",
+                count=campaign.size,
+                stored=stored,
+            )
+        )
 
 
 def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:

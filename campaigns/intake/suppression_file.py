@@ -19,6 +19,7 @@ from campaigns.models import Suppression
 from campaigns.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
 from vendors.instants import in_utc
+from vendors.said import Said
 
 WRITTEN = SUPPRESSIONS
 COLUMNS = WRITTEN[1:]
@@ -56,14 +57,22 @@ class SuppressionFile:
         self._normal = AddressReader(channel, region)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
         if unknown := [name for name in self._columns if name not in COLUMNS]:
-            raise BadInput(f"there is no column {unknown[0]!r}: after the address there may be {', '.join(COLUMNS)}")
+            raise BadInput(
+                Said(
+                    "there is no column %(name)s: after the address there may be %(known)s",
+                    name=repr(unknown[0]),
+                    known=", ".join(COLUMNS),
+                )
+            )
         if _passes(self._normal, self._table.header[0]) and channel != "print":
-            raise BadInput(f"there is no header: the first row holds the address {self._table.header[0]!r}")
+            raise BadInput(
+                Said("there is no header: the first row holds the address %(name)s", name=repr(self._table.header[0]))
+            )
         problems, self._size = RowErrors(), 0
         for number, cells in self._table.rows():
             self._size += 1
             if most is not None and self._size > most:
-                raise BadInput(f"it has more than {most:,} addresses, which are too many at once")
+                raise BadInput(Said("it has more than %(most)s addresses, which are too many at once", most=most))
             try:
                 self._read(cells)
             except ValueError as error:
@@ -84,15 +93,16 @@ class SuppressionFile:
         found = {name: cells[column].strip() for name, column in self._columns.items()}
         values: dict[str, Any] = {name: text for name, text in found.items() if text}
         if values.get("reason", self._default.reason) not in Suppression.Reason.values:
+            known = ", ".join(Suppression.Reason.values)
             raise ValueError(
-                f"there is no reason {values['reason']!r}; there are {', '.join(Suppression.Reason.values)}"
+                Said("there is no reason %(name)s; there are %(known)s", name=repr(values["reason"]), known=known)
             )
         if (topic := values.pop("topic", "")) and self._with_topics:
             values["topic_id"] = topic_of(self._topics, topic, values.get("reason", self._default.reason))
         elif values.get("reason", self._default.reason) != Suppression.Reason.UNSUBSCRIBED:
             values["topic_id"] = None
         if "\0" in values.get("source", ""):
-            raise ValueError("the source has a NUL character in it")
+            raise ValueError(Said("the source has a NUL character in it"))
         for name in ("since", "until"):
             if name in values:
                 values[name] = read_time(values[name], name)
@@ -106,16 +116,19 @@ class SuppressionFile:
         if self._table.encoding is None:  # spreadsheet rows end with their last cell
             cells = cells + [""] * (width - len(cells))
         if len(cells) != width:
-            raise ValueError(f"{len(cells)} cells, but the header has {width}")
+            raise ValueError(
+                Said("%(count)s cells, but the header has %(width)s", count=str(len(cells)), width=str(width))
+            )
         return cells if self._table.is_quoted else [undone(cell.strip()) for cell in cells]
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
     """Return the topic of that name, for a suppression of this topic alone. Raises ValueError."""
     if reason != Suppression.Reason.UNSUBSCRIBED:
-        raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
+        raise ValueError(Said("a topic goes with the reason unsubscribed, not %(reason)s", reason=reason))
     if name not in topics:
-        raise ValueError(f"there is no topic {name!r}; there are {', '.join(topics) or 'none'}")
+        known = ", ".join(topics) or "none"
+        raise ValueError(Said("there is no topic %(name)s; there are %(known)s", name=repr(name), known=known))
     return topics[name]
 
 
@@ -134,7 +147,13 @@ def read_time(text: str, what: str) -> datetime:
             return in_utc(moment)
     except ValueError:
         pass
-    raise BadInput(f"{what} {text!r} is not a time with its zone; write it like 2030-01-31T18:00:00+00:00")
+    raise BadInput(
+        Said(
+            "%(what)s %(text)s is not a time with its zone; write it like 2030-01-31T18:00:00+00:00",
+            what=what,
+            text=repr(text),
+        )
+    )
 
 
 def write(rows: "QuerySet[Suppression]", file: Any) -> int:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from campaigns.content.templates import Budget, Content
 from campaigns.intake.checking import AddressReader, BadInput, faults
+from vendors.said import Said
 
 NAME = "Test: "  # prefix of the campaign's name
 MOST = 10
@@ -68,8 +69,8 @@ def addressed(
     try:
         oneself = normal(address)
     except ValueError as error:
-        raise BadInput(f"the test-send: {error}") from error
+        raise BadInput(Said("the test-send: %(why)s", why=error)) from error
     fields = dict(next(iter(recipients))[1])
     for fault in faults(oneself, fields, content, budget):
-        raise BadInput(f"the test-send: {fault}")
+        raise BadInput(Said("the test-send: %(why)s", why=fault))
     return [(oneself, fields)]

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import keep
+from vendors.said import Said
 
 MOST_BYTES = 1_000_000_000  # of one owner's files
 MOST_FILES = 10_000  # of one owner
@@ -85,7 +86,12 @@ def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
         number, size = cursor.fetchone()
         if new and (number > MOST_FILES or size > MOST_BYTES):
             most = f"{MOST_FILES:,} files, and {MOST_BYTES:,} bytes of them"
-            raise BadInput(f"a sponsor may have {most}: delete some; those that nobody refers to go after 30 days")
+            raise BadInput(
+                Said(
+                    "a sponsor may have %(most)s: delete some; those that nobody refers to go after 30 days",
+                    most=str(most),
+                )
+            )
     return find(of, [digest])[digest], new
 
 

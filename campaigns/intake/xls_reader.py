@@ -17,6 +17,7 @@ from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
+from vendors.said import Said
 
 SCRIPT = Path(__file__).with_name("xls_process.py")
 MEMORY = 1 << 30  # bytes of addresses: a sheet has 65,536 rows of 256 columns at the most
@@ -32,12 +33,11 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 """
 TEXT, NUMBER, BOOLEAN, IS_ERROR = 1, 2, 4, 5  # as xls_process has them
-ADVICE = "save it as XLSX"
 WHY = {
-    "password": f"the file is an Excel file with a password: save it without one, or {ADVICE}",
-    "damaged": f"the file is no spreadsheet, has a password, or is damaged: {ADVICE}",
-    "large": f"the old Excel file takes too much memory or time: {ADVICE}",
-    "hidden": "the spreadsheet has no visible sheet",
+    "password": Said("the file is an Excel file with a password: save it without one, or save it as XLSX"),
+    "damaged": Said("the file is no spreadsheet, has a password, or is damaged: save it as XLSX"),
+    "large": Said("the old Excel file takes too much memory or time: save it as XLSX"),
+    "hidden": Said("the spreadsheet has no visible sheet"),
 }
 
 
@@ -45,7 +45,7 @@ def read(file: BinaryIO, most: int, rows: SheetRows) -> None:
     """Write the sheet to `rows`. most: bytes of the file, and of what the process may write. Raises BadInput."""
     file.seek(0, os.SEEK_END)
     if file.tell() > most:
-        raise BadInput(f"the spreadsheet unpacks to more than {most:,} bytes: save it as CSV")
+        raise BadInput(Said("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV", most=most))
     file.seek(0)
     with tempfile.TemporaryFile() as copy, tempfile.TemporaryFile() as answers:
         while block := file.read(1 << 20):
@@ -78,7 +78,7 @@ def _write(answers: IO[bytes], rows: SheetRows) -> None:
         number, is_hidden, cells = found
         texts = [_text(cell, column, formats, rows) for column, cell in enumerate(cells)]
         if any(len(text) > MAX_CELL for text in texts):
-            raise BadInput([RowError(number, f"a cell is larger than {MAX_CELL:,} characters")])
+            raise BadInput([RowError(number, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
         rows.add(number, texts, is_hidden)
 
 

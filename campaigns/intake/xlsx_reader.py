@@ -15,8 +15,9 @@ from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
-from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, unescape, whole
+from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, unescape, whole
 from campaigns.own_files import TYPED
+from vendors.said import Said
 
 MOST_FORMATS = 100_000
 TRUE = ("1", "true")
@@ -31,7 +32,7 @@ def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
     by_kind = {kind: path for kind, path, _ in _relations(parts, "")}
     path = by_kind.get("officeDocument", "")
     if not path.endswith(".xml"):
-        raise BadInput("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'")
+        raise BadInput(Said("the file is a zip file, but no XLSX spreadsheet: save it as XLSX or as 'CSV UTF-8'"))
     own = _Properties()
     if parts.has(by_kind.get("custom-properties", "")):
         parts.read(by_kind["custom-properties"], own)
@@ -41,7 +42,7 @@ def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
     sheets = {id: sheet for kind, sheet, id in related if kind == "worksheet"}
     sheet = next((sheets[id] for id in book.visible if id in sheets), "")
     if not sheet:
-        raise BadInput("the spreadsheet has no visible sheet")
+        raise BadInput(Said("the spreadsheet has no visible sheet"))
     by_kind = {kind: path for kind, path, _ in related}
     texts, styles = _SharedTexts(), _Styles(book.since_1904)
     if "sharedStrings" in by_kind:
@@ -119,7 +120,7 @@ class _Styles(XmlPart):
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if len(self.formats) + len(self._own) > MOST_FORMATS:
-            raise BadInput("the spreadsheet is damaged: it has too many formats")
+            raise BadInput(damaged(Said("it has too many formats")))
         if tag == "numFmt":
             self._own[attributes.get("numFmtId", "")] = attributes.get("formatCode", "")[:1000]
         elif tag == "cellXfs":
@@ -196,7 +197,8 @@ class _Sheet(XmlPart):
         elif tag == "row":
             number = whole(attributes["r"]) if "r" in attributes else self._row + 1
             if not self._row < number <= MOST_ROWS:
-                raise BadInput(f"the spreadsheet is damaged: row {number} comes after row {self._row}")
+                why = Said("row %(row)s comes after row %(before)s", row=str(number), before=str(self._row))
+                raise BadInput(damaged(why))
             self._row, self._is_hidden, self._cells = number, attributes.get("hidden") in TRUE, []
 
     def end(self, tag: str) -> None:
@@ -218,7 +220,7 @@ class _Sheet(XmlPart):
             self._rows.add(self._row, self._cells, self._is_hidden)
 
     def too_long(self) -> None:
-        raise BadInput([RowError(self._row, f"a cell is larger than {MAX_CELL:,} characters")])
+        raise BadInput([RowError(self._row, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
 
     def _place(self, reference: str) -> None:
         """Begins a cell in its column: that of its reference, like AB12, else the next one."""
@@ -229,9 +231,8 @@ class _Sheet(XmlPart):
                 break
         column = column or len(self._cells) + 1
         if not len(self._cells) < column <= MOST_COLUMNS:
-            raise BadInput(
-                [RowError(self._row, f"the spreadsheet is damaged: there is no place for {reference[:20]!r}")]
-            )
+            why = Said("there is no place for %(name)s", name=repr(reference[:20]))
+            raise BadInput([RowError(self._row, damaged(why))])
         self._cells.extend([""] * (column - len(self._cells)))
 
     def _value(self, text: str) -> str:
@@ -239,7 +240,7 @@ class _Sheet(XmlPart):
             try:
                 return self._shared.of(whole(text))
             except IndexError:
-                raise BadInput([RowError(self._row, "the spreadsheet is damaged: a text is missing")]) from None
+                raise BadInput([RowError(self._row, damaged(Said("a text is missing")))]) from None
         if self._kind == "n":
             style = whole(self._style or "0")
             form = self._formats[style] if style < len(self._formats) else None

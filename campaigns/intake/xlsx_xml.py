@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 from campaigns.intake.checking import BadInput
 from campaigns.intake.fields import MAX_CELL
+from vendors.said import Said
 
 LONGEST_TAG = 1_000_000  # bytes, with its attributes
 DEEPEST, MOST_NAMES = 50, 1_000
@@ -35,7 +36,7 @@ class XmlPart:
             fed += len(block)
             parser.Parse(block, False)
             if fed - parser.CurrentByteIndex > LONGEST_TAG:
-                raise BadInput("the spreadsheet is damaged: a tag does not end")
+                raise BadInput(damaged(Said("a tag does not end")))
             yield len(block)
         parser.Parse(b"", True)
         yield 0
@@ -67,7 +68,7 @@ class XmlPart:
             self._tags[name] = name.rpartition(":")[2]
             self._names.update(attributes)
         if self._depth > DEEPEST or len(self._tags) + len(self._names) > MOST_NAMES:
-            raise BadInput("the spreadsheet is damaged: it is nested too deeply, or has too many kinds of elements")
+            raise BadInput(damaged(Said("it is nested too deeply, or has too many kinds of elements")))
         self.start(self._tags[name], attributes)
 
     def _closed(self, name: str) -> None:
@@ -82,10 +83,10 @@ class XmlPart:
             self._texts.append(text)
 
     def too_long(self) -> None:
-        raise BadInput(f"a cell of the spreadsheet is larger than {MAX_CELL:,} characters")
+        raise BadInput(Said("a cell of the spreadsheet is larger than %(most)s characters", most=MAX_CELL))
 
     def _refuse(self, *_: Any) -> None:
-        raise BadInput("the spreadsheet is damaged: it has a document type")
+        raise BadInput(damaged(Said("it has a document type")))
 
 
 class ZippedXml:
@@ -102,14 +103,18 @@ class ZippedXml:
         try:
             info = self._archive.getinfo(path)
         except KeyError:
-            raise BadInput(f"the file is a zip file, but no XLSX spreadsheet: it has no {path}") from None
+            raise BadInput(
+                Said("the file is a zip file, but no XLSX spreadsheet: it has no %(path)s", path=path)
+            ) from None
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadInput("the spreadsheet is packed in a way that is not usual: save it as XLSX")
+            raise BadInput(Said("the spreadsheet is packed in a way that is not usual: save it as XLSX"))
         with self._archive.open(info) as source:
             for size in handler.read(source):
                 self._left -= size
                 if self._left < 0:
-                    raise BadInput(f"the spreadsheet unpacks to more than {self._most:,} bytes: save it as CSV")
+                    raise BadInput(
+                        Said("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV", most=self._most)
+                    )
 
 
 def unescape(text: str) -> str:
@@ -117,8 +122,13 @@ def unescape(text: str) -> str:
     return ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
 
 
+def damaged(why: str | Exception) -> Said:
+    """Return the sentence that the spreadsheet is damaged."""
+    return Said("the spreadsheet is damaged: %(why)s", why=why)
+
+
 def whole(text: str) -> int:
     """A number that the file must have here. Raises BadInput."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise BadInput(f"the spreadsheet is damaged: {text[:20]!r} should be a number")
+        raise BadInput(damaged(Said("%(name)s should be a number", name=repr(text[:20]))))
     return int(text)

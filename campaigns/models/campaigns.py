@@ -165,11 +165,11 @@ class Sponsor(models.Model):
     def clean(self) -> None:
         given = (self.quiet_from, self.quiet_to)
         if (self.quiet_from is None) != (self.quiet_to is None) or (self.quiet_from and len(set(given)) == 1):
-            raise ValidationError({"quiet_to": "quiet hours have a start and another end, or neither"})
+            raise ValidationError({"quiet_to": Said("quiet hours have a start and another end, or neither")})
         if any(one is not None and (one.second or one.microsecond) for one in given):
-            raise ValidationError({"quiet_from": "whole minutes"})
+            raise ValidationError({"quiet_from": Said("whole minutes")})
         if self.quiet_from is not None and not self.time_zone:
-            raise ValidationError({"time_zone": "quiet hours need one, for numbers of which it is not known"})
+            raise ValidationError({"time_zone": Said("quiet hours need one, for numbers of which it is not known")})
 
 
 def needs_approval(above: int | None, size: int) -> bool:

@@ -17,6 +17,7 @@ from campaigns.models.files import StoredFile
 from campaigns.models.identities import Identity
 from campaigns.models.routes import Route
 from campaigns.models.templates import TemplateVersion
+from vendors import said
 from vendors.models import Credential, Vendor, known_zone
 
 
@@ -84,6 +85,7 @@ class Draft(models.Model):
     percent = models.PositiveSmallIntegerField(default=0, help_text="How far the task is")
     facts = models.JSONField(null=True)
     failure = models.TextField(blank=True, default="", help_text="Why it could not be sent, as a sentence")
+    failure_said = models.JSONField(null=True, editable=False)
     tests = models.PositiveIntegerField(default=0, help_text="Test-sends so far")
 
     objects = OfSponsors.as_manager()
@@ -101,6 +103,11 @@ class Draft(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def why_failed(self) -> str:
+        """The reason why it could not be sent; empty: there was no attempt, or none has failed."""
+        return said.read(self.failure, self.failure_said)
 
     @property
     def channel(self) -> str:

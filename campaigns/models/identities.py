@@ -24,6 +24,7 @@ from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
 from vendors.adapters.segments import in_gsm
 from vendors.models import Credential, EncryptedJSONField, Vendor
+from vendors.said import Said
 
 LONGEST_MAILBOX = 64 - 41  # characters before the @; a token follows them, and SMTP's limit is 64 (RFC 5321)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
@@ -156,9 +157,9 @@ class Identity(models.Model):
         return self.senders.of(recipient) if self.senders else self.origin
 
     def clean(self) -> None:
-        faults = {}
+        faults: dict[str, str] = {}
         if self.name and not NAME.fullmatch(self.name):
-            faults["name"] = "letters, digits, dots, hyphens and underscores only, at most 50"
+            faults["name"] = Said("letters, digits, dots, hyphens and underscores only, at most 50")
         faults |= self._sms_faults() if self.channel == Vendor.Channel.SMS else self._mail_faults(dict(faults))
         if faults:
             raise ValidationError(faults)
@@ -169,15 +170,17 @@ class Identity(models.Model):
         Callers check that no other identity has one of them after entitlements.one_change.
         """
         of_mail = ("from_name", "from_address", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector")
-        faults = {name: "is for e-mail" for name in of_mail if getattr(self, name)}
+        faults: dict[str, str] = {name: Said("is for e-mail") for name in of_mail if getattr(self, name)}
         if bool(self.sender_id) == bool(self.numbers):
-            faults["sender_id"] = "an SMS goes out as a sender id, or from numbers: give one of the two"
+            faults["sender_id"] = Said("an SMS goes out as a sender id, or from numbers: give one of the two")
         elif self.sender_id and not _is_sender_id(self.sender_id):
-            faults["sender_id"] = "1 to 11 characters of the alphabet of SMS, not digits alone, no blank at its ends"
+            faults["sender_id"] = Said(
+                "1 to 11 characters of the alphabet of SMS, not digits alone, no blank at its ends"
+            )
         if "{%" in self.help_answer:
-            faults["help_answer"] = "is sent as it is: no {%"
+            faults["help_answer"] = Said("is sent as it is: no {%")
         if len(self.numbers) > MOST_NUMBERS:
-            return faults | {"numbers": f"at most {MOST_NUMBERS}"}
+            return faults | {"numbers": Said("at most %(count)s", count=str(MOST_NUMBERS))}
         try:
             region = self.sponsor.phone_region if self.sponsor_id else ""
             self.numbers = list(dict.fromkeys(e164(one, region) for one in self.numbers))
@@ -185,14 +188,16 @@ class Identity(models.Model):
             return faults | {"numbers": str(error)}
         others = Identity.objects.filter(numbers__overlap=self.numbers).exclude(pk=self.pk) if self.numbers else ()
         if taken := [number for one in others for number in one.numbers if number in self.numbers]:
-            faults["numbers"] = f"{', '.join(taken)} is another identity's: who answers to it answers to one"
+            faults["numbers"] = Said(
+                "%(numbers)s is another identity's: who answers to it answers to one", numbers=", ".join(taken)
+            )
         return faults
 
     def _mail_faults(self, faults: dict[str, str]) -> dict[str, str]:
         of_sms = ("sender_id", "numbers", "stop_texts", "start_texts", "help_texts", "help_answer")
-        faults |= {name: "is for SMS" for name in of_sms if getattr(self, name)}
+        faults |= {name: Said("is for SMS") for name in of_sms if getattr(self, name)}
         if not self.from_address:
-            faults["from_address"] = "an e-mail needs one"
+            faults["from_address"] = Said("an e-mail needs one")
         parts = {
             "from_name": Origin("a@example.com", name=self.from_name),
             "from_address": Origin(self.from_address or "a@example.com"),
@@ -205,9 +210,11 @@ class Identity(models.Model):
             except ValueError as error:
                 faults[field] = str(error)
         if "<" in self.return_path:
-            faults["return_path"] = "an address without a name"
+            faults["return_path"] = Said("an address without a name")
         if not faults and self.verp and len(self.bounce_mailbox.rpartition("@")[0]) > LONGEST_MAILBOX:
-            faults["return_path"] = f"at most {LONGEST_MAILBOX} characters before the @: a token is added to them"
+            faults["return_path"] = Said(
+                "at most %(most)s characters before the @: a token is added to them", most=str(LONGEST_MAILBOX)
+            )
         return faults or self._dkim_faults()
 
     def _dkim_faults(self) -> dict[str, str]:
@@ -215,12 +222,16 @@ class Identity(models.Model):
         if not any(given):
             return {}
         if not all(given):
-            return {"dkim_domain": "a signature needs all three: domain, selector and private key"}
+            return {"dkim_domain": Said("a signature needs all three: domain, selector and private key")}
         if not LABEL.fullmatch(self.dkim_selector):
-            return {"dkim_selector": "not a name that the DNS can have"}
+            return {"dkim_selector": Said("not a name that the DNS can have")}
         domain = mime.written(self.origin).domain.lower()
         if not f".{domain}".endswith(f".{self.dkim_domain.lower()}"):
-            return {"dkim_domain": f"it must be {domain} or a domain above it, or DMARC takes the mails for forged"}
+            return {
+                "dkim_domain": Said(
+                    "it must be %(domain)s or a domain above it, or DMARC takes the mails for forged", domain=domain
+                )
+            }
         try:
             private_key(self.secret.get("private_key", ""))
         except ValueError as error:
@@ -265,4 +276,4 @@ class Entitlement(models.Model):
 
     def clean(self) -> None:
         if self.credential_id and self.vendor_id and self.credential and self.credential.vendor_id != self.vendor_id:
-            raise ValidationError({"credential": "it is a credential of another vendor"})
+            raise ValidationError({"credential": Said("it is a credential of another vendor")})

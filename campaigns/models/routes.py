@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from campaigns.models.jobs import Job
 from vendors.models import Credential, Vendor
+from vendors.said import Said
 
 MOST_WEIGHT = 1000
 
@@ -84,7 +85,16 @@ class RouteEntry(models.Model):
     def clean(self) -> None:
         if self.credential_id and self.route_id and self.credential.vendor.channel != self.route.channel:
             vendor: Any = self.credential.vendor
-            raise ValidationError({"credential": f"{vendor.slug} delivers {vendor.channel}, not {self.route.channel}"})
+            raise ValidationError(
+                {
+                    "credential": Said(
+                        "%(vendor)s delivers %(kind)s, not %(channel)s",
+                        vendor=vendor.slug,
+                        kind=vendor.channel,
+                        channel=self.route.channel,
+                    )
+                }
+            )
 
 
 class RouteMove(models.Model):

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from vendors.models import Vendor
+from vendors.said import Said
 
 NAME = re.compile(r"[^\s@/\\](?:[^@/\\]*[^\s@/\\])?")
 
@@ -19,7 +20,7 @@ def known_name(name: str) -> None:
     NAME@3 is a version in commands and requests, and the API has names in its paths.
     """
     if not (NAME.fullmatch(name) and name.isprintable()):
-        raise ValidationError("a template's name has no @, / or \\ in it, and begins and ends with no blank")
+        raise ValidationError(Said("a template's name has no @, / or \\ in it, and begins and ends with no blank"))
 
 
 class Template(models.Model):

@@ -21,6 +21,7 @@ from campaigns.models.jobs import DOUBTS, FAILED
 from campaigns.models.states import DONE, PARENTS, Status
 from campaigns.reports.campaign_rows import CALLED_OR_CUT
 from vendors.instants import FIRST, LAST, in_utc
+from vendors.said import Said
 
 REVERSED = gettext_lazy("the first day, %(first)s, is after the last, %(last)s")
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
@@ -69,7 +70,8 @@ def of_statuses(word: str, among: Container[Status]) -> Q:
     if group := next((name for name in GROUPS if name.lower() == word.lower() and word not in Status), ""):
         return in_group(group, among)
     if word.upper() not in Status:
-        raise ValueError(f"{word!r} is not a status; there are {', '.join((*GROUPS, *ENDS))} and {', '.join(Status)}")
+        known = Said("%(groups)s and %(names)s", groups=", ".join((*GROUPS, *ENDS)), names=", ".join(Status))
+        raise ValueError(Said("%(word)s is not a status; there are %(known)s", word=repr(word), known=known))
     return Q(status__in=[one for one in Status if one == word.upper() and one in among])
 
 
@@ -90,7 +92,7 @@ def moment(typed: str) -> datetime:
             return in_utc(found) if found.tzinfo else min(max(timezone.make_aware(found), FIRST), LAST)
     except ValueError:
         pass
-    raise ValueError(f"{typed!r} is not a date or time: write 2026-03-01 or 2026-03-01T18:00")
+    raise ValueError(Said("%(word)s is not a date or time: write 2026-03-01 or 2026-03-01T18:00", word=repr(typed)))
 
 
 def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":

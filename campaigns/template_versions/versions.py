@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns.content import templates
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.parts import header_faults, text_beside
-from campaigns.content.templates import Budget, Content, TemplateError
+from campaigns.content.templates import PARTS, Budget, Content, TemplateError
 from campaigns.given_texts import composed
 from campaigns.models import Template, TemplateVersion
 from campaigns.suppression.links import given
@@ -88,17 +88,17 @@ def check(channel: str, content: TemplateContent, budget: Budget | None = None) 
     """Compile a content as a campaign would. Raises TemplateError, and OverBudget if there is a budget."""
     for what, text in (("subject", content.subject), ("body", content.body), ("text", content.text)):
         if "\0" in text:
-            raise TemplateError(f"the {what} has a NUL character in it")
+            raise TemplateError(Said("the %(what)s has a NUL character in it", what=what))
     if channel == Vendor.Channel.EMAIL and not content.subject.strip():
-        raise TemplateError("the subject: an e-mail needs one")
+        raise TemplateError(Said(PARTS["subject"].fault, why=Said("an e-mail needs one")))
     if not content.body.strip():
-        raise TemplateError("the body: it is empty")
+        raise TemplateError(Said(PARTS["body"].fault, why=Said("it is empty")))
     if channel == Vendor.Channel.SMS and content.html:
-        raise TemplateError("the body: an SMS is a text, not HTML")
+        raise TemplateError(Said(PARTS["body"].fault, why=Said("an SMS is a text, not HTML")))
     for _, fault in header_faults(content.headers):
         raise TemplateError(fault)
     if content.headers and channel != Vendor.Channel.EMAIL:
-        raise TemplateError("only an e-mail has further headers")
+        raise TemplateError(Said("only an e-mail has further headers"))
     text = text_beside(content.body, content.html, content.text, frozenset())
     compiled = templates.compile(content.subject, content.body, content.html, budget, text, given(transactional=False))
     return with_beside(compiled, header_templates(content.headers), None)
@@ -131,7 +131,7 @@ def add(
     content = content.made_uniform()
     check(channel, content, budget)
     if len(remark) > 255 or not remark.replace("\n", " ").isprintable():
-        raise TemplateRefused("a remark is one line of at most 255 characters")
+        raise TemplateRefused(Said("a remark is one line of at most 255 characters"))
     with transaction.atomic():
         template = _held(sponsor_id, name, channel)
         newest = template.versions.first()
@@ -140,7 +140,7 @@ def add(
         if based_on is not None and based_on != (newest.number if newest else 0):
             raise NewerVersion(newest)
         if template.archived_at:
-            raise TemplateRefused(f"the template {name!r} is archived; restore it first")
+            raise TemplateRefused(Said("the template %(name)s is archived; restore it first", name=repr(name)))
         version = TemplateVersion.objects.create(
             template=template,
             number=newest.number + 1 if newest else 1,
@@ -167,7 +167,11 @@ def _held(sponsor_id: int, name: str, channel: str) -> Template:
     Template.objects.bulk_create([made], ignore_conflicts=True)
     template = Template.objects.select_for_update(no_key=True).get(sponsor=sponsor_id, name=name)
     if template.channel != channel:
-        raise TemplateRefused(f"the template {name!r} is one for {template.get_channel_display()}")
+        raise TemplateRefused(
+            Said(
+                "the template %(name)s is one for %(channel)s", name=repr(name), channel=template.get_channel_display()
+            )
+        )
     return template
 
 
@@ -175,15 +179,23 @@ def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersio
     """Find the version for NAME or NAME@VERSION; without a number the newest. Raises TemplateRefused."""
     name, at, number = reference.rpartition("@") if "@" in reference else (reference, "", "")
     if at and not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise TemplateRefused(f"{reference!r} is no template; write NAME, or NAME@VERSION like welcome@3")
+        raise TemplateRefused(
+            Said("%(name)s is no template; write NAME, or NAME@VERSION like welcome@3", name=repr(reference))
+        )
     rows = TemplateVersion.objects.select_related("template").filter(template__sponsor=sponsor_id, template__name=name)
     found = (rows.filter(number=int(number)) if at else rows).first() if name.isprintable() else None
     if found is None:
-        raise TemplateRefused(f"there is no template {reference!r}")
+        raise TemplateRefused(Said("there is no template %(name)s", name=repr(reference)))
     if found.template.archived_at:
-        raise TemplateRefused(f"the template {name!r} is archived")
+        raise TemplateRefused(Said("the template %(name)s is archived", name=repr(name)))
     if found.template.channel != channel:
-        raise TemplateRefused(f"the template {name!r} is one for {found.template.get_channel_display()}")
+        raise TemplateRefused(
+            Said(
+                "the template %(name)s is one for %(channel)s",
+                name=repr(name),
+                channel=found.template.get_channel_display(),
+            )
+        )
     return found
 
 

@@ -34,6 +34,7 @@ from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors.adapters.base import Letter
 from vendors.models import Credential, Vendor
+from vendors.said import Said
 
 MOST_ERRORS = 50
 SHORT = 20_000  # characters; longer templates are not cached
@@ -260,7 +261,7 @@ def _content(
 ) -> tuple[Content, str]:
     """Return the compiled templates and the text beside HTML. Those that are sent are cached for later requests."""
     if vendors[0].channel == "email" and not asked.subject.strip():
-        raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
+        raise invalid([error("/subject", "subject", Said("an e-mail needs a subject"))])
     short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
     carried = contents.carried_by_all(vendors) if asked.html else frozenset()
     ours = given_to(asked.transactional)

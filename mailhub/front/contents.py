@@ -16,6 +16,7 @@ from campaigns.template_versions import versions
 from mailhub.front.problems import error, invalid
 from mailhub.front.schemas import FILE_ID, FileIn, HeaderIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
+from vendors.said import Said
 
 READ = 2  # characters of HTML read in one step (campaigns/content/cost.py)
 
@@ -87,7 +88,9 @@ def read(asked: SendRequest, of: Owner) -> BesideBody:
     own: dict[str, NewFile] = {}
     for index, one in enumerate(asked.files):
         if one.name in own:
-            errors.append(error(f"/files/{index}/name", "files", f"two files are called {one.name!r}"))
+            errors.append(
+                error(f"/files/{index}/name", "files", Said("two files are called %(name)s", name=repr(one.name)))
+            )
         own[one.name] = _file(one, f"/files/{index}", known, errors)
     if errors:
         raise invalid(errors)

@@ -11,6 +11,7 @@ from campaigns.intake.uploads import Owner, Uploaded
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import FILE_ID, FileOut, ProblemOut
+from vendors.said import Said
 
 router = Router(tags=["files"])
 HERE = "/api/v1/files"
@@ -29,7 +30,7 @@ CONTENT = {"content": {"application/octet-stream": BINARY}, "required": True}
 def upload_file(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """The body is the content as it is. The same content has the same id, so a repeat changes nothing (200)."""
     if not request.body:
-        raise invalid([{"pointer": "", "code": "empty", "detail": "the file is empty"}])
+        raise invalid([{"pointer": "", "code": "empty", "detail": Said("the file is empty")}])
     try:
         found, new = uploads.upload(_owner(request), request.body)
     except BadInput as why:

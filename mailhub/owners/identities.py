@@ -14,7 +14,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from campaigns import stored_texts
 from campaigns.deliverability import findings, identity_checks
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
@@ -23,7 +22,7 @@ from mailhub.owners.access import actor, page
 from vendors import history
 from vendors.adapters import dkim
 from vendors.models import Vendor
-from vendors.said import Said, gettext_noop
+from vendors.said import Said, gettext_noop, show
 
 LOOK, ADD, CHANGE = (f"campaigns.{verb}_identity" for verb in ("view", "add", "change"))
 LOOK_TOPICS, ADD_TOPIC = "campaigns.view_topic", "campaigns.add_topic"
@@ -196,7 +195,7 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
             senders.sign(pk, selector, actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
     except ValidationError as error:
-        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
+        messages.error(request, " ".join(map(show, error.messages)))
     return redirect("identity", pk)
 
 
@@ -211,7 +210,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
             off = _("It is disabled: nothing new goes out as it.")
             messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
-        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
+        messages.error(request, " ".join(map(show, error.messages)))
     return redirect("identity", pk)
 
 
@@ -225,7 +224,7 @@ def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
         if senders.rename_topic(row.pk, title, actor(request)):
             messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
     except ValidationError as error:
-        messages.error(request, " ".join(map(stored_texts.in_language, error.messages)))
+        messages.error(request, " ".join(map(show, error.messages)))
     return redirect("topics")
 
 

@@ -3,62 +3,28 @@
 import ast
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from django.utils import translation
 
-from campaigns import stored_texts
-from campaigns.stored_description_faults import DESCRIPTION_FAULTS
 from tests.described.test_descriptions import GOOD
 from tests.owners.test_languages import GERMAN
 from vendors.adapters.options import InvalidSettings
 from vendors.described.adapter import Described
 from vendors.described.reading import InvalidDescription, read_entered
+from vendors.said import show
 
 FOLDER = Path(__file__).parents[2] / "vendors/described"
 ENGLISH = {"must", "should", "input", "string", "value", "missing", "needs"}  # what is in no German sentence
 
 
-def sentences():
-    """Whatever is found of a key, or of the whole file, and what ValueErrors say; 7 for what is not known before."""
+def test_each_sentence_about_a_description_carries_its_form_and_values():
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Yield(ast.Tuple([_, said])) | ast.Return(ast.Tuple([_, said])):
-                    yield from (f"a.b: {one}" for one in text(said))
-                case ast.Call(ast.Name("ValueError"), [said]):
-                    yield from (f"a.b: {one}" for one in text(said))
-                case ast.Call(ast.Name("Fault"), [_, ast.Constant(""), said]):
-                    yield from text(said)
-
-
-def text(node):
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
-    elif isinstance(node, ast.JoinedStr):
-        yield "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
-
-
-def test_each_sentence_about_a_description_has_a_german_one():
-    found = set(sentences()) - {"a.b: not a time"}  # of a report
-    assert len(found) > 65
-    with translation.override("de"):
-        shown = {one: stored_texts.in_language(f"description, line 7: {one}") for one in found}
-    key = "Beschreibung, Zeile 7: "
-    assert not {one: german for one, german in shown.items() if not german.startswith(key) or german == key + one}
-
-
-def test_each_listed_sentence_is_raised_and_taken_for_no_other():
-    """But those that pydantic says, and the one that says that there is nothing."""
-    filled = {form: form % defaultdict(lambda: "7") for form in DESCRIPTION_FAULTS}
-    others = ("input ", "string ", "value ", "list ", "dictionary ")
-    ours = {f"a.b: {one}" for one in filled.values() if not one.startswith(others) and not one.endswith(" none")}
-    assert not ours - set(sentences())
-    for form, one in filled.items():
-        patterns = stored_texts._patterns(DESCRIPTION_FAULTS)
-        assert next(other for other, pattern in patterns if pattern.fullmatch(one)) == form
+                case ast.Yield(ast.Tuple([_, said])) | ast.Call(ast.Name("Fault"), [_, _, said]):
+                    assert not isinstance(said, ast.Constant | ast.JoinedStr), f"{path.name}: {ast.unparse(node)}"
 
 
 SECRETS = "".join(f'a{n} = "a"\n' for n in range(11))
@@ -107,7 +73,7 @@ def test_the_shape_of_a_description_is_explained_in_german(source):
     with pytest.raises(InvalidDescription) as error:
         read_entered(source)
     with translation.override("de"):
-        shown = [stored_texts.in_language(one) for one in error.value.errors]
+        shown = [show(one) for one in error.value.errors]
     shown = [re.sub("(Ausdruck|TOML): .*", "", one) for one in shown]  # after these Python says what is wrong
     assert not [one for one in shown if not one.startswith("Beschreibung, Zeile ")]
     assert not [one for one in shown if ENGLISH & set(re.findall(r"\w+", one.split(": ", 1)[1]))]
@@ -148,8 +114,8 @@ def test_what_is_filled_in_is_said_in_german_too(settings, german):
     with pytest.raises(InvalidSettings) as error:
         Described.validate(settings)
     with translation.override("de"):
-        assert any(stored_texts.in_language(one).startswith(german) for one in error.value.errors)
-    assert stored_texts.in_language(error.value.errors[0]) == error.value.errors[0]
+        assert any(show(one).startswith(german) for one in error.value.errors)
+    assert show(error.value.errors[0]) == error.value.errors[0]
 
 
 @pytest.mark.django_db

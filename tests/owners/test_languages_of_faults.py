@@ -1,8 +1,6 @@
 """What is wrong with what was typed or uploaded is said in the language of the page, whatever says it."""
 
 import ast
-import importlib
-import re
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,8 +10,10 @@ from django.contrib.auth.models import Permission
 from django.urls import reverse
 from django.utils import timezone, translation
 
-from campaigns import stored_texts
+from campaigns.content.render_pool import RenderPool, RequestRenderer
+from campaigns.content.templates import Source, TemplateError
 from campaigns.intake import BadInput, RowError
+from campaigns.intake.checking import email
 from campaigns.intake.storage import check_times
 from campaigns.models import Topic
 from tests import factories
@@ -22,28 +22,9 @@ from tests.owners.test_wizard import SOON, press, ready
 from vendors import prices
 from vendors.history import Actor
 from vendors.models import Price
+from vendors.said import Said, show
 
 ROOT = Path(__file__).parents[2]
-NOT_ON_PAGES = {  # what is only said at a shell, or by the API; a page says the first ones of a time that it names
-    "7; 7",
-    "7 7 has no time zone; add one, like 7+00:00",
-    "7 7 is not a time; write it like 2030-01-31T18:00:00+00:00",
-    "7 7 is not a time with its zone; write it like 2030-01-31T18:00:00+00:00",
-    "7 7 is past",
-    "7 7 is more than ten years ahead",
-    "the 7 limit is a percentage from 0 to 100; 0 means none",
-    "there is no folder or archive 7",
-    "the archive cannot be read: 7",
-    "7: 7",  # a recipient, and what an adapter says of its letter
-    "7",
-    "job 7's campaign goes on7",  # "" or after how many it waits; both are tried with the histories
-    "the 7: 7",  # the body, the subject or the text, each listed
-    "the 7, line 7: 7",
-    "the 7 is nested too deeply",
-    "the 7 is longer than 1,000,000 characters",
-}
-
-
 SAYING = {  # which argument of each is what a page says
     "BadInput": 0,
     "RowError": 1,
@@ -63,56 +44,30 @@ SAYING = {  # which argument of each is what a page says
 }
 
 
-def sentences():
-    """Each text with which a fault of a list or a form is made, with 7 for what is not known before it is."""
+def said_plainly():
+    """Yield each call that gives a page a finished English text in place of a form with its values."""
     for path in sorted(path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")):
-        source = path.read_text()
-        if "migrations" in path.parts or not any(f"{name}(" in source for name in SAYING):
-            continue
-        known = vars(importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)))
-        for call in ast.walk(ast.parse(source)):
-            if isinstance(call, ast.Call):
-                given = SAYING.get(getattr(call.func, "id", None) or getattr(call.func, "attr", ""))
-                if given is not None and len(call.args) > given:
-                    yield from ((text, path.name) for text in texts(call.args[given], known))
+        if "migrations" not in path.parts:
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call):
+                    given = SAYING.get(getattr(call.func, "id", None) or getattr(call.func, "attr", ""))
+                    if given is not None and len(call.args) > given and list(plain(call.args[given])):
+                        yield path.name, ast.unparse(call)
 
 
-def texts(node, known):
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
-    elif isinstance(node, ast.IfExp):
-        yield from texts(node.body, known)
-        yield from texts(node.orelse, known)
-    elif isinstance(node, ast.List | ast.Dict):
-        for one in node.elts if isinstance(node, ast.List) else node.values:
-            yield from texts(one, known)
-    elif isinstance(node, ast.JoinedStr):
-        yield "".join(part.value if isinstance(part, ast.Constant) else filled(part, known) for part in node.values)
+def plain(node):
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        yield node
+    for one in (
+        *(getattr(node, name) for name in ("body", "orelse") if isinstance(node, ast.IfExp)),
+        *getattr(node, "elts", ()),
+        *(getattr(node, "values", ()) if isinstance(node, ast.Dict) else ()),
+    ):
+        yield from plain(one)
 
 
-def filled(part, known):
-    """A constant of the module, as it is; else a 7."""
-    if isinstance(part.value, ast.Name) and part.value.id.isupper():
-        form = part.format_spec.values[0].value if part.format_spec else ""
-        return format(known[part.value.id], form)
-    return "7"
-
-
-def test_each_sentence_about_a_fault_has_a_german_one():
-    found = {text: file for text, file in sentences() if text not in NOT_ON_PAGES}
-    assert len(found) > 100
-    with translation.override("de"):
-        english = {text: file for text, file in found.items() if english_parts(text)}
-    assert not english
-
-
-def english_parts(text):
-    """Those that a German page would show as they are."""
-    german = stored_texts.in_language(text)
-    parts = (
-        part for part in re.split("[:;] ", text) if part not in ("more", "bulk'") and not part.startswith("manage.py")
-    )
-    return [part for part in parts if re.search(r"[a-z]{3}", part) and part in german]
+def test_a_fault_carries_its_form_and_values():
+    assert not list(said_plainly())
 
 
 def test_times_that_are_named_and_rows_are_said_in_german_too():
@@ -121,12 +76,51 @@ def test_times_that_are_named_and_rows_are_said_in_german_too():
         for at in (now - timedelta(hours=1), now + timedelta(days=5000)):
             with pytest.raises(BadInput) as said:
                 check_times(at, None, now)
-            assert stored_texts.in_language(str(said.value)).startswith("Der Zeitpunkt des Versands")
-        bad = BadInput([RowError(2, "there is no recipient"), RowError(7, "'A' should be a number")], 60)
-        first, second, more = stored_texts.in_language(str(bad)).splitlines()
-        assert first.startswith("Zeile 2: ") and second.startswith("Zeile 7: 'A' ") and "60" in more
-        assert not english_parts(str(bad))
-    assert stored_texts.in_language(str(bad)) == str(bad)
+            assert show(str(said.value)).startswith("Der Zeitpunkt des Versands")
+        errors = [RowError(2, Said("there is no recipient")), RowError(7, Said("the file is empty"))]
+        bad = BadInput(errors, 1060)
+        first, second, more = show(str(bad)).splitlines()
+        assert first == "Zeile 2: Es gibt keinen Empfänger"
+        assert second.startswith("Zeile 7: ") and "1.058" in more
+    assert (
+        str(bad) == "row 2: there is no recipient\nrow 7: the file is empty\n... and 1,058 more; 1,060 problems in all"
+    )
+    assert show(str(bad)) == str(bad)
+
+
+def test_what_somebody_has_typed_is_never_translated():
+    """A person's words may be those of a sentence of ours, or begin as one does."""
+    with translation.override("de"):
+        for typed in ("row 7: Ann asked for it", "May", "the file is empty", "paused"):
+            assert show(typed) == typed
+            assert show(str(BadInput(typed))) == typed
+            assert show(Said("there is no column %(name)s", name=typed)) == f"Es gibt keine Spalte {typed}"
+
+
+def test_an_address_that_nobody_can_have_is_explained_in_german():
+    for typed, why in (("ann", "In einer E-Mail-Adresse muss ein @ stehen."), ("a n@b.de", "unzulässige Zeichen: ")):
+        with pytest.raises(ValueError) as said:
+            email(typed)
+        with translation.override("de"):
+            assert why in show(str(said.value))
+            assert "address" not in show(str(said.value))
+
+
+def test_a_letter_that_another_process_renders_is_faulted_in_german_too():
+    pool = RenderPool(1)
+    renderer = RequestRenderer(pool)
+    broken = Source(
+        "Hi", "{% for a in b %}" + "{{ a|default('x') }}" * 60 + "{{ a.__class__ }}{% endfor %}", False, "", ()
+    )
+    try:
+        with pytest.raises(TemplateError) as said:
+            renderer.compile(broken, None)
+    finally:
+        renderer.close()
+        pool.take().end()
+    assert str(said.value) == "the body: the name '__class__' is not for templates (line 1)"
+    with translation.override("de"):
+        assert show(str(said.value)).startswith("Text: ") and "Vorlagen" in show(str(said.value))
 
 
 @pytest.mark.django_db

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vendors.said import Said
+
 ALPHABETS = ("any", "latin1", "ascii")
 _COLUMN = re.compile(r"\w{1,100}")
 
@@ -104,7 +106,7 @@ def lines(value: Any) -> tuple[tuple[str, ...], ...]:
     parts = value.split(";") if isinstance(value, str) else value
     found = tuple(tuple(one.split() if isinstance(one, str) else one) for one in parts)
     if not all(found) or not all(_COLUMN.fullmatch(name) for line in found for name in line):
-        raise ValueError("must be columns of the list, such as 'name; street; postcode city'")
+        raise ValueError(Said("must be columns of the list, such as 'name; street; postcode city'"))
     return found
 
 
@@ -112,7 +114,7 @@ def names(value: Any) -> tuple[str, ...]:
     """Parse an option: words, separated by blanks or commas."""
     found = tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
     if not found or not all(_COLUMN.fullmatch(name) for name in found):
-        raise ValueError("must be words, separated by blanks")
+        raise ValueError(Said("must be words, separated by blanks"))
     return found
 
 

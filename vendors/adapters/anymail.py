@@ -45,6 +45,7 @@ from vendors.outcomes import (
     classify_http,
     sane,
 )
+from vendors.said import Said
 
 BUILD_SECONDS = 60.0  # to build a request, including the wait for its turn; nothing has been sent by then
 WRITERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], Writer]] = {"amazon_ses": SesWriter}
@@ -59,7 +60,7 @@ def more_settings(value: Any) -> dict[str, Any]:
         return value
     pairs = [one.partition(":") for one in str(value).split(",") if one.strip()]
     if not all(colon for _, colon, _ in pairs):
-        raise ValueError("must be NAME:VALUE, separated by commas, as sender_domain:mg.example.com")
+        raise ValueError(Said("must be NAME:VALUE, separated by commas, as sender_domain:mg.example.com"))
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
@@ -125,7 +126,9 @@ class Anymail(Adapter):
         self._hidden = [value.encode() for value in secret.values() if len(value) > 5]
         parts = urlsplit(self._url)
         if parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
-            raise InvalidSettings([f"a secret goes over https alone: http is for this machine, not {self._url}"])
+            raise InvalidSettings(
+                [Said("a secret goes over https alone: http is for this machine, not %(url)s", url=self._url)]
+            )
         self._builds = building.Builds(self._build)
         self._service: str = known["service"]
         self._reference: str = known["reference"]
@@ -148,7 +151,7 @@ class Anymail(Adapter):
         service = known["service"]
         check_more(service, known["more"])
         if known["reference"] == "metadata" and service in NO_METADATA:
-            raise InvalidSettings([f"reference must be tag or none: {service} has no metadata"])
+            raise InvalidSettings([Said("reference must be tag or none: %(service)s has no metadata", service=service)])
         return known
 
     @classmethod

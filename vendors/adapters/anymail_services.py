@@ -16,6 +16,7 @@ from requests.structures import CaseInsensitiveDict
 
 from vendors.adapters.http_client import Response
 from vendors.adapters.options import InvalidSettings
+from vendors.said import Said
 
 SERVICES = (
     "amazon_ses",
@@ -133,30 +134,45 @@ def check_more(service: str, more: Mapping[str, Any]) -> None:
     """Check a service's settings without its secret. Raises InvalidSettings."""
     if strange := [name for name in more if name not in MORE.get(service, ())]:
         may = ", ".join(MORE.get(service, ())) or "none"
-        raise InvalidSettings([f"more: {service} has no setting {', '.join(strange)}; it has {may}"])
+        raise InvalidSettings(
+            [
+                Said(
+                    "more: %(service)s has no setting %(names)s; it has %(known)s",
+                    service=service,
+                    names=", ".join(strange),
+                    known=may,
+                )
+            ]
+        )
     for name, text in more.items():
         if not (isinstance(text, str) and _MORE_VALUE.fullmatch(text)):
-            raise InvalidSettings([f"more: {name} must be a text of letters, digits, dots and hyphens"])
+            raise InvalidSettings(
+                [Said("more: %(name)s must be a text of letters, digits, dots and hyphens", name=name)]
+            )
     if service == "amazon_ses":
         check_boto3()
         if "region" not in more:
-            raise InvalidSettings(["more must have region, for amazon_ses, as region:eu-west-1"])
+            raise InvalidSettings([Said("more must have region, for amazon_ses, as region:eu-west-1")])
 
 
 def check_boto3() -> None:
     """Check that boto3 is installed. Raises InvalidSettings."""
     if find_spec("boto3") is None:
-        raise InvalidSettings(["amazon_ses needs boto3: install requirements-extras.txt here and on all workers"])
+        raise InvalidSettings([Said("amazon_ses needs boto3: install requirements-extras.txt here and on all workers")])
 
 
 def check_secret(service: str, secret: Mapping[str, str]) -> None:
     """Check that headers can carry the secret. Raises InvalidSettings, which never shows a secret."""
     may = SES_SECRETS if service == "amazon_ses" else SECRETS
     if strange := sorted(set(secret) - set(may)):
-        raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(may)}"])
+        raise InvalidSettings(
+            [Said("the secret has %(names)s; it may have %(known)s", names=", ".join(strange), known=", ".join(may))]
+        )
     for name, text in secret.items():
         if not (isinstance(text, str) and re.fullmatch(r"[!-~]([ -~]*[!-~])?", text)):
-            raise InvalidSettings([f"the secret's {name} must be one line of ASCII, without a blank at either end"])
+            raise InvalidSettings(
+                [Said("the secret's %(name)s must be one line of ASCII, without a blank at either end", name=name)]
+            )
 
 
 def backend(service: str, given: Mapping[str, Any]) -> Any:
@@ -172,6 +188,8 @@ def backend(service: str, given: Mapping[str, Any]) -> Any:
         wanted = re.findall(r"ANYMAIL_([A-Z_]+)", str(error))
         name = wanted[0].removeprefix(f"{service.upper()}_").lower() if wanted else "a setting"
         where = "the secret" if name in SECRETS else "more"
-        raise InvalidSettings([f"{where} must have {name}, for {service}"]) from None
+        raise InvalidSettings(
+            [Said("%(where)s must have %(name)s, for %(service)s", where=where, name=name, service=service)]
+        ) from None
     except (LookupError, AttributeError, ValueError):  # Scaleway's URL may contain {region}
-        raise InvalidSettings([f"url cannot be used for {service}"]) from None
+        raise InvalidSettings([Said("url cannot be used for %(service)s", service=service)]) from None

@@ -18,6 +18,7 @@ from vendors.adapters.anymail_services import SES_SECRETS, UNWRITABLE, ServiceRe
 from vendors.adapters.http_client import Response
 from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import RETRY_DEFAULT, TEXT_MAX, NotSent, parse_retry_after
+from vendors.said import Said
 
 OUT_OF_QUOTA = "quota"
 QUOTA_WAIT = 3600.0  # seconds; the quota covers a sliding 24 hours
@@ -44,7 +45,7 @@ class SesWriter(Writer):
 
     def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         if missing := [name for name in SES_SECRETS[:2] if name not in secret]:
-            raise InvalidSettings([f"the secret must have {', '.join(missing)}, for amazon_ses"])
+            raise InvalidSettings([Said("the secret must have %(names)s, for amazon_ses", names=", ".join(missing))])
         self._backend = _backend(known["url"], tuple(known["more"].items()), tuple(secret.items()))
         self.url = self._backend.client.meta.endpoint_url
 
@@ -115,6 +116,8 @@ def _backend(url: str, more: tuple[tuple[str, str], ...], secret: tuple[tuple[st
     try:
         backend.open()
     except (BotoCoreError, ValueError) as error:
-        raise InvalidSettings([f"boto3 makes no client of these settings: {type(error).__name__}"]) from None
+        raise InvalidSettings(
+            [Said("boto3 makes no client of these settings: %(error)s", error=type(error).__name__)]
+        ) from None
     backend.client.meta.events.register("before-send.sesv2.*", _end)
     return backend

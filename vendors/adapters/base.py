@@ -12,6 +12,7 @@ from vendors.adapters.dkim import DkimKey
 from vendors.adapters.options import InvalidSettings, NoSecret, Option, clean
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.said import Said
 
 PARTS = ("text", "headers", "attachments")
 """What a letter may have beside subject and body, if its adapter carries it; see Letter."""
@@ -164,7 +165,15 @@ class Adapter(ABC):
         """Return an adapter with a credential's secret. Raises InvalidSettings, NoSecret if a name is missing."""
         wanted = cls.asks_secret(settings)
         if missing := [name for name in wanted if not secret.get(name)]:
-            raise NoSecret([f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"])
+            raise NoSecret(
+                [
+                    Said(
+                        "the secret must have %(names)s; there is no %(missing)s",
+                        names=" and ".join(wanted),
+                        missing=" and no ".join(missing),
+                    )
+                ]
+            )
         try:
             return cls(settings, secret)
         except InvalidSettings as error:
@@ -197,7 +206,7 @@ class Adapter(ABC):
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
         """Check a newly entered key for verifying reports. Raises ValueError."""
         if not key:
-            raise ValueError("it is empty")
+            raise ValueError(Said("it is empty"))
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported | UnreadableEntry]:

@@ -16,6 +16,8 @@ from functools import lru_cache
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from vendors.said import Said
+
 BITS_LEAST = 1024  # RFC 8301
 BITS = 2048  # of a new key
 FOLD = 72  # characters of the signature per line
@@ -47,9 +49,9 @@ def private_key(text: str) -> str:
     try:
         key = serialization.load_pem_private_key(text.encode(), None)
     except (ValueError, TypeError):  # TypeError: it has a password
-        raise ValueError("not an RSA private key in PEM without a password") from None
+        raise ValueError(Said("not an RSA private key in PEM without a password")) from None
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < BITS_LEAST:
-        raise ValueError(f"not an RSA key of at least {BITS_LEAST} bits")
+        raise ValueError(Said("not an RSA key of at least %(bits)s bits", bits=str(BITS_LEAST)))
     return _pem(key)
 
 

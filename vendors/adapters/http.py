@@ -27,6 +27,7 @@ from vendors.outcomes import (
     classify_error,
     classify_http,
 )
+from vendors.said import Said
 
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key"})
 _FIXED = (
@@ -39,19 +40,19 @@ _FIXED = (
 def url(value: Any) -> str:
     """Parse an http(s) URL without user info, query or fragment. Raises ValueError."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError("must be an ASCII http or https URL")
+        raise ValueError(Said("must be an ASCII http or https URL"))
     try:
         parts = urlsplit(value)
         parts.port  # noqa: B018  the parser looks at the port only when asked
         (parts.hostname or "").encode("idna")
     except ValueError as error:  # also UnicodeError
-        raise ValueError(f"is not a URL: {error}") from None
+        raise ValueError(Said("is not a URL: %(error)s", error=error)) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be an http or https URL with a host")
+        raise ValueError(Said("must be an http or https URL with a host"))
     if "@" in parts.netloc:
-        raise ValueError("must not hold a login; put it into the credential's secret as a header")
+        raise ValueError(Said("must not hold a login; put it into the credential's secret as a header"))
     if parts.query or parts.fragment:
-        raise ValueError("must not have a query or a fragment")
+        raise ValueError(Said("must not have a query or a fragment"))
     return value.rstrip("/")
 
 
@@ -60,7 +61,7 @@ def parts(value: Any) -> tuple[str, ...]:
     chosen = value.split(",") if isinstance(value, str) else value
     found = tuple(sorted({str(word).strip() for word in chosen})) if isinstance(chosen, list | tuple) else ("",)
     if not set(found) <= set(PARTS):
-        raise ValueError(f"must be some of {', '.join(PARTS)}, separated by commas")
+        raise ValueError(Said("must be some of %(known)s, separated by commas", known=", ".join(PARTS)))
     return found
 
 
@@ -72,19 +73,21 @@ def statuses(value: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         found = (0,)
     if not all(500 <= status <= 599 for status in found):
-        raise ValueError("must be statuses from 500 to 599, separated by commas")
+        raise ValueError(Said("must be statuses from 500 to 599, separated by commas"))
     return found
 
 
 def secret_headers(secret: Mapping[str, str]) -> bytes:
     """Return the credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
-    errors = [f"the secret must not set the header {name}" for name in secret if name.lower() in _OURS]
+    errors: list[str] = [
+        Said("the secret must not set the header %(name)s", name=name) for name in secret if name.lower() in _OURS
+    ]
     lines = []
     for name, value in secret.items():
         try:
             lines.append(header(name, value))
         except ValueError as error:
-            errors.append(f"secret: {error}")
+            errors.append(Said("secret: %(why)s", why=error))
     if errors:
         raise InvalidSettings(errors)
     return b"".join(lines)

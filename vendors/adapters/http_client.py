@@ -16,6 +16,7 @@ import httptools
 
 from vendors.adapters.transport import Deadlines, Pool, Wire, connect
 from vendors.outcomes import CallError
+from vendors.said import Said
 
 Lines = list[tuple[bytes, bytes]]
 
@@ -158,9 +159,9 @@ _is_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 def header(name: str, value: str) -> bytes:
     """Return one header line. Raises ValueError for anything that could begin another one."""
     if not _is_name(name):
-        raise ValueError("a header name must be a token")
+        raise ValueError(Said("a header name must be a token"))
     if not (value.isascii() and value.isprintable()) and not _is_value(value):
-        raise ValueError(f"the value of the header {name} must be one line of Latin-1")
+        raise ValueError(Said("the value of the header %(name)s must be one line of Latin-1", name=name))
     return f"{name}: {value}\r\n".encode("latin-1")
 
 

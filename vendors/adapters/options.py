@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from vendors.said import Said
+
 
 class InvalidSettings(ValueError):
     """Unusable settings; `errors` holds one sentence for each fault."""
 
     def __init__(self, errors: list[str]) -> None:
-        super().__init__("; ".join(errors))
+        super().__init__(Said.joined("; ", errors))
         self.errors = errors
 
 
@@ -44,8 +46,10 @@ class Option:
 
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Parse every option or use its default. Raises InvalidSettings."""
-    errors = [
-        f"{name} is not a setting; the settings are {', '.join(options)}" for name in settings if name not in options
+    errors: list[str] = [
+        Said("%(name)s is not a setting; the settings are %(known)s", name=name, known=", ".join(options))
+        for name in settings
+        if name not in options
     ]
     cleaned: dict[str, Any] = {}
     for name, option in options.items():
@@ -53,9 +57,9 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
         try:
             cleaned[name] = value if value == option.default else option.parse(value)
         except ValueError as error:
-            errors.append(f"{name} {error}")
+            errors.append(Said.joined(" ", (name, str(error))))
         if option.required and value is None:
-            errors.append(f"{name} is missing")
+            errors.append(Said("%(name)s is missing", name=name))
     if errors:
         raise InvalidSettings(errors)
     return cleaned
@@ -73,13 +77,15 @@ def check_protected(url: str, secret: Mapping[str, str]) -> None:
     """Check that a secret uses https; http is only for a server on this machine. Raises InvalidSettings."""
     parts = urlsplit(url)
     if secret and parts.scheme == "http" and not is_this_machine(parts.hostname or ""):
-        raise InvalidSettings([f"a secret goes over https alone: http is for a sandbox on this machine, not {url}"])
+        raise InvalidSettings(
+            [Said("a secret goes over https alone: http is for a sandbox on this machine, not %(url)s", url=url)]
+        )
 
 
 def text(value: Any) -> str:
     """Parse a non-empty text on one line. Raises ValueError."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError("must be a text on one line")
+        raise ValueError(Said("must be a text on one line"))
     return value.strip()
 
 
@@ -89,7 +95,9 @@ def certificates(value: Any) -> str:
     try:
         ssl.create_default_context(cafile=path)
     except OSError as error:  # also if it holds no certificate
-        raise ValueError(f"must be a file with certificates (PEM): {error.strerror or error}") from None
+        raise ValueError(
+            Said("must be a file with certificates (PEM): %(error)s", error=error.strerror or error)
+        ) from None
     return path
 
 
@@ -100,7 +108,7 @@ def seconds(value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
-        raise ValueError("must be a number of seconds above 0")
+        raise ValueError(Said("must be a number of seconds above 0"))
     return number
 
 
@@ -110,7 +118,9 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         digits = str(value).strip()
         if not (digits.isascii() and digits.isdigit() and least <= int(digits[:12]) <= most):
-            raise ValueError(f"must be a whole number from {least} to {most}")
+            raise ValueError(
+                Said("must be a whole number from %(least)s to %(most)s", least=str(least), most=str(most))
+            )
         return int(digits)
 
     return parse
@@ -123,7 +133,7 @@ def flag(value: Any) -> bool:
         return True
     if word in ("false", "no", "off", "0"):
         return False
-    raise ValueError("must be true or false")
+    raise ValueError(Said("must be true or false"))
 
 
 def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
@@ -133,7 +143,7 @@ def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
         word = str(value).strip().lower()
         word = meanings.get(word, word)
         if word not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
+            raise ValueError(Said("must be one of %(either)s", either=", ".join(allowed)))
         return word
 
     return parse

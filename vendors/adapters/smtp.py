@@ -22,6 +22,7 @@ from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
 from vendors.adapters.transport import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +36,14 @@ def sender(value: Any) -> str:
     try:
         mime.sender(options.text(value))
     except ValueError as error:
-        raise ValueError(f"must be an address or a name with an address in <>: {error}") from None
+        raise ValueError(Said("must be an address or a name with an address in <>: %(why)s", why=error)) from None
     return str(value).strip()
 
 
 def name(value: Any) -> str:
     """Parse a host name. Raises ValueError."""
     if not mime.DOMAIN.fullmatch(options.text(value)):
-        raise ValueError("must be the name of a host, such as mail.example.com")
+        raise ValueError(Said("must be the name of a host, such as mail.example.com"))
     return str(value).strip()
 
 
@@ -51,7 +52,7 @@ def smtp_codes(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     found = tuple(sorted({str(word).strip() for word in parts})) if isinstance(parts, list | tuple) else ("",)
     if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
-        raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
+        raise ValueError(Said("must be codes such as 550 or 5.7.1, separated by commas"))
     return found
 
 
@@ -140,10 +141,10 @@ class Smtp(Adapter):
         self._known = self.validate(settings)
         unknown = [f"the secret must not hold {name}" for name in secret if name not in ("user", "password")]
         if unknown or (secret and len(secret) != 2):
-            raise InvalidSettings(unknown or ["the secret must hold user and password"])
+            raise InvalidSettings(unknown or [Said("the secret must hold user and password")])
         if secret and self._known["tls"] == "none" and not self._known["plain_login"]:
             raise InvalidSettings(
-                ["without TLS the password can be read on the way: set tls, or plain_login if it may"]
+                [Said("without TLS the password can be read on the way: set tls, or plain_login if it may")]
             )
         self._secret = dict(secret)
         self._relay: tuple[str, int] = (self._known["host"], self._known["port"])

@@ -26,6 +26,7 @@ from vendors.described.placeholders import OF_LETTER, SENDERS
 from vendors.described.reading import Description
 from vendors.described.shared_forms import SharedForm
 from vendors.outcomes import TEXT_MAX, Accepted, CallError, NotSent, Outcome, Refused
+from vendors.said import Said
 
 _CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
 _JSON_ANSWER = header("Accept", "application/json") + header("Accept-Encoding", "identity")
@@ -43,7 +44,9 @@ def _source(value: Any) -> str:
     """Return the text without checking it; stored descriptions were checked when they were entered."""
     if not isinstance(value, str) or not value.strip():
         names = ", ".join(reading.shipped())
-        raise ValueError(f"must be the text of a description, or the name of a shipped one: {names}")
+        raise ValueError(
+            Said("must be the text of a description, or the name of a shipped one: %(known)s", known=names)
+        )
     return value if "\n" in value.strip() else reading.source_of(value.strip())
 
 
@@ -160,7 +163,7 @@ class Described(PrintsAddresses, Adapter):
         except InvalidSettings:
             raise
         except ValueError as error:
-            raise InvalidSettings([f"description {error}"]) from None
+            raise InvalidSettings([Said("description %(fault)s", fault=error)]) from None
         found = cls.options | {"description": Option(parse, required=True, destination=True)}
         for name, setting in reading.read(source).keys.settings.items():
             required = setting.default is None
@@ -201,7 +204,7 @@ class Described(PrintsAddresses, Adapter):
         strange = sorted(secret.keys() - keys.secret.keys())
         if secret and (strange or self._missing):
             names = ", ".join(keys.secret) or "nothing"
-            raise InvalidSettings([f"the secret must hold {names}, each as a text"])
+            raise InvalidSettings([Said("the secret must hold %(names)s, each as a text", names=names)])
         self._values = {"settings": known, "secret": {name: secret.get(name, "") for name in keys.secret}}
         self._values |= {"sms": keys.sms.model_dump()} if keys.sms else {}
         self._ca_file: str = known["ca_file"]
@@ -224,7 +227,7 @@ class Described(PrintsAddresses, Adapter):
         self._compile()
         parts = urlsplit(self._url)
         if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
-            raise InvalidSettings(["a secret goes over https alone: http is for a sandbox on this machine"])
+            raise InvalidSettings([Said("a secret goes over https alone: http is for a sandbox on this machine")])
 
     def _address(self, text: str) -> tuple[str, Pieces]:
         """Split a URL into server and path; the setting `server` replaces the description's server."""
@@ -355,4 +358,6 @@ def _header(name: str, value: str) -> bytes:
     try:
         return header(name, value)
     except ValueError:
-        raise InvalidSettings([f"the value of the header {name} must be one line of Latin-1"]) from None
+        raise InvalidSettings(
+            [Said("the value of the header %(name)s must be one line of Latin-1", name=name)]
+        ) from None

@@ -32,6 +32,7 @@ from vendors.outcomes import (
     parse_retry_after,
     sane,
 )
+from vendors.said import Said
 
 _STRICT = ("refused", "not sent", "throttled", "paused")  # readings of "it was not accepted", the strictest last
 Steps = tuple[str | int, ...]
@@ -41,17 +42,21 @@ def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
     """Yield mistakes in [answer] and [lookup] that the schema cannot find."""
     answer = keys.answer
     if (answer.id is None) == (answer.id_header is None):
-        yield ("answer",), "needs id, the path of the vendor's id in the body, or id_header: one of them"
+        yield ("answer",), Said("needs id, the path of the vendor's id in the body, or id_header: one of them")
     if keys.request.batch > 1 and answer.id_header:
-        yield ("answer", "id_header"), "is one for a whole batch; each letter needs an id of its own"
+        yield ("answer", "id_header"), Said("is one for a whole batch; each letter needs an id of its own")
     for index, rule in enumerate(answer.rules):
         if not rule.contract and (loose := [status for status in sorted(rule.status) if not _is_strict(status, rule)]):
             path = ("answer", "rules", index, "is")
             yield (
                 path,
                 (
-                    f"says more than http {loose[0]} proves, by itself {_builtin(loose[0])}; "
-                    'if the vendor promises it, say where: contract = "..."'
+                    Said(
+                        "says more than http %(code)s proves, by itself %(outcome)s; "
+                        'if the vendor promises it, say where: contract = "..."',
+                        code=loose[0],
+                        outcome=_builtin(loose[0]),
+                    )
                 ),
             )
 

@@ -24,6 +24,7 @@ from vendors.described.placeholders import (
     sender,
     split,
 )
+from vendors.said import Said
 
 Piece = bytes | Callable[[Any], bytes]
 Pieces = list[Piece]
@@ -234,7 +235,7 @@ def header_pieces(name: str, text: str, values: FilledValues) -> Pieces | None:
     try:
         found = _text_pieces(text, values, _latin)
     except Unsendable as error:
-        raise InvalidSettings([f"header {name}: {error}"]) from None
+        raise InvalidSettings([Said("header %(name)s: %(why)s", name=name, why=error)]) from None
     return found[0] if found else None
 
 
@@ -242,7 +243,7 @@ def _latin(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        raise Unsendable("the value of a header must be Latin-1") from None
+        raise Unsendable(Said("the value of a header must be Latin-1")) from None
 
 
 def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:

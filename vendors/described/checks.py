@@ -21,11 +21,16 @@ from vendors.described.placeholders import (
 )
 from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
+from vendors.said import Said, gettext_noop
 
 SIGNED = frozenset({"url", "body", "form", "fields", "timestamp", "token"})
 DEEPEST, MOST_MEMBERS = 10, 300  # limits of a request body
 HEADERS_OF_OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"}
+)
+NOT_THERE = (
+    gettext_noop("{%(name)s} is not in [%(space)s], where there are: none"),
+    gettext_noop("{%(name)s} is not in [%(space)s], where there are: %(known)s"),
 )
 AUTH_KEYS = {
     "basic": ("user", "password"),
@@ -65,24 +70,27 @@ class DescriptionCheck:
         yield from self.unusable()
         for name in keys.request.headers:
             if name.lower() in HEADERS_OF_OURS:
-                yield ("request", "headers", name), "is set by mailhub"
+                yield ("request", "headers", name), Said("is set by mailhub")
         if keys.sms and bool(keys.sms.gsm) != bool(keys.sms.unicode):
-            yield ("sms",), "names both alphabets, gsm and unicode, or none"
+            yield ("sms",), Said("names both alphabets, gsm and unicode, or none")
         if bool(keys.address.country) != bool(keys.address.countries):
-            yield ("address",), "names a column, country, and what may stand in it, countries, or none of them"
+            yield ("address",), Said("names a column, country, and what may stand in it, countries, or none of them")
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
         yield from report_checks.faults(keys)
         for name in keys.secret:
             if name not in self._of_secret:
-                yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"
+                yield ("secret", name), Said("is used nowhere; a report's key is entered with vendor receipts")
 
     def _settings(self) -> Iterator[KeyFault]:
         for name, setting in self.keys.settings.items():
             path = ("settings", name)
             if name in OURS:
-                yield path, f"is a setting of every described vendor; those are {', '.join(sorted(OURS))}"
+                yield (
+                    path,
+                    Said("is a setting of every described vendor; those are %(known)s", known=", ".join(sorted(OURS))),
+                )
             if setting.default is not None:
                 try:
                     parser(setting)(setting.default)
@@ -95,16 +103,16 @@ class DescriptionCheck:
             place = urlsplit(text)
             host, _ = place.hostname or "", place.port
         except ValueError as error:
-            yield path, f"is not a URL: {error}"
+            yield path, Said("is not a URL: %(error)s", error=error)
             return
         if "@" in place.netloc:
-            yield path, "must not hold a login; it belongs to [request.auth]"
+            yield path, Said("must not hold a login; it belongs to [request.auth]")
         if "{" in place.netloc:
-            yield path, "must name the host; a customer's own is set by the setting server"
+            yield path, Said("must name the host; a customer's own is set by the setting server")
         if not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", host) and "{" not in host:
-            yield path, "has not the name of a host"
+            yield path, Said("has not the name of a host")
         if not (text.isascii() and text.isprintable()):
-            yield path, "must be ASCII; quote the others"
+            yield path, Said("must be ASCII; quote the others")
 
     def _auth(self) -> Iterator[KeyFault]:
         auth = self.keys.request.auth
@@ -115,28 +123,39 @@ class DescriptionCheck:
         for key in ("user", "password", "token", "name", "value"):
             text = getattr(auth, key)
             if text is None and key in wanted and not (auth.scheme == "basic" and key == "password"):
-                yield path, f"the key {key} is missing, which the scheme {auth.scheme} needs"
+                yield (
+                    path,
+                    Said(
+                        "the key %(name)s is missing, which the scheme %(scheme)s needs", name=key, scheme=auth.scheme
+                    ),
+                )
             elif text is not None and key not in wanted:
-                yield (*path, key), f"does not belong to the scheme {auth.scheme}"
+                yield (*path, key), Said("does not belong to the scheme %(scheme)s", scheme=auth.scheme)
             if text is not None and key != "name":
                 yield from self._text((*path, key), text, allowed=("settings", "secret"))
         texts = [getattr(auth, key) or "" for key in wanted if key != "name"]
         if not any("{secret." in text for text in texts):
-            yield path, "names no {secret....}: what the vendor gave you belongs to the credential, not into this file"
+            yield (
+                path,
+                Said("names no {secret....}: what the vendor gave you belongs to the credential, not into this file"),
+            )
 
     def _content(self) -> Iterator[KeyFault]:
         request = self.keys.request
         if request.body == "none" and request.content:
-            yield ("request", "content"), "is there, and the body is none"
+            yield ("request", "content"), Said("is there, and the body is none")
         if request.body in ("form", "multipart"):
             for name, value in request.content.items():
                 if not isinstance(value, str | int | float | bool):
-                    yield ("request", "content", name), f"must be a text: a {request.body} has no objects or lists"
+                    yield (
+                        ("request", "content", name),
+                        Said("must be a text: a %(kind)s has no objects or lists", kind=request.body),
+                    )
         yield from self._recipients()
         if request.inline and not request.files:
-            yield ("request", "inline"), "is for images beside other files: name their field, files"
+            yield ("request", "inline"), Said("is for images beside other files: name their field, files")
         if request.files and request.body != "multipart":
-            yield ("request", "files"), 'belongs to a body multipart; in JSON write each = "{files}"'
+            yield ("request", "files"), Said('belongs to a body multipart; in JSON write each = "{files}"')
         if request.files:
             self.used.add(Placeholder("", "files"))
         self._members = 0
@@ -147,13 +166,13 @@ class DescriptionCheck:
         if (of := request.recipients) is None:
             return
         if request.body not in ("form", "multipart"):
-            yield path, "is of a body form or multipart; in JSON each letter of a batch has an entry of its own"
+            yield path, Said("is of a body form or multipart; in JSON each letter of a batch has an entry of its own")
         for name in of.own:
             if name not in request.content:
-                yield (*path, "own"), f"names {name}, which is not in [request.content]"
+                yield (*path, "own"), Said("names %(name)s, which is not in [request.content]", name=name)
         for key in ("to", "variables"):
             if getattr(of, key) in request.content:
-                yield (*path, key), "is written by mailhub, and is in [request.content], too"
+                yield (*path, key), Said("is written by mailhub, and is in [request.content], too")
         if of.headers is not None:
             self.used.add(Placeholder("", "headers"))
 
@@ -165,11 +184,16 @@ class DescriptionCheck:
     def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:  # noqa: C901
         self._members += 1
         if self._members == MOST_MEMBERS + 1:
-            yield path, f"is the member after {MOST_MEMBERS} others, which are as many as a body may have"
+            yield (
+                path,
+                Said(
+                    "is the member after %(most)s others, which are as many as a body may have", most=str(MOST_MEMBERS)
+                ),
+            )
         if self._members > MOST_MEMBERS:
             return
         if len(path) > DEEPEST + 2:
-            yield path, f"is deeper than {DEEPEST} levels"
+            yield path, Said("is deeper than %(most)s levels", most=str(DEEPEST))
         elif isinstance(node, dict) and "each" in node and self.keys.request.body == "json":
             yield from self._each(path, node)
         elif isinstance(node, dict):
@@ -185,12 +209,12 @@ class DescriptionCheck:
             else:
                 yield from self._text(path, node, allowed, names)
         elif not isinstance(node, bool | int | float):
-            yield path, "must be a text, a number, true or false, a table or a list; write times as texts"
+            yield path, Said("must be a text, a number, true or false, a table or a list; write times as texts")
 
     def _each(self, path: KeyPath, node: Mapping[str, Any]) -> Iterator[KeyFault]:
         kind = str(node["each"]).strip("{}?")
         if kind not in LISTS or set(node) != {"each", "item"}:
-            yield path, 'a table with each has an item, and nothing else; each is "{files}" or "{headers}"'
+            yield path, Said('a table with each has an item, and nothing else; each is "{files}" or "{headers}"')
             return
         self.used.add(Placeholder("", kind))
         names = frozenset(OF_FILE if kind == "files" else OF_HEADER)
@@ -214,14 +238,18 @@ class DescriptionCheck:
             if one.space == "secret":
                 self._of_secret.add(one.name)
             if one.space and one.space not in allowed:
-                yield path, f"must not hold {{{one}}}"
+                yield path, Said("must not hold {%(name)s}", name=one)
             elif one.space in of and one.name not in of[one.space]:
-                known = ", ".join(of[one.space]) or "none"
-                yield path, f"{{{one}}} is not in [{one.space}], where there are: {known}"
+                known = ", ".join(of[one.space])
+                yield path, Said(NOT_THERE[bool(known)], name=one, space=one.space, known=known)
             elif not one.space and one.name not in names:
                 yield (
                     path,
-                    f"{{{one}}} is not known; there are {', '.join(sorted(names))}, params.COLUMN, settings.NAME",
+                    Said(
+                        "{%(name)s} is not known; there are %(known)s, params.COLUMN, settings.NAME",
+                        name=one,
+                        known=", ".join(sorted(names)),
+                    ),
                 )
 
     def _batch(self) -> Iterator[KeyFault]:
@@ -229,29 +257,32 @@ class DescriptionCheck:
         if request.batch == 1:
             for part, value in (("request", request.batch_in), ("answer", answer.batch_in)):
                 if value is not None:
-                    yield (part, "batch_in"), "is for a batch above 1"
+                    yield (part, "batch_in"), Said("is for a batch above 1")
             return
         if request.body != "json" and not request.recipients:
-            yield ("request", "batch"), "needs a body of JSON, or [request.recipients]"
+            yield ("request", "batch"), Said("needs a body of JSON, or [request.recipients]")
         if request.recipients and not answer.one_id:
-            yield ("answer",), "needs one_id = true: a form that is one for all letters has one answer"
+            yield ("answer",), Said("needs one_id = true: a form that is one for all letters has one answer")
         for name, text in [("url", request.url), *request.headers.items()]:
             if any(not one.space or one.space == "params" for one in _safely(text)):
                 path = ("request", name) if name == "url" else ("request", "headers", name)
-                yield path, "is one for all letters of a batch, and names what each has of its own"
+                yield path, Said("is one for all letters of a batch, and names what each has of its own")
 
     def _promises(self) -> Iterator[KeyFault]:
         dedupe, lookup = self.keys.dedupe, self.keys.lookup
         if dedupe and not any(not one.space and one.name == "reference" for one in self.used):
-            yield ("dedupe",), "the request carries no {reference} by which the vendor could know a repeat"
+            yield ("dedupe",), Said("the request carries no {reference} by which the vendor could know a repeat")
         if dedupe and self.keys.request.batch > 1:
-            yield ("dedupe",), "is for one letter a call: a batch is not repeated as it was"
+            yield ("dedupe",), Said("is for one letter a call: a batch is not repeated as it was")
         if lookup is None:
             return
         if not at_one_server(lookup.url, self.keys.request.url):
-            yield ("lookup", "url"), "must be at the server of request.url: scheme, host and port"
+            yield ("lookup", "url"), Said("must be at the server of request.url: scheme, host and port")
         if lookup.proves == "both" and not lookup.contract:
-            yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
+            yield (
+                ("lookup", "proves"),
+                Said('both needs contract = "...", where the vendor says that it finds all it has'),
+            )
 
     def _signature(self, signature: Signature) -> Iterator[KeyFault]:
         path, sent = ("reports", "signature"), set(self.used)
@@ -259,7 +290,10 @@ class DescriptionCheck:
         if signature.key is not None:
             yield from self._text((*path, "key"), signature.key, ("secret",))
             if not re.fullmatch(r"\{secret\.[^{}?]+\}", signature.key):
-                yield (*path, "key"), "must be one {secret.NAME}; a key that is entered for reports alone needs none"
+                yield (
+                    (*path, "key"),
+                    Said("must be one {secret.NAME}; a key that is entered for reports alone needs none"),
+                )
         self.used = sent
 
     def _look_up_url(self, url: str) -> Iterator[KeyFault]:
@@ -267,7 +301,7 @@ class DescriptionCheck:
         yield from self._url(("lookup", "url"), url.replace("{reference}", "reference"))
         self.used = before
         if "{reference}" not in url:
-            yield ("lookup", "url"), "must name {reference}"
+            yield ("lookup", "url"), Said("must name {reference}")
 
 
 def at_one_server(one: str, other: str) -> bool:
@@ -298,16 +332,16 @@ def parser(setting: Setting) -> Any:
         if setting.kind == "flag":
             word = str(value).strip().lower()
             if word not in ("true", "false", "yes", "no"):
-                raise ValueError("must be true or false")
+                raise ValueError(Said("must be true or false"))
             return word in ("true", "yes")
         if setting.kind == "number":
             if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,15}", str(value).strip()):
-                raise ValueError("must be a whole number")
+                raise ValueError(Said("must be a whole number"))
             return int(value)
         if not isinstance(value, str) or len(value) > 1000 or not (value.isprintable()):
-            raise ValueError("must be a text on one line")
+            raise ValueError(Said("must be a text on one line"))
         if setting.pattern and value and not re.fullmatch(setting.pattern, value):
-            raise ValueError(f"has not the form {setting.pattern}")
+            raise ValueError(Said("has not the form %(pattern)s", pattern=setting.pattern))
         return value.strip()
 
     return parse

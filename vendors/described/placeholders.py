@@ -17,6 +17,7 @@ import orjson
 
 from vendors.adapters.base import Attachment, Letter
 from vendors.adapters.segments import in_gsm
+from vendors.said import Said
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -109,7 +110,9 @@ def split(text: str) -> Parts:
             constant += found[0][0]
             continue
         if found[1] is None:
-            raise ValueError(f"has a {found[0]} alone; write {found[0] * 2} for a brace")
+            raise ValueError(
+                Said("has a %(brace)s alone; write %(twice)s for a brace", brace=found[0], twice=found[0] * 2)
+            )
         if constant:
             parts.append(constant)
         constant = ""
@@ -180,7 +183,7 @@ def _param(name: str, optional: bool) -> Callable[[Letter], str]:
             return as_text(letter.params[name])
         if optional:
             return ""
-        raise Unsendable(f"the field {name} is missing")
+        raise Unsendable(Said("the field %(name)s is missing", name=name))
 
     return value
 

@@ -18,6 +18,7 @@ from vendors.described import checks, secrets
 from vendors.described.placeholders import LISTS, Placeholder
 from vendors.described.positions import DEEPEST, KeyFault, KeyPath, deep_line, line_at, lines_of
 from vendors.described.schema import DescriptionKeys
+from vendors.said import Said, gettext_noop
 
 SHIPPED = Path(__file__).parent / "shipped"
 LONGEST = 65_536  # characters in a file
@@ -44,6 +45,42 @@ STAND_INS: dict[Any, Any] = {
 }
 
 
+# Pydantic's sentences, by the type of its error
+SHAPES = {
+    "string_type": (gettext_noop("input should be a valid string"),),
+    "bool_type": (gettext_noop("input should be a valid boolean"),),
+    "int_type": (gettext_noop("input should be a valid integer"),),
+    "float_type": (gettext_noop("input should be a valid number"),),
+    "float_parsing": (gettext_noop("input should be a valid number, unable to parse string as a number"),),
+    "list_type": (gettext_noop("input should be a valid list"),),
+    "greater_than": (gettext_noop("input should be greater than %(least)s"),),
+    "greater_than_equal": (gettext_noop("input should be greater than or equal to %(least)s"),),
+    "less_than_equal": (gettext_noop("input should be less than or equal to %(most)s"),),
+    "string_too_short": (
+        gettext_noop("string should have at least %(least)s character"),
+        gettext_noop("string should have at least %(least)s characters"),
+    ),
+    "string_too_long": (gettext_noop("string should have at most %(most)s characters"),),
+    "too_short": (
+        gettext_noop("value should have at least %(least)s item after validation, not %(there)s"),
+        gettext_noop("dictionary should have at least %(least)s item after validation, not %(there)s"),
+    ),
+    "too_long": (
+        gettext_noop("value should have at most %(most)s items after validation, not %(there)s"),
+        gettext_noop("list should have at most %(most)s items after validation, not %(there)s"),
+        gettext_noop("dictionary should have at most %(most)s items after validation, not %(there)s"),
+    ),
+}
+NAMES = {  # of values in them, by pydantic's
+    "gt": "least",
+    "ge": "least",
+    "min_length": "least",
+    "le": "most",
+    "max_length": "most",
+    "actual_length": "there",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One mistake. `path` looks like answer.rules.0.status."""
@@ -55,13 +92,21 @@ class Fault:
     def __str__(self) -> str:
         return f"line {self.line}: {self.path}: {self.sentence}" if self.path else f"line {self.line}: {self.sentence}"
 
+    @property
+    def in_settings(self) -> Said:
+        """The mistake as one of a vendor's settings."""
+        line = str(self.line)
+        if not self.path:
+            return Said("description, line %(line)s: %(fault)s", line=line, fault=self.sentence)
+        return Said("description, line %(line)s: %(path)s: %(fault)s", line=line, path=self.path, fault=self.sentence)
+
 
 class InvalidDescription(InvalidSettings):
     """The file cannot be used; `faults` lists its mistakes by line."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.line)
-        super().__init__([f"description, {fault}" for fault in self.faults])
+        super().__init__([fault.in_settings for fault in self.faults])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +136,13 @@ def read(source: str) -> Description:
 def read_entered(source: str) -> Description:
     """Read a text that a user has just entered. Raises InvalidDescription with every mistake."""
     if len(source) > LONGEST:
-        raise InvalidDescription([Fault(1, "", f"it is longer than {LONGEST:,} characters")])
+        raise InvalidDescription([Fault(1, "", Said("it is longer than %(most)s characters", most=LONGEST))])
     return _read(source, entered=True)
 
 
 def _read(source: str, entered: bool) -> Description:
     if entered and (line := deep_line(source)):
-        raise InvalidDescription([Fault(line, "", f"a name has more than {DEEPEST} parts")])
+        raise InvalidDescription([Fault(line, "", Said("a name has more than %(most)s parts", most=str(DEEPEST)))])
     try:
         raw = tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -124,7 +169,11 @@ def shipped() -> list[str]:
 def source_of(name: str) -> str:
     """Return the text of a shipped description. Raises ValueError."""
     if name not in shipped():
-        raise ValueError(f"is not the text of a description, nor the name of a shipped one: {', '.join(shipped())}")
+        raise ValueError(
+            Said(
+                "is not the text of a description, nor the name of a shipped one: %(known)s", known=", ".join(shipped())
+            )
+        )
     return (SHIPPED / f"{name}.toml").read_text()
 
 
@@ -176,7 +225,7 @@ def _fault(lines: dict[KeyPath, int], path: KeyPath, sentence: str) -> Fault:
 def _syntax(message: str, source: str) -> Fault:
     place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", message)
     line = int(place[1]) if place and place[1] else source.count("\n") + 1
-    return Fault(line, "", f"this is not TOML: {message.partition(' (at')[0]}")
+    return Fault(line, "", Said("this is not TOML: %(error)s", error=message.partition(" (at")[0]))
 
 
 def _shape(error: Any) -> KeyFault:
@@ -184,15 +233,23 @@ def _shape(error: Any) -> KeyFault:
     path = _path(error)
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
-        return path, "is missing"
+        return path, Said("is missing")
     if kind == "extra_forbidden":
-        return path, "is not a key of a description"
+        return path, Said("is not a key of a description")
     if kind == "string_pattern_mismatch":
-        return path, f"has not the right form ({context['pattern']})"
+        return path, Said("has not the right form (%(pattern)s)", pattern=context["pattern"])
     if kind == "literal_error":
-        return path, f"must be one of {context['expected']}"
+        return path, Said("must be one of %(either)s", either=Said.either(context["expected"].split(" or ")))
     if kind in ("dict_type", "model_type"):
-        return path, "must be a table"
+        return path, Said("must be a table")
     if kind == "value_error":
-        return path, str(error["msg"]).removeprefix("Value error, ")
-    return path, str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+        return path, str(context["error"])
+    text = str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+    values = {name: _shown(context[key]) for key, name in NAMES.items() if key in context}
+    forms = (Said(form, **values) for form in SHAPES.get(kind, ()))
+    return path, next((said for said in forms if said == text), text)
+
+
+def _shown(value: Any) -> str:
+    """Return a number as pydantic writes it."""
+    return "more" if value is None else f"{value:g}"

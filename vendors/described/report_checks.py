@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vendors.described.positions import KeyFault
 from vendors.described.schema import DescriptionKeys, ReportKeys, Signature
+from vendors.said import Said
 
 _PATH = ("reports", "signature")
 _WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token", "token_path")}
@@ -15,15 +16,15 @@ def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
     """Yield the mistakes in `[reports]`, if there is one."""
     keys = of.reports
     if of.inbound and not keys:
-        yield ("inbound",), "needs [reports], whose signature proves it"
+        yield ("inbound",), Said("needs [reports], whose signature proves it")
     if keys is None:
         return
     if not (keys.reference or keys.reference_query or keys.id):
-        yield ("reports",), "needs reference, reference_query or id, by which a letter is known"
+        yield ("reports",), Said("needs reference, reference_query or id, by which a letter is known")
     if keys.events and keys.body != "json":
-        yield ("reports", "events"), "is for a body of JSON"
+        yield ("reports", "events"), Said("is for a body of JSON")
     if keys.codes and not keys.code:
-        yield ("reports", "codes"), "needs code, the path of the vendor's code"
+        yield ("reports", "codes"), Said("needs code, the path of the vendor's code")
     yield from _signature(keys.signature)
     yield from _signed(keys)
 
@@ -34,15 +35,21 @@ def _signature(signature: Signature) -> Iterator[KeyFault]:
         there = [key for key in keys if getattr(signature, key) is not None]
         signed = "{" + name + "}" in signature.over or (bool(there) and "{fields}" in signature.over)
         if signed != (len(there) == 1):
-            yield (*_PATH, (there or keys)[0]), f"says where {{{name}}} in over is: there are both or none"
+            yield (
+                (*_PATH, (there or keys)[0]),
+                Said("says where {%(name)s} in over is: there are both or none", name=name),
+            )
     if scheme == "hmac" and (signature.header is None) == (signature.path is None):
-        yield _PATH, "needs header, or path into the body, where the signature is: one of them"
+        yield _PATH, Said("needs header, or path into the body, where the signature is: one of them")
     if scheme == "header" and not signature.header:
-        yield _PATH, "the key header is missing, which the scheme header needs"
+        yield (
+            _PATH,
+            Said("the key %(name)s is missing, which the scheme %(scheme)s needs", name="header", scheme="header"),
+        )
     if signature.path and scheme != "hmac":
-        yield (*_PATH, "path"), f"does not belong to the scheme {scheme}"
+        yield (*_PATH, "path"), Said("does not belong to the scheme %(scheme)s", scheme=scheme)
     if signature.timestamp_prefix and not (signature.timestamp and signature.prefix):
-        yield (*_PATH, "timestamp_prefix"), "needs timestamp, a header that is a list, and prefix"
+        yield (*_PATH, "timestamp_prefix"), Said("needs timestamp, a header that is a list, and prefix")
 
 
 def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
@@ -50,7 +57,7 @@ def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
     signature = keys.signature
     of_url = keys.body == "query" or keys.reference_query is not None
     if signature.scheme == "standard-webhooks" and of_url:
-        yield (*_PATH, "scheme"), "signs the body alone; what the URL has would be anybody's"
+        yield (*_PATH, "scheme"), Said("signs the body alone; what the URL has would be anybody's")
     if signature.scheme != "hmac" or signature.contract:
         return
     wanted = {
@@ -62,6 +69,9 @@ def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
         if not any(name in signature.over for name in one):
             yield (
                 (*_PATH, "over"),
-                f"must hold {' or '.join(one)}, of which reports are read; if the vendor signs less, "
-                'say where it does: contract = "..."',
+                Said(
+                    "must hold %(either)s, of which reports are read; if the vendor signs less, "
+                    'say where it does: contract = "..."',
+                    either=Said.either(one),
+                ),
             )

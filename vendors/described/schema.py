@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from vendors.said import Said
+
 NAME = r"[a-z][a-z0-9_]{0,39}"
 OURS = frozenset({"description", "server", "timeout", "concurrency", "batch", "ca_file"})
 """Settings that each described vendor has; a description names none of its own so."""
@@ -23,7 +25,7 @@ Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 
 def _path(value: Any) -> Any:
     if not isinstance(value, str) or not re.fullmatch(r"[^.\r\n]{1,100}(\.[^.\r\n]{1,100}){0,9}", value):
-        raise ValueError("must be a path into the answer, as id or error.code or messages.0.id")
+        raise ValueError(Said("must be a path into the answer, as id or error.code or messages.0.id"))
     return value
 
 
@@ -43,7 +45,7 @@ def _statuses(value: Any) -> frozenset[int]:
         elif isinstance(one, int) and not isinstance(one, bool) and 200 <= one < MOST_STATUSES:
             found.add(one)
         else:
-            raise ValueError('must be a status from 200 to 599, "4xx" or the like, or a list of them')
+            raise ValueError(Said('must be a status from 200 to 599, "4xx" or the like, or a list of them'))
     return frozenset(found)
 
 
@@ -54,7 +56,7 @@ def _compiles(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
+        raise ValueError(Said("is not a regular expression: %(error)s", error=error)) from None
     return value
 
 

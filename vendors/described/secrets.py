@@ -14,6 +14,8 @@ from urllib.parse import quote, quote_plus
 
 import orjson
 
+from vendors.said import Said
+
 _FORMS = re.compile(
     r"-----BEGIN|\bwhsec_\w{8,}|\b(?:sk|rk|pk|live|test|key|token|secret)[-_](?:live_|test_|pub_)?[0-9A-Za-z]{16,}"
     r"|\bSG\.[\w-]{10,}|\beyJ[\w-]{8,}\.[\w-]{4,}|\bxox[a-z]-\w{8,}|\bAKIA[0-9A-Z]{12,}|\bxkeysib-\w{8,}|\bre_\w{16,}"
@@ -38,9 +40,9 @@ def suspects(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
     ):
         bare = re.sub(r"\{[^{}]*\}", "", node)
         if _FORMS.search(bare):
-            yield path, "looks like a secret; write {secret.NAME} and enter it with manage.py credential set"
+            yield path, Said("looks like a secret; write {secret.NAME} and enter it with manage.py credential set")
         elif path[0] == "request" and _named(path) and len(bare) > 7 and "{" not in node:
-            yield path, "has the name of a secret and a value in the file; write {secret.NAME}"
+            yield path, Said("has the name of a secret and a value in the file; write {secret.NAME}")
 
 
 def _named(path: tuple[str | int, ...]) -> bool:

@@ -17,7 +17,7 @@ DIGITS, PLACES = 20, 10  # of an amount: prices go down to a ten thousandth of a
 
 def known_currency(code: str) -> None:
     if not (code.isascii() and code.isupper() and is_currency(code)):
-        raise ValidationError(f"{code!r} is not a currency of ISO 4217; for example EUR")
+        raise ValidationError(Said("%(name)s is not a currency of ISO 4217; for example EUR", name=repr(code)))
 
 
 class Price(models.Model):

@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy
 
 from vendors import said
+from vendors.said import Said
 
 
 def _fernet() -> MultiFernet:
@@ -83,7 +84,7 @@ def find_zone(name: str) -> str | None:
 
 def known_zone(name: str) -> None:
     if name not in available_timezones():
-        raise ValidationError(f"{name!r} is not a time zone; for example Europe/London")
+        raise ValidationError(Said("%(name)s is not a time zone; for example Europe/London", name=repr(name)))
 
 
 def queue_of(slug: str) -> str:
@@ -311,7 +312,7 @@ class Mailcaster(models.Model):
 
     def clean(self) -> None:
         if (self.min_size or 0) > (self.max_size or 0):
-            raise ValidationError("the minimum is over the maximum")
+            raise ValidationError(Said("the minimum is over the maximum"))
 
 
 class Usage(models.Model):

@@ -27,6 +27,7 @@ from vendors.printing.options import OPTIONS, faults
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 from vendors.printing.places import Opens, Place, PlaceError, SftpServer
 from vendors.printing.uploading import Upload, not_sent
+from vendors.said import Said
 
 MOST_BYTES = 48 << 20  # of a batch's PDFs, which are kept in memory
 MOST_MANIFEST = 5 << 20  # bytes read of a manifest
@@ -105,10 +106,10 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         """Return how to open the place. Raises InvalidSettings, which never shows a secret."""
         if not known["host"]:
             if secret:
-                raise InvalidSettings(["a folder needs no secret"])
+                raise InvalidSettings([Said("a folder needs no secret")])
             return partial(places.folder, Path(installation.PRINT_FOLDER))
         if set(secret) not in ({"password"}, {"private_key"}):
-            raise InvalidSettings(["the secret must hold password or private_key"])
+            raise InvalidSettings([Said("the secret must hold password or private_key")])
         try:
             places.check_keys(known["host_key"], secret.get("private_key"))
         except ValueError as error:

@@ -9,13 +9,14 @@ from typing import Any
 from vendors.adapters import addresses, options
 from vendors.adapters.options import Option
 from vendors.printing import batches, pages, sheets
+from vendors.said import Said
 
 
 def below(value: Any) -> str:
     """Parse a folder, which may not contain `..`. Raises ValueError."""
     path = PurePosixPath(options.text(value))
     if ".." in path.parts:
-        raise ValueError("must be a folder without ..")
+        raise ValueError(Said("must be a folder without .."))
     return str(path)
 
 
@@ -24,7 +25,7 @@ def host_keys(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     found = tuple(" ".join(str(one).split()[:2]) for one in parts if str(one).strip())
     if not found or not all(one.partition(" ")[2] for one in found):
-        raise ValueError("must be the server's public key, such as 'ssh-ed25519 AAAA...': ask the vendor for it")
+        raise ValueError(Said("must be the server's public key, such as 'ssh-ed25519 AAAA...': ask the vendor for it"))
     return found
 
 
@@ -32,7 +33,7 @@ def ending(value: Any) -> str:
     """Parse the suffix of temporary names. Raises ValueError."""
     word = options.text(value)
     if not word.startswith(".") or "/" in word or word.lower() in (".csv", ".pdf"):
-        raise ValueError("must begin with a dot, such as .part, and be neither .csv nor .pdf")
+        raise ValueError(Said("must begin with a dot, such as .part, and be neither .csv nor .pdf"))
     return word
 
 
@@ -104,17 +105,17 @@ OPTIONS: dict[str, Option] = {
 
 def faults(known: Mapping[str, Any]) -> list[str]:
     """Return contradictions between the parsed settings, as sentences."""
-    errors = []
+    errors: list[str] = []
     if known["host"] and not (known["user"] and known["host_key"]):
-        errors.append("host needs user and host_key: without the server's key anybody could take the letters")
+        errors.append(Said("host needs user and host_key: without the server's key anybody could take the letters"))
     if known["accepted"] == "acknowledged" and not known["acknowledgements"]:
-        errors.append("acknowledgements is missing: the folder with the vendor's files, or set accepted=uploaded")
+        errors.append(Said("acknowledgements is missing: the folder with the vendor's files, or set accepted=uploaded"))
     if not known["host"] and known["folder"].startswith("/"):
-        errors.append("folder is below the setting PRINT_FOLDER, so it must not begin with /")
+        errors.append(Said("folder is below the setting PRINT_FOLDER, so it must not begin with /"))
     if bool(known["country"]) != bool(known["countries"]):
-        errors.append("country names a column, and countries what may stand there: they go together")
+        errors.append(Said("country names a column, and countries what may stand there: they go together"))
     if not known["address"] and (known["address_required"] or known["country"]):
-        errors.append("address is missing: the lines of an address, such as 'name; street; postcode city'")
+        errors.append(Said("address is missing: the lines of an address, such as 'name; street; postcode city'"))
     if absent := pages.missing(*(["asyncssh"] if known["host"] else [])):
         errors.append(absent)
     return errors

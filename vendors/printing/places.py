@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from vendors.said import Said
+
 Done = TypeVar("Done")
 
 
@@ -168,12 +170,12 @@ def check_keys(host_keys: Sequence[str], private_key: str | None) -> None:
         try:
             asyncssh.import_public_key(one)
         except (asyncssh.KeyImportError, ValueError):
-            raise ValueError(f"host_key {one[:40]} is no public key") from None
+            raise ValueError(Said("host_key %(name)s is no public key", name=one[:40])) from None
     if private_key:
         try:
             asyncssh.import_private_key(private_key)
         except (asyncssh.KeyImportError, ValueError):  # also with a passphrase
-            raise ValueError("the secret's private_key must be a private key without a passphrase") from None
+            raise ValueError(Said("the secret's private_key must be a private key without a passphrase")) from None
 
 
 class Sftp(Place):

@@ -98,7 +98,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     """
     ids = sorted(set(message_ids))
     if not reason.strip():
-        raise CannotResolve("say why: a reason is kept with every decision")
+        raise CannotResolve(Said("say why: a reason is kept with every decision"))
     lifecycle.hold_around(ids)
     jobs = _leaves(ids)
     _all_in_doubt(ids, _lock_doubts(ids))
@@ -228,7 +228,9 @@ def _all_in_doubt(ids: Sequence[int], doubted: set[int]) -> None:
 def _all_logged(job_ids: set[int]) -> None:
     running = Job.objects.filter(pk__in=job_ids).exclude(status=Status.LOGGED).values_list("pk", flat=True)
     if running:
-        raise CannotResolve(f"still being sent or finalised: job {_list(running)}; try again in a moment", later=True)
+        raise CannotResolve(
+            Said("still being sent or finalised: job %(jobs)s; try again in a moment", jobs=_list(running)), later=True
+        )
 
 
 def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:

@@ -24,6 +24,7 @@ from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
 from vendors import ownership, said, shut
 from vendors.models import Credential, Mailcaster, Vendor
+from vendors.said import Said
 
 Offered = TypeVar("Offered")
 PROBE = 60  # seconds for which an unreachable vendor stays closed after its last backoff ends; then it is tried again
@@ -99,7 +100,14 @@ def named(sponsor: Sponsor, name: str) -> Route:
     found = Route.objects.filter(mine, name=name).order_by(F("sponsor").asc(nulls_last=True)).first()
     if found is None:
         known = ", ".join(Route.objects.filter(mine).values_list("name", flat=True)) or "none"
-        raise NotEntitled(f"{sponsor.name} has no route {name!r}; there are: {known}")
+        raise NotEntitled(
+            Said(
+                "%(sponsor)s has no route %(name)s; there are: %(known)s",
+                sponsor=sponsor.name,
+                name=repr(name),
+                known=known,
+            )
+        )
     return found
 
 
@@ -112,7 +120,14 @@ def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
     mine = [row for row in rows if ports.gates.may_use(sponsor, row.credential)]
     if not mine:
         names = ", ".join(str(row.credential) for row in rows) or "it has none"
-        raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
+        raise NotEntitled(
+            Said(
+                "%(sponsor)s may use no credential of the route %(route)s: %(names)s",
+                sponsor=sponsor.name,
+                route=route.name,
+                names=names,
+            )
+        )
     able = [row for row in mine if _cuts(row.credential.vendor)]
     drawn = share_out([(row.credential, row.weight) for row in able], random.random())
     return [*drawn, *(row.credential for row in mine if row not in able)]

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from campaigns import estimates, stored_texts
+from campaigns import estimates
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
@@ -24,6 +24,7 @@ from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
+from vendors import said
 from vendors.instants import checked, shown_by_clock
 from vendors.models import Vendor
 
@@ -136,7 +137,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "facts": facts,
         "form": form or WhenForm(initial=_initial(draft, zone)),
         "obstacle": obstacle,
-        "error": error or draft.failure,
+        "error": error or draft.why_failed,
         "vendor": vendor,
         "night": _night(vendor) if vendor else None,
         "zones": sorted(available_timezones()),
@@ -206,7 +207,7 @@ def send(request: HttpRequest, draft: Draft) -> HttpResponse:
     except (BadInput, TemplateError, NotEntitled) as error:
         fresh = keeping.look(draft.pk)
         check_soon(fresh)
-        messages.error(request, stored_texts.in_language(str(error)))
+        messages.error(request, said.show(str(error)))
         return redirect("draft_check", draft.pk)
     send_now(draft)
     return redirect("draft_sent", draft.pk)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.drafts import checking, copying, keeping, sending
 from campaigns.drafts.columns import HIDDEN_ROWS
 from campaigns.intake import BadInput
@@ -182,7 +182,7 @@ def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
     try:
         draft = copying.copy(campaign, request.POST.get("key", "")[:100], request.user, name)
     except BadInput as error:
-        messages.error(request, stored_texts.in_language(str(error)))
+        messages.error(request, said.show(str(error)))
         return redirect("campaign", campaign.pk)
     messages.success(request, _("This is a copy. It has no recipients and no time yet."))
     return redirect("draft_message", draft.pk)

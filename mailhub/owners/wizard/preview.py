@@ -12,13 +12,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST
 
-from campaigns import stored_texts
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, sending
 from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft
 from mailhub.owners.wizard.drafts import show, step
+from vendors import said
 from vendors.adapters.base import Letter
 from vendors.adapters.segments import segments
 from vendors.models import Vendor
@@ -107,7 +107,7 @@ def test(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         job = sending.test(draft, address, max(1, int(number)), int(tests), request.user)
     except FAULTS as error:
-        messages.error(request, stored_texts.in_language(str(error)))
+        messages.error(request, said.show(str(error)))
     else:
         if job is not None:
             messages.success(request, _("A test is on its way to %(address)s.") % {"address": address.strip()})

@@ -11,9 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from campaigns import stored_texts
 from campaigns.content.templates import TemplateError
-from campaigns.drafts import blocks, contents, keeping
+from campaigns.drafts import blocks, checking, contents, keeping
 from campaigns.drafts.columns import HIDDEN_ROWS
 from campaigns.drafts.keeping import LIST, Stale
 from campaigns.engine.ports import NotEntitled
@@ -21,6 +20,7 @@ from campaigns.intake import BadInput
 from campaigns.models import Draft, DraftBlock
 from mailhub.front.downloads import download
 from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
+from vendors import said
 
 
 @step
@@ -42,7 +42,7 @@ def _found(draft: Draft) -> dict[str, Any]:
     context: dict[str, Any] = {"facts": facts, "most": settings.LIST_BYTES, "needed": _needed(draft)}
     context["megabytes"] = settings.LIST_BYTES / 1_000_000
     if facts:
-        context["problems"] = [{"row": row, "text": text} for row, text in facts["problems"]]
+        context["problems"] = checking.problems_of(facts)
         context["whole"] = not facts["good"] and not facts["rows"]  # the list as a whole is bad
         context["goes"] = facts["good"] - facts["suppressed"]
         context |= _of_sheet(draft, facts)
@@ -94,7 +94,7 @@ def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         draft = keeping.upload(draft, request.POST.get("seen", ""), file.name or "list", file.file, file.size or 0)
     except BadInput as error:
-        messages.error(request, stored_texts.in_language(str(error)))
+        messages.error(request, said.show(str(error)))
     except Stale as stale:
         typed = {"list_name": file.name}
         return conflict(request, stale.draft, LIST, typed)
@@ -144,7 +144,7 @@ def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
     try:
         keeping.leave_out(draft, request.POST.get("seen", ""), int(total) if total.isdecimal() else -1)
     except BadInput as error:
-        messages.warning(request, stored_texts.in_language(str(error)))
+        messages.warning(request, said.show(str(error)))
         return redirect("draft_recipients", draft.pk)
     except Stale as stale:
         return conflict(request, stale.draft, LIST, {"leave_out": True})
