@@ -45,7 +45,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
-    l.asked_wait IS NOT NULL, {receiver_waits.SEEN}, {refusal_runs.SEEN} AS run,
+    l.asked_wait IS NOT NULL, {receiver_waits.SEEN}, {receiver_waits.HELD}, {refusal_runs.SEEN} AS run,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -61,8 +61,8 @@ class SendContext:
     the job without a result, including those in a call. next_message: where a sender begins. unreached_since: no call
     has reached the vendor since then; given_up: that has lasted longer than the patience of the campaign's route.
     waited: the vendor asked to wait, and no good answer since is known. receivers: those that wait or have accepted
-    nothing since, with the end of their wait (Unix seconds by the database's clock). run: equal refusals over the
-    credential.
+    nothing since, with the end of their wait (Unix seconds by the database's clock). held: groups of receivers to which
+    the job may not send before a person lets it. run: equal refusals over the credential.
     """
 
     asked: float
@@ -81,6 +81,7 @@ class SendContext:
     given_up: bool
     waited: bool
     receivers: Mapping[str, float]
+    held: frozenset[str]
     run: SeenRun | None
     health: HealthPolicy
 
@@ -148,6 +149,7 @@ def _context(
     given_up: bool | None,
     waited: bool,
     receivers: Mapping[str, float] | None,
+    held: list[str] | None,
     run: list[Any] | None,
     *health: Any,
 ) -> SendContext:
@@ -157,7 +159,8 @@ def _context(
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
-        unreached_since, bool(given_up), waited, receivers or {}, SeenRun.read(run), HealthPolicy(*health),
+        unreached_since, bool(given_up), waited, receivers or {}, frozenset(held or ()), SeenRun.read(run),
+        HealthPolicy(*health),
     )  # fmt: skip
 
 

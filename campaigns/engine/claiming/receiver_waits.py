@@ -20,6 +20,12 @@ SEEN_MOST = 1_000  # rows of a credential that its senders heed
 SEEN = f"""(SELECT json_object_agg(w.receiver, extract(epoch FROM w.until)) FROM (
     SELECT receiver, until FROM vendors_receiverwait
     WHERE credential_id = l.id ORDER BY until DESC LIMIT {SEEN_MOST}) w)"""
+# In a context, for a job j of a vendor v: the receivers to which its sponsor's bulk mail is paused
+# (engine/pausing/complaints.py).
+HELD = """(SELECT array_agg(p.receiver)
+    FROM campaigns_complaintpause p JOIN campaigns_campaign k ON k.id = j.campaign_id
+    WHERE p.sponsor_id = j.sponsor_id AND p.resumed_at IS NULL AND k.size > 1 AND NOT k.transactional
+        AND v.channel = 'email' AND NOT v.sandbox)"""
 # Many calls are answered alike at the same time: the first answer begins the wait, the others can only extend it.
 _OPEN = "w.until <= clock_timestamp()"
 _LONGER = "greatest(excluded.seconds, least(%(most)s, 2 * w.seconds))"

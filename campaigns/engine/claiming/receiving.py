@@ -7,7 +7,7 @@ queue with the claim and nothing is read twice. A vendor without waiting receive
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from campaigns.engine.claiming.claims import Claimed, PermittedCall
 from campaigns.engine.claiming.contexts import SendContext
 from campaigns.engine.claiming.limits import Need
 from vendors.limits.values import Scope
-from vendors.receivers import domain_of, waiting_part
+from vendors.receivers import OTHERS, domain_of, known_groups, waiting_part
 
 READ_AT_ONCE = 1_000
 HELD_MOST = 20_000  # ids that wait in the memory of a stream; behind them nobody overtakes
@@ -53,10 +53,13 @@ class ByReceiver:
         self._next: list[Queued] = []
         self._asked: dict[int, str] = {}
         self._doubtful = False  # some that are queued may wait no more
+        self._held: frozenset[str] = frozenset()  # groups of receivers that a person has to let go on
+        self._passed: dict[str, int] = {}  # the first message passed over for each of them
 
     @property
     def position(self) -> int:
-        return min((queue[0].id for queue in self._queues.values() if queue), default=self._read_to)
+        heads = [queue[0].id for queue in self._queues.values() if queue]
+        return min((*heads, *self._passed.values()), default=self._read_to)
 
     @property
     def queued(self) -> int:
@@ -67,11 +70,24 @@ class ByReceiver:
         """Whether one of the queued messages may be called now."""
         return bool(self._next)
 
+    @property
+    def passed(self) -> list[str]:
+        """The groups of receivers whose messages were passed over."""
+        return sorted(self._passed)
+
+    @property
+    def asks_for_pass(self) -> bool:
+        """Whether messages were passed over that nothing holds any more. Only a new pass finds them."""
+        return not self._passed.keys() <= self._held
+
     def see(self, context: SendContext) -> None:
-        """Take over the receivers that wait, and those whose wait is over but that have accepted nothing since."""
+        """Take over the receivers that wait, those whose wait is over but that have accepted nothing since, and holds.
+
+        A hold may last for days and for any number of messages, so they are passed over and not kept.
+        """
         opens = {name: context.monotonic_of(until) for name, until in context.receivers.items()}
-        apart = opens.keys() != self._opens.keys()
-        self._opens = opens
+        apart = opens.keys() != self._opens.keys() or not context.held <= self._held
+        self._opens, self._held = opens, context.held
         if apart:
             found = sorted(one for queue in self._queues.values() for one in queue)
             self._queues = {}
@@ -131,7 +147,10 @@ class ByReceiver:
 
     def _queue(self, found: Iterable[Queued]) -> None:
         for one in found:
-            self._queues.setdefault(self._name(one), deque()).append(one)
+            if self._held and (group := held_by(one.receiver, self._held)):
+                self._passed[group] = min(one.id, self._passed.get(group, one.id))
+            else:
+                self._queues.setdefault(self._name(one), deque()).append(one)
 
     def _opening(self, name: str) -> float:
         if not name:
@@ -157,6 +176,12 @@ class ByReceiver:
         left = {id for (id,) in rows}
         self._queues = {name: deque(one for one in queue if one.id in left) for name, queue in self._queues.items()}
         self._doubtful = False
+
+
+def held_by(receiver: str, held: Collection[str]) -> str:
+    """Return the group by which a receiver is held, or "". receiver: as of `waiting_part`."""
+    group = receiver if receiver in known_groups() else OTHERS
+    return group if group in held else ""
 
 
 def _runs(chosen: Sequence[Queued]) -> Iterator[tuple[int, int]]:

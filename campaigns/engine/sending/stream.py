@@ -6,6 +6,7 @@ its result is stored and its permit is returned.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked at again: somebody may end the wait
+RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
 READING = 30.0  # seconds more, for reading the files that letters carry
@@ -325,30 +327,33 @@ class Stream:
     def _choose_claimer(self) -> None:
         """Claim by receiver while receivers wait; in order again once nothing is left behind the others."""
         receiving = self._receiving
-        if self._context.receivers and receiving is None and self._counts:
+        apart = self._context.receivers or self._context.held
+        if apart and receiving is None and self._counts:
             receiving = self._receiving = ByReceiver(self._cursor, self._job.end)
         if receiving is not None:
             receiving.see(self._context)
-            if not self._context.receivers and not receiving.queued:
+            if not apart and not receiving.queued and not receiving.passed:
                 receiving = self._receiving = None
         self._claimer = receiving or self._usual
 
     async def _await_receivers(self, receiving: ByReceiver) -> StreamEnd | None:
         """Wait for receivers, if no message to another one is left. Returns an end if that lasts."""
         job, pool = self._job, self._pool
-        if (opening := receiving.opens_at()) is None:
+        opening = receiving.opens_at()
+        if opening is None and not receiving.passed:
             return None  # nothing is left of this pass
-        receiver, at = opening
+        receiver, at = opening or (", ".join(receiving.passed), math.inf)
         wait = at - time.monotonic()
         if pool.in_flight or wait <= PATIENCE:
             await pool.wait(min(0.2, max(wait, 0.01)))
             return None
-        if pool.not_sent:  # messages to others may be among them
+        if pool.not_sent or receiving.asks_for_pass:  # messages to others may be among them
             self._cursor = await self._locking(lambda rows: claims.new_pass(rows, job.lease, job.first, job.end))
             pool.not_sent, self._receiving = 0, None
             return None
         until = self._context.now + timedelta(seconds=min(wait, LOOK_AGAIN))
-        return StreamEnd(until=until, reason=f"{receiver} {RECEIVER_ASKED}", held=True)
+        why = RECEIVER_ASKED if opening else RECEIVER_HELD
+        return StreamEnd(until=until, reason=f"{receiver} {why}", held=True)
 
     def _may_claim(self) -> bool:
         """Tell if the stream may still claim: nothing ended or halted it while it waited for its turn."""
