@@ -1,8 +1,7 @@
 """Files that mailhub has written and reads again: reports of campaigns, and rows that were left out of a list.
 
-They are known by their columns. In CSV a quote stands before texts that a spreadsheet would take for a formula
-(formulas.harmless); it is taken off when the file is read. The columns that a report adds to those of the list are left
-out then, so that the list is what it was.
+Their columns identify them. CSV has a quote before texts that a spreadsheet would run as a formula (formulas.harmless);
+reading takes it off. Reading also drops the columns that a report adds, so the list comes back as it was.
 """
 
 import re
@@ -19,7 +18,7 @@ TYPED = ("mailhub", "cells as they are")  # a property of our spreadsheets, name
 
 
 def name_report_columns(fields: Collection[str]) -> list[str]:
-    """Return a name for each column that a report adds, which none of these fields has, also as templates know it."""
+    """Return a name for each column that a report adds, different from these fields' names, also in templates."""
     taken = {_plain(name) for name in ("recipient", *fields)}
     return [next(one for one in _names(name) if _plain(one) not in taken) for name in REPORT]
 
@@ -34,7 +33,7 @@ def _plain(name: str) -> str:
 
 
 def find_report_columns(header: Sequence[str]) -> slice | None:
-    """Return where the columns stand that a report has added; an empty slice: only some are left; None: no report."""
+    """Return the slice of the columns that a report added. Empty: only some are left; None: no report."""
     known = [SUFFIX.sub("", name) for name in header]
     if len(TELLING.intersection(known)) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Finds the delimiter of a CSV file by its first rows, read as a spreadsheet would, and not by its first line alone."""
+"""Finds the delimiter of a CSV file by its first rows, not by its first line alone."""
 
 import csv
 import io
@@ -13,9 +13,9 @@ ADDRESS = re.compile(r"\s*[^@\s,;<>]+@[^@\s,;<>]+\.[^@\s,;<>]+\s*")
 
 
 def find(sample: str) -> str:
-    """Return the one by which the most rows have as many cells as the header, and addresses are cells of their own.
+    """Return the delimiter that gives most rows the header's width and addresses cells of their own.
 
-    Of two that do so equally well, the one that comes first in the header; a comma if there is none.
+    If several do so equally well, the first one in the header; without any, a comma.
     """
     ranked = [(_score(sample, delimiter), delimiter) for delimiter in DELIMITERS]
     return max(ranked, key=lambda one: one[0])[1]
@@ -37,9 +37,9 @@ def _fits(cells: list[str], width: int) -> bool:
 
 
 def _rows(sample: str, delimiter: str) -> list[list[str]]:
-    """Return the first rows that are not blank; the last one is left out where the sample is cut off."""
+    """Return the first filled rows, without the last one if the sample is cut off."""
     rows = islice(csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True), ROWS)
     found: list[list[str]] = []
-    with suppress(csv.Error):  # as of a cell that is too long: what was read is enough
+    with suppress(csv.Error):  # for example at an overlong cell: the rows before it are enough
         found.extend(cells for cells in rows if any(map(str.strip, cells)))
     return found[:-1] if len(sample) >= SAMPLE and len(found) > 2 else found

@@ -1,8 +1,7 @@
-"""Number formats of spreadsheets (ECMA-376, 18.8.31): in which form the number of a cell is a text.
+"""Number formats of spreadsheets (ECMA-376, 18.8.31): the text of a cell that holds a number.
 
-Codes are given as they are shown: a postcode may be a number that is shown with leading zeros, a phone number one with
-signs between its digits. Dates and times are given in ISO 8601, amounts as plain numbers, so that templates can write
-them as readers of each language do.
+Codes become the text that the spreadsheet shows: a postcode may be a number with leading zeros, a phone number one with
+signs between its digits. Dates and times become ISO 8601, amounts plain numbers: templates write them by language.
 """
 
 import re
@@ -22,10 +21,10 @@ TOKEN = re.compile(
 CONDITION = re.compile(r"(<=|>=|<>|<|>|=)\s*(-?[0-9.]+)")
 ELAPSED = re.compile(r"h+|m+|s+", re.IGNORECASE)
 CURRENCY = re.compile(r"[$£¥¢\u20a0-\u20cf]|\b(?:[A-Z]{3}|kr|Kč|zł|Ft|Fr|lei|лв)\b\.?")
-THOUSANDS = re.compile(r"#[ '.\u00a0\u202f\u2019]##[0#](?![0#?])")  # grouped by signs of one's own instead of commas
-LONGEST = 255  # characters of a code; Excel takes no longer one
+THOUSANDS = re.compile(r"#[ '.\u00a0\u202f\u2019]##[0#](?![0#?])")  # grouped by literal signs instead of commas
+LONGEST = 255  # characters of a code, the most that Excel takes
 MOST_SECTIONS = 4
-INEXACT = {"general", "exponent", "slash", "text"}  # of a section that is never a code
+INEXACT = {"general", "exponent", "slash", "text"}  # a section with one of these is never a code
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Section:
     is_text: bool = False
 
     def show(self, number: Decimal) -> str:
-        """Return what a spreadsheet shows of a number that is not negative."""
+        """Return the text that a spreadsheet shows for a number of 0 or more."""
         number *= Decimal(100) ** sum(kind == "percent" for kind, _ in self.signs)
         number /= Decimal(1000) ** self._scale()
         decimals = sum(kind == "decimal" for kind, _ in self.signs)
@@ -106,7 +105,7 @@ class NumberFormat:
         return any(section.is_code for section in self.sections)
 
     def section(self, number: Decimal) -> tuple[Section | None, bool]:
-        """Return the part by which a number is shown, and whether a negative one has its sign besides."""
+        """Return the part that shows this number, and whether a minus goes before a negative one."""
         if any(section.condition for section in self.sections):
             for section in self.sections:
                 if section.condition is None or _holds(number, *section.condition):
@@ -132,11 +131,11 @@ def _holds(number: Decimal, sign: str, bound: Decimal) -> bool:
 
 @lru_cache(maxsize=1_000)
 def parse(code: str) -> NumberFormat:
-    """Read a code. What cannot be understood of it leaves numbers as they are."""
+    """Read a code. Parts that it does not understand leave numbers unchanged."""
     parts = list(_split(code[:LONGEST]))[:MOST_SECTIONS]
     sections = [_section(part, is_signed=len(parts) > 1) for part in parts]
     if len(sections) == MOST_SECTIONS or any(kind == "text" for kind, _ in sections[-1].signs):
-        sections.pop()  # of texts
+        sections.pop()  # the section for texts
     return NumberFormat(tuple(sections))
 
 
@@ -152,7 +151,7 @@ def _split(code: str) -> Iterator[list[re.Match[str]]]:
 
 
 def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
-    """is_signed: there is another one, as for negative numbers: a plus means that this one is not."""
+    """Parse a section. is_signed: there are others, such as one for negative numbers, so a plus only shows the sign."""
     signs: list[tuple[str, str]] = []
     condition, kinds, letters, currency = None, set[str](), "", ""
     for token in tokens:
@@ -216,7 +215,7 @@ def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> 
 
 
 def _is_code(signs: list[tuple[str, str]], kinds: set[str], is_signed: bool) -> bool:
-    """Whether it fills up with zeros, begins with a plus, or has signs between digits that do not group an amount."""
+    """Return True for a code: it fills up with zeros, begins with a plus, or has signs between ungrouped digits."""
     digits = [number for number, (kind, _) in enumerate(signs) if kind == "digit"]
     if not digits:
         return False

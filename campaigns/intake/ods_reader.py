@@ -1,7 +1,7 @@
 """Reads the first visible sheet of an ODS spreadsheet (OpenDocument 1.3, part 3), as LibreOffice writes it.
 
-The file has the value of a cell and the text that is shown. Both are read: a code with leading zeros is given as it is
-shown, an amount as a plain number, a date in ISO 8601, as those of XLSX are (number_formats).
+The file has a cell's value beside its shown text. A code with leading zeros becomes the shown text, an amount a plain
+number, a date ISO 8601, as with XLSX (number_formats).
 """
 
 import re
@@ -36,7 +36,7 @@ def is_ods(archive: zipfile.ZipFile) -> bool:
 
 
 def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
-    """Write the sheet to `rows`. most: bytes of XML that are unpacked.
+    """Write the sheet to `rows`. most: limit of unpacked bytes of XML.
 
     Raises BadInput, expat.ExpatError, and zipfile's errors.
     """
@@ -174,7 +174,7 @@ class _Sheets(XmlPart):
 
 
 def _day(text: str) -> str:
-    """Return an ISO 8601 date without a time that is midnight, and without parts of a second."""
+    """Return the ISO 8601 date, with its time in whole seconds unless that is midnight."""
     day, _, time = text.partition("T")
     time = time.partition(".")[0]
     return f"{day}T{time}" if time.strip("0:") else day
@@ -189,7 +189,7 @@ def _time(text: str) -> str:
 
 
 def _number(text: str, shown: str) -> str:
-    """Return a number as it is shown if it is a code: with more zeros before it, or signs between its digits."""
+    """Return the shown text if the number is a code: with leading zeros, or signs between its digits."""
     try:
         number = Decimal(text)
         plain = format(Decimal(f"{float(number):.15g}"), "f")

@@ -1,4 +1,4 @@
-"""Reads spreadsheets of every kind by the reader that is made for it, and says what is wrong with a file."""
+"""Reads spreadsheets of every kind, each by its own reader, and names the fault of an unreadable file."""
 
 import zipfile
 import zlib
@@ -16,14 +16,14 @@ MAGIC = len(ZIP)
 
 
 def is_spreadsheet(start: bytes) -> bool:
-    """start: the first bytes of a file, MAGIC of them."""
+    """Return True if a file with these first MAGIC bytes is a spreadsheet."""
     return start in (ZIP, OLE)
 
 
 def to_csv(file: BinaryIO, most: int | None = None) -> SheetRows:
     """Return the first visible sheet. Raises BadInput.
 
-    most: bytes that are unpacked, and bytes of CSV that are written; MOST_UNPACKED at the most.
+    most: limit of unpacked bytes and of CSV bytes written, at most MOST_UNPACKED.
     """
     most = min(most or MOST_UNPACKED, MOST_UNPACKED)
     rows = SheetRows(most)

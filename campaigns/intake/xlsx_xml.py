@@ -1,7 +1,7 @@
-"""XML of a spreadsheet, which is a ZIP file of it: read in bounded memory, whatever it says.
+"""Readers of a spreadsheet's XML, packed as ZIP, in bounded memory.
 
-An element may be so deep and its text so long, tags end within a megabyte, there are so many kinds of elements, and
-there is no document type, which could make much of little.
+Depth, length of texts and tags, and the number of kinds of elements are limited. A document type is refused,
+because its entities could expand without bound.
 """
 
 import re
@@ -21,15 +21,15 @@ ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 
 
 class XmlPart:
-    """Reads a part; its subclass is told of elements, without their prefixes. Raises BadInput, expat.ExpatError."""
+    """Reads a part and calls its subclass for each element, without prefixes. Raises BadInput, expat.ExpatError."""
 
     def __init__(self) -> None:
         self._depth, self._tags, self._names = 0, dict[str, str](), set[str]()
-        self._texts: list[str] | None = None  # of the element whose text is wanted
+        self._texts: list[str] | None = None  # pieces of the text that `want_text` asked for
         self._length = 0
 
     def read(self, source: IO[bytes]) -> Iterator[int]:
-        """Reads block by block; yields the size of each."""
+        """Read block by block; yield the size of each."""
         parser = self._parser()
         fed = 0
         while block := source.read(BLOCK):
@@ -54,7 +54,7 @@ class XmlPart:
     def end(self, tag: str) -> None: ...
 
     def text(self) -> str:
-        """Of the element that ends."""
+        """Return the text of the element that ends."""
         found = "".join(self._texts or ())
         self._texts = None
         return found
@@ -90,7 +90,7 @@ class XmlPart:
 
 
 class ZippedXml:
-    """The parts of a ZIP file. most: bytes that are unpacked of all of them together."""
+    """The parts of a ZIP file. most: the largest number of unpacked bytes, over all parts."""
 
     def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
         self._archive, self._most, self._left = archive, most, most
@@ -118,7 +118,7 @@ class ZippedXml:
 
 
 def unescape(text: str) -> str:
-    """`_x000D_` is how a spreadsheet writes a character that XML cannot have."""
+    """Replace escapes such as `_x000D_`, by which spreadsheets write characters that XML forbids."""
     return ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
 
 
@@ -128,7 +128,7 @@ def damaged(why: str | Exception) -> Said:
 
 
 def whole(text: str) -> int:
-    """A number that the file must have here. Raises BadInput."""
+    """Return the number that the file must have here. Raises BadInput."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadInput(damaged(Said("%(name)s should be a number", name=repr(text[:20]))))
     return int(text)
