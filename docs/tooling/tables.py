@@ -18,6 +18,8 @@ from pydantic import BaseModel
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCHEMA = ROOT / "vendors" / "described" / "schema.py"
+ADAPTER = ROOT / "vendors" / "adapters" / "base.py"
+CONTRACT = ROOT / "vendors" / "testing" / "subject.py"
 PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 INDEX = DOCS / "decisions" / "README.md"
 LIST = re.compile(r"(<!-- list of the pages here -->\n).*\Z", re.DOTALL)
@@ -66,7 +68,7 @@ def _options(adapter: str) -> Iterator[list[str]]:
 def _keys(model: str) -> Iterator[list[str]]:
     from vendors.described import schema
 
-    about = _docstrings(model)
+    about = _docstrings(_class_body(SCHEMA, model))
     fields: dict[str, Any] = getattr(schema, model).model_fields
     for name, field in fields.items():
         if name in about:
@@ -75,19 +77,41 @@ def _keys(model: str) -> Iterator[list[str]]:
             yield [f"`{field.alias or name}`", shown, about[name]]
 
 
-def _docstrings(model: str) -> dict[str, str]:
-    """Return the docstrings below a model's fields, by the fields' names."""
-    found = {}
-    [body] = [
-        one.body
-        for one in ast.parse(SCHEMA.read_text("utf-8")).body
-        if isinstance(one, ast.ClassDef) and one.name == model
+def _parts() -> Iterator[list[str]]:
+    body = _class_body(ADAPTER, "Adapter")
+    for name, about in _docstrings(body).items():
+        yield [f"`{name}`", about]
+    for method in body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and (about := ast.get_docstring(method)):
+            required = any(isinstance(one, ast.Name) and one.id == "abstractmethod" for one in method.decorator_list)
+            named = ", ".join(one.arg for one in method.args.args[1:])
+            yield [f"`{method.name}({named})`", ("Required. " if required else "") + _line_of(about)]
+
+
+def _members() -> Iterator[list[str]]:
+    for name, about in _docstrings(_class_body(CONTRACT, "Subject")).items():
+        yield [f"`{name}`", about]
+
+
+def _class_body(file: Path, name: str) -> list[ast.stmt]:
+    [found] = [
+        one for one in ast.parse(file.read_text("utf-8")).body if isinstance(one, ast.ClassDef) and one.name == name
     ]
+    return found.body
+
+
+def _docstrings(body: list[ast.stmt]) -> dict[str, str]:
+    """Return the docstrings below a class's attributes, by their names."""
+    found = {}
     for field, below in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            text = ast.literal_eval(below.value)
-            found[field.target.id] = re.sub(r"\s+", " ", text).strip().removesuffix(".").replace("|", r"\|")
+            found[field.target.id] = _line_of(ast.literal_eval(below.value))
     return found
+
+
+def _line_of(docstring: str) -> str:
+    """Return a docstring's first paragraph as a table's cell."""
+    return re.sub(r"\s+", " ", docstring.split("\n\n")[0]).strip().removesuffix(".").replace("|", r"\|")
 
 
 def _value(default: Any) -> str:
@@ -104,8 +128,7 @@ def _tasks() -> Iterator[list[str]]:
 
     app.loader.import_default_modules()
     for name in sorted(one for one in app.tasks if not one.startswith("celery.")):
-        about = re.sub(r"\s+", " ", (app.tasks[name].__doc__ or "").split("\n\n")[0]).strip().removesuffix(".")
-        yield [f"`{name}`", QUEUES.get(name.rpartition(".")[2], "`hub`"), about]
+        yield [f"`{name}`", QUEUES.get(name.rpartition(".")[2], "`hub`"), _line_of(app.tasks[name].__doc__ or "")]
 
 
 def _defects() -> Iterator[list[str]]:
@@ -119,6 +142,8 @@ TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
     "settings": (["Setting", "Default", "Meaning"], _options),
     "keys": (["Key", "Default", "Meaning"], _keys),
     "tasks": (["Task", "Queue", "Does"], _tasks),
+    "parts": (["Part", "Meaning"], _parts),
+    "members": (["Member", "Meaning"], _members),
     "defects": (["Defect", "Found by"], _defects),
 }
 

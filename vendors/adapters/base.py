@@ -105,20 +105,23 @@ class Adapter(ABC):
     """Calls a vendor with one credential. Used in one event loop, between `open` and `close`."""
 
     options: ClassVar[Mapping[str, Option]]
-    """The settings that the adapter knows, by name."""
+    """The settings, by name. `destination` marks those that decide where or how secrets travel (if none is marked, all
+    count): a change requires the secret again. `tuning` marks those that change neither place nor account: any other
+    change leaves open doubts to a person."""
 
     report_status: ClassVar[int] = 200
-    """With which a report is answered once it is stored: 200 or 202."""
+    """The status that answers a stored report: 200 or 202."""
 
     needs_origin: ClassVar[bool] = False
-    """Whether it writes the mail itself, so that a letter needs an origin."""
+    """True if the adapter writes mails itself: then `Letter.origin` is the sender identity."""
 
     needs_secret: ClassVar[Sequence[str]] = ()
-    """The names in a credential's secret without which no call can be made."""
+    """The names that a credential's secret must have; without them no call is made."""
 
     capabilities: Capabilities
+    """The vendor's guarantees. Declare `dedupe` and `lookup` only by contract, `cost` if limits count no messages."""
     concurrency: int
-    """Calls that may run at once, each of at most `capabilities.batch_max` letters."""
+    """Concurrent calls, each of at most `capabilities.batch_max` letters (1 by default)."""
     deadline: float
     """Seconds after which a call has surely ended, including the wait for a connection."""
 

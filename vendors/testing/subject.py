@@ -27,27 +27,28 @@ OUTCOMES = (Accepted, Refused, NotSent, InDoubt)
 
 
 class Subject(ABC):
-    """One adapter, a server to test it with, and the settings that connect them.
-
-    `adapter`: the class. `secret`: a credential's; its texts occur nowhere else. `patient`: settings under which no
-    deadline ends a test's call; `impatient`: those under which a call ends soon. `trust`: the setting for a file with
-    the authorities of the vendor's certificate; "": there is none.
-
-    `reuses_connections`: calls follow each other on one connection. `differs`: outcomes, by the name of the case, where
-    the vendor's contract gives an answer another meaning. `report_key`: the key that signs its delivery reports.
-    `exact`: outcomes are compared with their texts. `patience`: seconds to wait for what must happen.
-    """
+    """One adapter, a server to test it with, and the settings that connect them."""
 
     adapter: ClassVar[type[Adapter]]
+    """The class to test."""
     report_key: ClassVar[str] = "a-signing-secret-of-the-tests"
+    """The key that signs its delivery reports."""
     secret: ClassVar[Mapping[str, str]] = {}
+    """A credential's secret with unique texts: none may show up in outcomes or logs."""
     patient: ClassVar[Mapping[str, str]] = {"timeout": "60"}
+    """Settings under which no deadline ends a test's call."""
     impatient: ClassVar[Mapping[str, str]] = {"timeout": "0.3"}
+    """Settings under which a call ends soon."""
     trust: ClassVar[str] = "ca_file"
+    """The setting for a file with the authorities of the vendor's certificate; "": there is none."""
     reuses_connections: ClassVar[bool] = True
+    """False if each call has a connection of its own."""
     differs: ClassVar[Mapping[str, Expected]] = {}
+    """Outcomes of answers with another meaning by contract, by the name of the case, as `{"a 402": (Refused,)}`."""
     exact: ClassVar[bool] = False
+    """True if outcomes are compared with their texts."""
     patience: ClassVar[float] = 60.0
+    """Seconds to wait for what must happen."""
 
     hang: Any
     good_and_close: Any
