@@ -1,4 +1,7 @@
-"""The settings of every process. All values come from the environment; nothing here starts a process."""
+"""The settings of every process. All values come from the environment; nothing here starts a process.
+
+The docstrings below them, in Markdown, are the table of docs/reference/environment.md.
+"""
 
 import os
 from datetime import timedelta
@@ -11,28 +14,45 @@ from mailhub.environment import celery_url, is_rabbitmq, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MAILHUB_HOME = environment.home("MAILHUB_HOME")
+"""Folder of bundled servers and the generated secret key. Default: `.mailhub` beside manage.py; of a wheel
+`~/.local/share/mailhub`."""
 
 DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
-REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
+"""`postgres://user:password@host/name`. Default: the bundled PostgreSQL."""
+REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")
+"""Throttle windows, vendors' health, limits of API keys. Default: the bundled Redis."""
 BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
-# The result servers (document 002). Add new ones at the end, because sessions store an index into this list.
+"""Celery's broker: Redis, or [RabbitMQ](../how-to/use-rabbitmq.md) as `amqp://user:password@host:5672//`. Default:
+`REDIS_URL`."""
 RESULT_URLS = environment.redis_servers("RESULT_URLS", REDIS_URL)
+"""Result servers of the HTTP API (document 002), comma-separated; append new ones, because sessions store an index
+into this list. Default: `REDIS_URL`."""
 RESULT_TTL = environment.days("RESULT_DAYS", 7)
-# Seconds that a request waits for Redis or the broker before it gets a 503.
+"""Days that results stay on these servers; afterwards the rows answer."""
 STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
-# Private networks that webhooks may reach, such as 10.0.0.0/8; by default only the public network.
+"""Seconds that an API request waits for Redis before 503."""
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
-WEBHOOK_PORTS = environment.ports("WEBHOOK_PORTS")  # empty: those of vendors/webhook_http.py
-DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # used by `doctor`; default: this machine's
-# For tests: PostgreSQL may have settings under which a crash loses commits.
+"""Private networks open to webhooks, as `10.0.0.0/8`; default: public only."""
+WEBHOOK_PORTS = environment.ports("WEBHOOK_PORTS")
+"""Ports open to webhooks, comma-separated; default: 80, 443, and ports above 1023 unusual for databases, brokers
+and caches."""
+DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)
+"""Servers for `doctor`, as `192.0.2.1,192.0.2.2:5353`. Default: those of this machine."""
 STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
+"""`1`, for tests: warns of unsafe PostgreSQL settings instead of refusing them."""
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
+"""`1`: Django's debug pages; never in production."""
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
-SECRET_KEY_FALLBACKS = environment.listed("SECRET_KEY_FALLBACKS")  # rotate_keys
+"""Signs sessions and **encrypts the vendors' secrets**: equal on every machine; without it secrets must be entered
+anew. Default: generated, kept in the home."""
+SECRET_KEY_FALLBACKS = environment.listed("SECRET_KEY_FALLBACKS")
+"""Former keys, comma-separated, still valid for decrypting; see [Rotate keys](../how-to/rotate-keys.md)."""
 ALLOWED_HOSTS = environment.listed("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
-# Public URL of the pages below /unsubscribe/. Without it letters have no link to unsubscribe.
+"""Host names of the pages."""
 PUBLIC_URL = environment.public_url("PUBLIC_URL")
+"""Public address of `web`, with the `api` below `/api/`, as `https://mail.example.org`; needed for [unsubscribe
+links](../how-to/unsubscribe.md) and delivery reports."""
 if PUBLIC_URL:
     ALLOWED_HOSTS.append(urlsplit(PUBLIC_URL).hostname or "")
 
@@ -101,6 +121,7 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(connect_timeout=5, applica
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TIME_ZONE = environment.zone("TIME_ZONE", "UTC")
+"""Zone of the admin, and new vendors' default."""
 USE_TZ = True
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = ["mailhub.formats"]
@@ -111,6 +132,8 @@ LOCALE_PATHS = [BASE_DIR / "mailhub" / "locale"]
 STATIC_URL = "static/"
 STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py keeps a folder in it for each version
 STATIC_ROOT = Path(os.environ.get("STATIC_ROOT") or STATIC_FOLDER)
+"""Target of `collectstatic`, for web servers that serve these files. Default: a folder for each version in
+`MAILHUB_HOME/static`, made by `web`."""
 STATICFILES_DIRS = [NINJA / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -125,17 +148,23 @@ FILE_UPLOAD_HANDLERS = [
     "django.core.files.uploadhandler.MemoryFileUploadHandler",
     "mailhub.front.body_gate.NamelessUploads",
 ]
-LIST_BYTES = int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000  # for a list uploaded on a page
-# For the bodies that a web process reads or answers; and free disk space below which larger ones are refused.
+LIST_BYTES = int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
+"""Largest recipient list uploaded on a page."""
 SPOOL_BYTES = int(environment.number("SPOOL_MEGABYTES", 2000) * 1_000_000)
+"""Larger bodies in work in each `web` or `api` process; one user, sponsor or kind of client gets an eighth."""
 SPOOL_FREE_BYTES = int(environment.number("SPOOL_FREE_MEGABYTES", 500, zero=True, most=1e9) * 1_000_000)
-WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
-# Steps (campaigns/content/cost.py) per minute for a sponsor's templates: about ten seconds of a processor.
+"""Free space kept on the disk of temporary files; below it larger bodies get 507."""
+WEB_THREADS = int(environment.number("WEB_THREADS", 8))
+"""Request threads of a `web` or `api` process, each with a possible database connection."""
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
-# Parent of the folders of vendors that take print files from this machine.
+"""[Template steps](../api.md#what-a-template-may-cost) of a sponsor a minute at the API: about ten seconds of
+a processor."""
 PRINT_FOLDER = environment.text("PRINT_FOLDER", str(MAILHUB_HOME / "print"))
-METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one, /metrics answers nobody
-BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; large ones need a minimal rate
+"""Parent of local folders for [print files](../how-to/print.md). Default: `MAILHUB_HOME/print`."""
+METRICS_TOKEN = environment.text("METRICS_TOKEN")
+"""Token for [`/metrics`](../how-to/watch.md#prometheus); without it, 404."""
+BODY_SECONDS = environment.number("BODY_SECONDS", 10)
+"""Seconds for a request's body, else 408; large ones need 64 kB a second."""
 
 # HSTS for all subdomains, and in browsers' preload lists, is for the owner of the domain to decide.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
@@ -150,40 +179,67 @@ if os.environ.get("HTTPS") == "1":
 # Times. A lease must be much longer than the pause between two heartbeats. Tasks due later than the horizon wait in a
 # table (document 004), because a broker redelivers messages it holds too long.
 SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
-# After a longer silence an installation asks a person before it sends what fell due meanwhile; 0: never.
+"""Seconds between sweeps; after three missed ones each worker sweeps."""
 AWAY_SECONDS = environment.number("AWAY_SECONDS", 3600, zero=True)
+"""After a longer standstill mailhub [asks a person](../how-to/back-up-and-restore.md#a-copy-a-move-or-days-away)
+before sending overdue mail; `0`: never."""
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
+"""A sender silent for longer counts as dead."""
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
+"""Seconds between a sender's heartbeats; much shorter than a lease."""
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
-# Whether changing a vendor's destination or account needs a second person; auto: with more than one sponsor.
+"""A message deferred by its vendor (HTTP 425, SMTP 4xx) for longer expires."""
 VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")
+"""A [second person](../how-to/add-a-vendor.md#a-second-person) confirms changes of vendors' destinations: `yes`,
+`no`, `auto` (with several sponsors)."""
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
-# Address where `receive_bounces` listens, and the mailbox that `read_bounces` reads; empty: not used.
+"""Equally worded refusals in a row over a credential, none of them the recipients' fault, that pause it; `0`:
+never."""
 BOUNCE_RECEIVER = environment.mail_server("BOUNCE_RECEIVER", "lmtp://127.0.0.1:2424", ("lmtp", "smtp"))
+"""Address for [returned mail](../how-to/bounces.md), as `lmtp://127.0.0.1:2424` or `smtp://192.0.2.1:25`; empty:
+none."""
 BOUNCE_MAILBOX = environment.mail_server("BOUNCE_MAILBOX", "imaps://user:password@host/INBOX", ("imaps", "imap"))
-# An address with soft bounces on this many days within the window is suppressed; 0: never.
+"""Mailbox for `read_bounces`: `imaps://user:password@mail.example.com/INBOX`."""
 SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
+"""Days with a [soft bounce](../how-to/suppress-recipients.md#what-bounces-and-complaints-do) that suppress an
+address; `0`: never."""
 SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)
-EVENTS_KEPT = environment.days("EVENT_DAYS", 730)  # bounces and complaints as rows; never less than that window
-BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # percent of those answered
+"""The span of days in which they count."""
+EVENTS_KEPT = environment.days("EVENT_DAYS", 730)
+"""Days that bounces, complaints and other reports are kept, at least `SOFT_BOUNCE_DAYS`."""
+BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)
+"""Percentage refused or bounced at which a campaign [pauses
+itself](../how-to/stop-and-retry.md#a-campaign-that-pauses-itself); `0`: never."""
 BOUNCE_LEAST = int(environment.number("BOUNCE_LEAST", 200))
-COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent of those accepted
+"""Answers needed for that."""
+COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)
+"""The same for complaints, as a percentage of accepted messages."""
 COMPLAINT_LEAST = int(environment.number("COMPLAINT_LEAST", 1000))
-# Complaints about a sponsor's e-mails of a day to one provider, in percent of those accepted: operators are warned, and
-# then its bulk mail to that provider pauses.
+"""Accepted messages needed for that."""
 RECEIVER_COMPLAINT_WARNING = environment.number("RECEIVER_COMPLAINT_WARNING", 0.1, zero=True, most=100)
+"""Percentage of a sponsor's e-mails of a day to one
+[provider](../how-to/stop-and-retry.md#too-many-complaints-at-one-provider) with complaints that warns; 0: never."""
 RECEIVER_COMPLAINT_LIMIT = environment.number("RECEIVER_COMPLAINT_LIMIT", 0.3, zero=True, most=100)
+"""The percentage that pauses its bulk mail there; 0: never."""
 RECEIVER_COMPLAINT_LEAST = int(environment.number("RECEIVER_COMPLAINT_LEAST", 1000))
-PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)  # between two checks of running campaigns
+"""Accepted e-mails of the day needed for both."""
+PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)
+"""Seconds between checks of running campaigns."""
 TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
+"""PostgreSQL ends transactions idle for longer; `0`: never."""
 WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
+"""Tasks due later are parked; at most half of the broker's visibility timeout of an hour."""
 WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)
+"""Minutes between releases of parked tasks; below the horizon."""
 WAITER_EXCLUDED_QUEUES = environment.listed("WAITER_EXCLUDED_QUEUES")
+"""Comma-separated queues without parking."""
 VISIBILITY_TIMEOUT = timedelta(hours=1)
-QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between two checks of a worker for new vendors
+QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)
+"""Seconds between a worker's looks for new vendors."""
 
 CELERY_BROKER_URL = BROKER_URL
 CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", celery_url(REDIS_URL))
+"""Celery's results (chords); not essential: the last child logged finishes its parent. Default: `REDIS_URL`."""
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]

@@ -20,6 +20,9 @@ DOCS = ROOT / "docs"
 SCHEMA = ROOT / "vendors" / "described" / "schema.py"
 ADAPTER = ROOT / "vendors" / "adapters" / "base.py"
 CONTRACT = ROOT / "vendors" / "testing" / "subject.py"
+ENVIRONMENT = ROOT / "mailhub" / "settings.py"
+DEFAULTING = {"text", "number", "days", "minutes", "choice", "listed", "zone"}
+"""The readers of mailhub.environment that take a default after the variable's name."""
 PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 INDEX = DOCS / "decisions" / "README.md"
 LIST = re.compile(r"(<!-- list of the pages here -->\n).*\Z", re.DOTALL)
@@ -75,6 +78,25 @@ def _keys(model: str) -> Iterator[list[str]]:
             default = field.get_default(call_default_factory=True)
             shown = "required" if field.is_required() else "" if isinstance(default, BaseModel) else _value(default)
             yield [f"`{field.alias or name}`", shown, about[name]]
+
+
+def _variables() -> Iterator[list[str]]:
+    for value, below in pairwise(ast.parse(ENVIRONMENT.read_text("utf-8")).body):
+        if isinstance(value, ast.Assign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            name, default = next(filter(None, map(_read, ast.walk(value))))
+            about, _, said = _line_of(str(below.value.value)).partition("Default: ")
+            yield [f"`{name}`", said or default, about.strip().removesuffix(".")]
+
+
+def _read(node: ast.AST) -> tuple[str, str] | None:
+    """Return the variable that this call reads, and its default as a person would enter it."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+        return None
+    first, *more = node.args
+    if not isinstance(first, ast.Constant) or not str(first.value).isupper():
+        return None
+    known = more and node.func.attr in DEFAULTING and isinstance(more[0], ast.Constant)
+    return str(first.value), _value(ast.literal_eval(more[0])) if known else ""
 
 
 def _parts() -> Iterator[list[str]]:
@@ -142,6 +164,7 @@ TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
     "settings": (["Setting", "Default", "Meaning"], _options),
     "keys": (["Key", "Default", "Meaning"], _keys),
     "tasks": (["Task", "Queue", "Does"], _tasks),
+    "variables": (["Variable", "Default", "Meaning"], _variables),
     "parts": (["Part", "Meaning"], _parts),
     "members": (["Member", "Meaning"], _members),
     "defects": (["Defect", "Found by"], _defects),
