@@ -65,7 +65,8 @@ WITH job AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
         AND (a.kind <> 'n' OR a.wait > 0)
-    RETURNING a.job_id, a.at, a.kind, a.units, m.sent_at, false AS late, false AS doubted, NULL AS error_code
+    RETURNING a.job_id, a.at, a.kind, a.cause, a.units, m.sent_at, false AS late, false AS doubted,
+        NULL AS error_code
 ), unwritten AS (
     SELECT count(*) FILTER (WHERE present AND (kind <> 'n' OR wait > 0)) - (SELECT count(*) FROM called) AS number
     FROM answer
@@ -79,7 +80,7 @@ WITH job AS (
 ), late AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM strange a WHERE m.id = ANY(ARRAY[a.id])
-    RETURNING a.job_id, a.at, a.kind, a.units, m.sent_at, true AS late, a.doubted, a.error_code
+    RETURNING a.job_id, a.at, a.kind, a.cause, a.units, m.sent_at, true AS late, a.doubted, a.error_code
 ), sums AS (
     SELECT job_id, date_trunc('minute', at) AS minute, count(*) FILTER (WHERE kind = 'a') AS accepted,
         count(*) FILTER (WHERE kind = 'r') AS refused,
@@ -111,6 +112,16 @@ WITH job AS (
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
         units = was.units + excluded.units
+), blamed AS (  -- a deferral of the whole credential writes no message, so all answers are looked at
+    INSERT INTO vendors_causecount AS was (vendor_id, cause, what, share, messages)
+    SELECT j.vendor_id, a.cause, a.what, j.id %% 16, count(*)
+    FROM (
+        SELECT job_id, cause, 'refused' AS what FROM (SELECT * FROM called UNION ALL SELECT * FROM late) written
+        WHERE kind = 'r'
+        UNION ALL SELECT job_id, cause, 'put_off' FROM answer WHERE kind = 'n'
+    ) a JOIN job j ON j.id = a.job_id WHERE a.cause IS NOT NULL GROUP BY 1, 2, 3, 4
+    ORDER BY 1, 2, 3, 4  -- as in vendors_minute
+    ON CONFLICT (vendor_id, cause, what, share) DO UPDATE SET messages = was.messages + excluded.messages
 ), charged AS (  -- a message is accepted once: by the answer that gives it its message_id
     INSERT INTO campaigns_costentry (day, sponsor_id, vendor_id, credential_id, messages, units)
     SELECT (a.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.credential_id, count(*), sum(a.units)

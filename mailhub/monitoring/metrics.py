@@ -148,6 +148,7 @@ def _of_rows() -> Iterator[Metric]:
     yield from _counted()
     yield _inbound()
     yield _reports(by)
+    yield _causes(by)
     about = "Reports that came before their letters were known by the vendor's id: at 10,000 further ones are not kept."
     yield by.gauge("mailhub_reports_waiting", about, _reports_waiting())
     yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
@@ -270,6 +271,20 @@ def _reports(by: _ByVendor) -> Metric:
         sums[by.label(vendor), what] += reports
     for (label, what), reports in sums.items():
         family.add_metric([label, what], reports)
+    return family
+
+
+def _causes(by: _ByVendor) -> Metric:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT vendor_id, cause, what, sum(messages)::bigint FROM vendors_causecount GROUP BY 1, 2, 3")
+        found = cursor.fetchall()
+    about = "Messages refused or put off by vendors, by cause (vendors/causes)."
+    family = CounterMetricFamily("mailhub_causes", about, labels=["vendor", "cause", "what"])
+    sums: Counter[tuple[str, str, str]] = Counter()
+    for vendor, cause, what, messages in found:
+        sums[by.label(vendor), cause, what] += messages
+    for labels, messages in sums.items():
+        family.add_metric(labels, messages)
     return family
 
 

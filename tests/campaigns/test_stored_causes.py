@@ -10,17 +10,19 @@ from campaigns.engine import delivery_reports, ground_truth, lifecycle
 from campaigns.engine.claiming.claims import OpenClaim
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer
+from campaigns.engine.sending import recording
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.models import Claim, Job, Message, Suppression
 from campaigns.operators import actions
 from campaigns.suppression import comparing, lists
 from campaigns.suppression.lists import NewSuppression
+from mailhub.monitoring import metrics
 from tests import calling, factories
 from tests.campaigns.rows import accepted, in_doubt, logged, messages, refused
 from vendors.adapters.reports import Bounce, Reported, ReportedKind
 from vendors.causes import AnswerCause
 from vendors.history import Actor
-from vendors.outcomes import Accepted, InDoubt, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,6 +57,45 @@ def test_answers_of_a_batch_each_have_their_cause() -> None:
         SuppressedRecipient("unsubscribed"), InDoubt("read timeout"),
     )  # fmt: skip
     assert answer(job, *outcomes) == [None, "recipient", "us", "unknown", "recipient", None]
+
+
+def test_a_deferral_has_its_cause_and_keeps_it_if_the_deadline_passes() -> None:
+    job = factories.campaign_with_job(3, status="SENDING", fence=2)
+    outcomes = (
+        NotSent("smtp 450 4.7.1", retry_after=60.0, cause=US), NotSent("smtp 451", retry_after=60.0), Accepted("v-1"),
+    )  # fmt: skip
+    assert answer(job, *outcomes) == ["us", None, None]
+    lease = calling.Lease(job.pk, job.fence)
+    calling.by_sender(lambda rows: recording.expire(rows, lease, job.first_message, job.end))
+    assert [(row.error_code, row.cause) for row in messages(job)] == [
+        ("expired", "us"),
+        ("expired", None),
+        (None, None),
+    ]
+
+
+def test_a_deferred_message_that_is_accepted_has_no_cause_any_more() -> None:
+    job = factories.campaign_with_job(1, status="SENDING", fence=2)
+    assert answer(job, NotSent("smtp 450", retry_after=60.0, cause=CAPACITY)) == ["capacity"]
+    assert answer(job, Accepted("v-1")) == [None]
+
+
+def test_refusals_and_deferrals_are_counted_by_cause_whichever_message_they_put_off() -> None:
+    job = factories.campaign_with_job(6, status="SENDING", fence=2)
+    outcomes = (
+        Refused("550", "5.1.1", RECIPIENT), Refused("550", "5.1.1", RECIPIENT), Refused("odd"),
+        NotSent("450", retry_after=60.0, cause=US), NotSent("421", retry_after=9.0, scope="credential", cause=CAPACITY),
+        Accepted("v-1"),
+    )  # fmt: skip
+    answer(job, *outcomes)
+    shown = metrics.text().decode()
+
+    def counted(cause: str, what: str) -> str:
+        return f'mailhub_causes_total{{cause="{cause}",vendor="{job.vendor.slug}",what="{what}"}}'
+
+    assert f"{counted('recipient', 'refused')} 2.0" in shown and f"{counted('unknown', 'refused')} 1.0" in shown
+    assert f"{counted('us', 'put_off')} 1.0" in shown and f"{counted('capacity', 'put_off')} 1.0" in shown
+    assert shown.count("mailhub_causes_total{") == 4
 
 
 def test_a_sender_of_the_version_before_stores_answers_without_causes() -> None:

@@ -22,7 +22,8 @@ from vendors.models import Usage, Vendor
 # Rows that verbs write. Limits come first: taking one away is an edit of the vendor, which follows.
 TABLES = (
     "vendors_ratelimit", "vendors_vendor", "vendors_credential", "vendors_mailcaster", "vendors_usage",
-    "vendors_minute", "campaigns_entitlement", "campaigns_campaign", "campaigns_message", "campaigns_claim",
+    "vendors_minute", "vendors_causecount",
+    "campaigns_entitlement", "campaigns_campaign", "campaigns_message", "campaigns_claim",
     "campaigns_answerbatch", "campaigns_job", "campaigns_route", "campaigns_routeentry", "campaigns_routemove",
     "campaigns_session", "campaigns_resolution", "campaigns_costentry", "django_admin_log",
 )  # fmt: skip

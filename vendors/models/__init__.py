@@ -10,7 +10,7 @@ from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
 from vendors.models.receivers import ReceiverWait
-from vendors.models.reports import ReportCount, ReportKey
+from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
     Credential,
@@ -30,6 +30,7 @@ from vendors.models.vendors import (
 
 __all__ = [
     "LONGEST_WINDOW",
+    "CauseCount",
     "Credential",
     "EncryptedJSONField",
     "HistorySentence",

@@ -1,9 +1,9 @@
-"""Delivery reports: the keys that verify them, and counts."""
+"""Delivery reports: the keys that verify them, and counts; and counts of answers by cause."""
 
 from typing import Any
 
 from django.db import models
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from vendors.models.vendors import Credential, EncryptedJSONField, Vendor
 
@@ -44,3 +44,25 @@ class ReportCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day}: {self.reports} {self.what}"
+
+
+class CauseCount(models.Model):
+    """The number of messages that a vendor has refused or put off by one cause, since mailhub counts them.
+
+    `cause`: an AnswerCause. `what`: refused or put_off. `share`: as in Minute. A vendor has at most 192 rows.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    cause = models.CharField(gettext_lazy("cause"), max_length=9)
+    what = models.CharField(gettext_lazy("what"), max_length=7)
+    share = models.PositiveSmallIntegerField(gettext_lazy("share"))
+    messages = models.PositiveBigIntegerField(gettext_lazy("messages"))
+
+    class Meta:
+        default_permissions = ()
+        verbose_name = gettext_lazy("count of a cause")
+        verbose_name_plural = gettext_lazy("counts of causes")
+        constraints = [models.UniqueConstraint(fields=["vendor", "cause", "what", "share"], name="cause_count_once")]
+
+    def __str__(self) -> str:
+        return f"{self.messages} {self.what}: {self.cause}"

@@ -150,9 +150,9 @@ def _columns(outcome: Outcome | SuppressedRecipient) -> _Columns:
             return _Columns(note=_stored(reason), wait=wait or None)
         case SuppressedRecipient(reason):
             return _Columns(note=_stored(reason), cause=AnswerCause.RECIPIENT.value)
-        case NotSent(puts_off=True, retry_after=wait):
-            return _Columns(wait=min(wait or 0.0, RETRY_MAX))
-    return _Columns()
+        case NotSent(cause=cause, retry_after=wait):
+            known = None if cause == AnswerCause.UNKNOWN else cause.value  # often nobody was asked
+            return _Columns(cause=known, wait=min(wait or 0.0, RETRY_MAX) if outcome.puts_off else None)
 
 
 def _stored(text: str) -> str:
