@@ -1,5 +1,6 @@
 """Admin pages of vendors, credentials, limits and mailcasters. Stored secrets are never shown."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -311,7 +312,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
     inlines = [CredentialLimits]
-    actions = ["end_waits"]
+    actions = ["end_waits", "hold_brakes", "release_brakes"]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Return the list; its rows have their conditions."""
@@ -333,6 +334,26 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
                 self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
                 ended += 1
         messages.success(request, gettext("Waits that were ended: %s") % ended)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return self.may_operate(request)
+
+    @admin.action(description=_("Hold the brake: nobody calls"), permissions=["operate"])
+    def hold_brakes(self, request: HttpRequest, chosen: Any) -> None:
+        done = self._set_brakes(request, chosen, configuration.hold_brake, gettext_noop("its brake was held"))
+        messages.success(request, gettext("Brakes that are held now: %s") % done)
+
+    @admin.action(description=_("Release the brake: call a failing vendor again"), permissions=["operate"])
+    def release_brakes(self, request: HttpRequest, chosen: Any) -> None:
+        done = self._set_brakes(request, chosen, configuration.release_brake, gettext_noop("its brake was released"))
+        messages.success(request, gettext("Brakes that were released: %s") % done)
+
+    def _set_brakes(self, request: HttpRequest, chosen: Any, verb: Callable[[Credential], bool], form: str) -> int:
+        """Do it for the credentials that the user may operate, and log it. Returns how many it changed."""
+        done = [login for login in chosen if self.may_operate(request, login) and verb(login)]
+        for login in done:
+            self.log_change(request, login, Said(form))
+        return len(done)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []

@@ -52,6 +52,16 @@ JOBS_RECOVERED = Alarm(
     "Look for a killed or starved worker; `resolve --list`",
 )
 
+BRAKE_PUT_ON = Alarm(
+    WARNING,
+    "credential %s: %s calls in a row without a clear answer: only single calls try it now",
+    "The vendor hangs, cuts connections or answers 5xx; each such call is a message in doubt",
+    (
+        "Ask the vendor. A probe finds out by itself when it is back; `credential release` does it at once, "
+        "`credential hold` stops the probes"
+    ),
+)
+
 NOT_SENT = Alarm(
     WARNING,
     "not sent: %s",

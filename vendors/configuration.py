@@ -14,6 +14,8 @@ from typing import Any
 
 from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce, Now
 
 from vendors import adapters, destinations, history, locks, said
 from vendors.adapters.options import InvalidSettings, NoSecret
@@ -126,6 +128,29 @@ def end_wait(login: Credential) -> bool:
     """
     waits = Credential.objects.filter(pk=login.pk, asked_wait__isnull=False, retry_after_until__gt=TransactionNow())
     return bool(waits.update(retry_after_until=None))
+
+
+@transaction.atomic
+def hold_brake(login: Credential) -> bool:
+    """Hold the brake of a credential: until its release nobody calls over it, not even a probe. False: it was held.
+
+    See vendors/condition/brake.py. A probe under way ends and is recorded.
+    """
+    locks.take_turn(login.vendor_id)
+    now = TransactionNow()
+    rows = Credential.objects.filter(pk=login.pk, brake_held_at=None)
+    return bool(rows.update(brake_held_at=now, braked_at=Coalesce("braked_at", now), probe_no=F("probe_no") + 1))
+
+
+@transaction.atomic
+def release_brake(login: Credential) -> bool:
+    """Release the brake of a credential, held or not: calls start again at once. Returns False if it is not on."""
+    locks.take_turn(login.vendor_id)
+    released = {"brake_released_at": Now(), "retry_after_until": None, "brake_wait": 0.0}
+    rows = Credential.objects.filter(pk=login.pk, braked_at__isnull=False)
+    return bool(rows.update(braked_at=None, brake_held_at=None, **released)) or bool(
+        Credential.objects.filter(pk=login.pk, brake_held_at__isnull=False).update(brake_held_at=None)
+    )
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:

@@ -81,4 +81,5 @@ def test_after_good_answers_the_next_failure_is_a_first_one(sandbox: Sandbox) ->
         sandbox.stop()
         assert result_of(sending, "the sender ends").left
     account.refresh_from_db()
-    assert account.backoff < BACKOFF_MOST
+    assert account.braked_at and account.retry_after_until, "the calls under way were cut: those are doubts in a row"
+    assert account.retry_after_until - timezone.now() < timedelta(seconds=BACKOFF_MOST)

@@ -34,7 +34,8 @@ from tests.faults.sending import meanwhile
 from tests.lock_waits import count_lock_waits
 from tests.vendors.test_admin import form, login_form
 from tests.waiting import DEADLINE, wait_until
-from vendors import locks, redis_clients
+from vendors import configuration, locks, redis_clients
+from vendors.condition import brake
 from vendors.limits.throttle import Throttle
 from vendors.models import Credential, RateLimit, Vendor
 
@@ -81,6 +82,14 @@ def credential_paused_by_sender(job: Job) -> None:
 
 def asked_to_wait(job: Job) -> None:
     calling.by_sender(lambda rows: limits.close(rows, job.credential_id, 60.0))
+
+
+def braked(job: Job) -> None:
+    assert calling.by_sender(lambda rows: brake.put_on(rows, job.credential_id, 0.0))
+
+
+def brake_held(job: Job) -> None:
+    assert configuration.hold_brake(job.credential)
 
 
 def backed_off(job: Job) -> None:
@@ -163,7 +172,8 @@ def suppressed(_job: Job) -> None:
 
 FORBID: list[Writer] = [
     vendor_paused_by_command, vendor_paused_by_page, credential_paused_by_command, credential_paused_by_page,
-    credential_paused_by_sender, asked_to_wait, backed_off, settings_changed_by_command, settings_changed_by_page,
+    credential_paused_by_sender, asked_to_wait, braked, brake_held, backed_off, settings_changed_by_command,
+    settings_changed_by_page,
     secret_changed_by_command, secret_changed_by_page, limit_set_by_command, limit_of_credential_set_by_command,
     limit_set_by_page, limit_of_credential_set_by_page, limit_edited, limit_of_login_edited, window_rebuilt,
     tables_to_be_migrated, store_adopted,

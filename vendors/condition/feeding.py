@@ -18,6 +18,9 @@ from vendors.outcomes import InDoubt, NotSent, Outcome
 EVERY = 1.0
 """Seconds between two writes of a credential by one process, unless its condition changes."""
 ANSWER_MOST = 200
+LATE = 5.0
+"""Seconds that a call may have begun before a later one with a clear answer; a doubt about an older call is no news."""
+NEVER = float("-inf")
 
 # `good`: seconds since the last good answer of this span, NULL: there was none. Its bad answers followed it.
 WRITE = """
@@ -41,16 +44,18 @@ ON CONFLICT (credential_id, receiver) DO UPDATE SET destination = excluded.desti
     last_answer = CASE WHEN excluded.last_at IS NULL THEN k.last_answer ELSE excluded.last_answer END,
     last_cause = CASE WHEN excluded.last_at IS NULL THEN k.last_cause ELSE excluded.last_cause END
 WHERE k.destination <= excluded.destination
+RETURNING k.doubts
 """
 
 
 def is_clear(outcome: Outcome | None) -> bool | None:
     """Return True for an answer that ends a row of doubts, False for a doubt, None if there was no answer at all.
 
-    A vendor that has the message and reports on it later is no doubt. A connection that never came about is neither.
+    A vendor that has the message and reports on it later is no doubt, nor is an answer that pauses the credential. A
+    connection that never came about is neither.
     """
     if isinstance(outcome, InDoubt):
-        return outcome.wait > 0
+        return outcome.pause or outcome.wait > 0
     if isinstance(outcome, NotSent):
         return True if outcome.pause or outcome.retry_after is not None else None
     return True
@@ -86,12 +91,20 @@ class AnswerSpan:
 
 
 class ConditionFeed:
-    """The answers of one credential in this process. `receiver`: a receiving domain, if not the whole credential."""
+    """The answers of one credential in this process. `receiver`: a receiving domain, if not the whole credential.
+
+    For the brake, in seconds of time.monotonic: `clear_at`: when the last clear answer came; `doubt_at`: when the last
+    call ended in doubt.
+    """
 
     def __init__(self, credential_id: int, destination: int, receiver: str, wake: Callable[[], None]) -> None:
         self.credential_id, self.destination, self.receiver, self._wake = credential_id, destination, receiver, wake
         self._span = AnswerSpan()
-        self._written_at = float("-inf")
+        self._written_at = NEVER
+        self.clear_at = self.doubt_at = NEVER
+        self._clear_began = NEVER
+        self._doubts = 0  # calls in doubt since the last clear answer, in this process
+        self._doubts_of_all = 0  # in all processes, as last written
         self._was_good: bool | None = None  # as last written by this process
 
     def note(self, outcome: Outcome | None, good: bool | None, text: str = "") -> None:
@@ -112,6 +125,28 @@ class ConditionFeed:
         else:
             return
         self._wake()
+
+    def note_call(self, outcomes: Sequence[Outcome], began: float) -> None:
+        """Count a call for the brake. `began`: seconds of time.monotonic."""
+        clear = [is_clear(outcome) for outcome in outcomes]
+        if True in clear:
+            self.clear_at = time.monotonic()
+            self._clear_began = max(self._clear_began, began)
+            self._doubts = self._doubts_of_all = 0
+        elif False in clear and began + LATE >= self._clear_began:
+            self.doubt_at = time.monotonic()
+            self._doubts += 1
+
+    @property
+    def doubts(self) -> int:
+        """Calls in a row in doubt. A process without any clear answer yet counts those of the others, too."""
+        return self._doubts if self._clear_began > NEVER else max(self._doubts, self._doubts_of_all)
+
+    def note_release(self, at: float) -> None:
+        """Begin counting afresh if the brake was released since the last doubt. `at`: seconds of time.monotonic."""
+        self._clear_began = max(self._clear_began, at)
+        if at > self.doubt_at:
+            self._doubts = self._doubts_of_all = 0
 
     @property
     def is_unwritten(self) -> bool:
@@ -136,7 +171,8 @@ class ConditionFeed:
         }  # fmt: skip
         self._was_good = span.failing_since is None
         try:
-            await rows.execute(WRITE, params)
+            row = await (await rows.execute(WRITE, params)).fetchone()
+            self._doubts_of_all = row[0] if row else 0
         except BaseException:
             self._span = span.followed_by(self._span) if self.is_unwritten else span
             self._was_good = None

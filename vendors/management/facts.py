@@ -145,6 +145,7 @@ def credential_facts(row: Credential) -> dict[str, Any]:
         "secret": sorted(row.secret),  # only the names
         "paused": _paused(row),
         "retry_after_until": row.retry_after_until,
+        "brake": "held" if row.brake_held_at else "on" if row.braked_at else None,
     }
 
 

@@ -23,6 +23,7 @@ from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, moving
 from vendors import locks
 from vendors.adapters.base import Letter
+from vendors.condition import brake
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
@@ -104,7 +105,8 @@ class ToClaim(NamedTuple):
 # Nothing is claimed if the store was taken over or has another version's tables, nor by a sender that began before the
 # last adoption. Locks are taken in the usual order. First the jobs' rows, by id: once a stop or a pause has committed,
 # nothing more is claimed. Then the vendor's row, then the credential's. A writer of either row waits for earlier claims
-# and is seen by later ones: a pause, a Retry-After, a rebuild of the window, an edit of the limits, a new suppression.
+# and is seen by later ones: a pause, a brake, a Retry-After, a rebuild of the window, an edit of the limits, a new
+# suppression.
 # count(*) reads all of `holder`, so every job is locked by then. Everything else is read as of the start of the
 # statement; any change of the store raises limits_version (a trigger). The time is read after the locks, and no call is
 # allowed once the campaign has closed. If one of the rows stays locked, the statement fails soon
@@ -129,7 +131,7 @@ WITH holder AS (
     SELECT v.suppressions, v.destination + c.destination AS destination
     FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
-        AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
+        AND NOT c.paused AND {brake.OPEN}
         AND (SELECT {locks.SHARED} FROM (SELECT count(*) AS jobs FROM holder) held WHERE jobs > 0)
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v, c
@@ -197,7 +199,7 @@ async def claim(
     Where a claim was not allowed, contexts.read may say why. params: those that CLAIM names, except `asked`.
     """
     found = [Claimed([])] * len(asked)
-    rows = await connection.execute(CLAIM, {"grant": None, **params, "asked": _json(asked)})
+    rows = await connection.execute(CLAIM, {"grant": None, "probe": None, **params, "asked": _json(asked)})
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
             found[number] = Claimed([], nothing_waits=not asked[number].units)

@@ -46,6 +46,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     l.asked_wait IS NOT NULL, {receiver_waits.SEEN}, {receiver_waits.HELD}, {refusal_runs.SEEN} AS run,
+    l.braked_at, l.brake_released_at, l.probed_at,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -63,6 +64,8 @@ class SendContext:
     waited: the vendor asked to wait, and no good answer since is known. receivers: those that wait or have accepted
     nothing since, with the end of their wait (Unix seconds by the database's clock). held: groups of receivers to which
     the job may not send before a person lets it. run: equal refusals over the credential.
+    braked_at: since when only probes may call the vendor (vendors/condition/brake.py), the last of them at probed_at;
+    brake_released_at: the end of the last brake.
     """
 
     asked: float
@@ -83,6 +86,9 @@ class SendContext:
     receivers: Mapping[str, float]
     held: frozenset[str]
     run: SeenRun | None
+    braked_at: datetime | None
+    brake_released_at: datetime | None
+    probed_at: datetime | None
     health: HealthPolicy
 
     @property
@@ -151,6 +157,9 @@ def _context(
     receivers: Mapping[str, float] | None,
     held: list[str] | None,
     run: list[Any] | None,
+    braked_at: datetime | None,
+    brake_released_at: datetime | None,
+    probed_at: datetime | None,
     *health: Any,
 ) -> SendContext:
     adoptions, *state = store or (0, False, False, False)
@@ -160,7 +169,7 @@ def _context(
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
         unreached_since, bool(given_up), waited, receivers or {}, frozenset(held or ()), SeenRun.read(run),
-        HealthPolicy(*health),
+        braked_at, brake_released_at, probed_at, HealthPolicy(*health),
     )  # fmt: skip
 
 
@@ -227,7 +236,8 @@ class Contexts:
 
 READ_VENDOR = f"""
 SELECT v.generation, v.limits_version, {destinations.NUMBER}, {shut.WHY} IS NULL
-        AND coalesce(l.retry_after_until <= clock_timestamp(), true) AND EXISTS ({guard.KNOWN}),
+        AND (l.braked_at IS NOT NULL OR coalesce(l.retry_after_until <= clock_timestamp(), true))
+        AND EXISTS ({guard.KNOWN}),
     (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
      FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id)
 FROM vendors_vendor v JOIN vendors_credential l ON l.vendor_id = v.id
@@ -236,7 +246,10 @@ WHERE v.id = %(vendor)s AND l.id = %(credential)s
 
 
 async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
-    """Return the limits under which the vendor may be called now, without a job; None if it may not."""
+    """Return the limits under which the vendor may be called now, without a job; None if it may not.
+
+    A brake does not matter here: the statement that allows the call looks at it.
+    """
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"

@@ -78,12 +78,12 @@ class JointClaims:
         # Where letters differ in cost or receivers wait, only the job's own stream knows which of them fit.
         alone = "" if isinstance(ask.claimer, ByCount) else str(ask.lease.job_id)
         scope = seen.scope
-        key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone
+        key = scope.credential_id, scope.generation, seen.limits_version, adoptions, hold, alone, ask.probe
         group = self._groups.get(key)
         if group is None:
             terms = {
                 "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
-                "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold,
+                "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold, "probe": ask.probe,
             }  # fmt: skip
             group = self._groups[key] = Group(scope, hold, terms, alone)
         loop = asyncio.get_running_loop()

@@ -31,12 +31,16 @@ ASKED_LEAST, ASKED_MOST = 1.0, 300.0  # seconds to wait if the vendor keeps aski
 #
 # A vendor gives this answer to many calls together. The first one closes the credential; the others can only extend it.
 _OPEN = "coalesce(retry_after_until <= clock_timestamp(), true)"
-_ASKED = f"""CASE WHEN {_OPEN}
+_OPEN_BUT_BRAKED = f"(braked_at IS NOT NULL OR {_OPEN})"
+_ASKED = f"""CASE WHEN {_OPEN_BUT_BRAKED}
     THEN greatest(%(wait)s, {ASKED_LEAST}, least({ASKED_MOST}, 2 * coalesce(asked_wait, 0))) ELSE %(wait)s END"""
+# A vendor that asks to wait answers, so its brake ends; the time of its next probe is no wait that anybody asked for.
 CLOSE = f"""
 UPDATE vendors_credential SET unreached_since = NULL,
-    asked_wait = CASE WHEN {_OPEN} THEN {_ASKED} ELSE asked_wait END,
-    retry_after_until = greatest(retry_after_until, clock_timestamp() + ({_ASKED}) * interval '1 second')
+    braked_at = NULL, brake_released_at = CASE WHEN braked_at IS NULL THEN brake_released_at ELSE clock_timestamp() END,
+    asked_wait = CASE WHEN {_OPEN_BUT_BRAKED} THEN {_ASKED} ELSE asked_wait END,
+    retry_after_until = greatest(CASE WHEN braked_at IS NULL THEN retry_after_until END,
+        clock_timestamp() + ({_ASKED}) * interval '1 second')
 WHERE id = %(credential)s AND {CREDENTIAL_ALONE}
 """
 SERVED = f"""

@@ -25,7 +25,8 @@ class WantedClaim:
     """The request of a stream. served: the time of its last permits (seconds of time.monotonic).
 
     most: returns how many messages it can call; called at the start of its round. allowed: called just before the
-    claim; if it returns False, nothing is claimed for the stream. The other fields are those of claims.ToClaim.
+    claim; if it returns False, nothing is claimed for the stream. probe: the number of the probe that the stream has
+    taken of a braked credential (vendors/condition/brake.py). The other fields are those of claims.ToClaim.
     """
 
     lease: Lease
@@ -37,6 +38,7 @@ class WantedClaim:
     most: Callable[[], int]
     allowed: Callable[[], bool]
     destination: int | None = None
+    probe: int | None = None
 
     def asked(self, permits: int) -> ToClaim:
         most, units = self.claimer.fitting(permits)

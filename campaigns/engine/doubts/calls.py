@@ -18,6 +18,8 @@ from campaigns.engine.claiming import contexts, limits
 from campaigns.engine.claiming.rebuild import rebuild_lost
 from vendors import alarms
 from vendors.adapters.base import Adapter
+from vendors.condition import brake
+from vendors.condition.feeding import ConditionFeed, is_clear, is_good_answer
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.models import Credential
@@ -56,6 +58,7 @@ class SingleCalls:
         self._adapter, self._vendor_id, self._credential_id = adapter, login.vendor_id, login.pk
         self._throttle, self._rows = throttle, rows
         self._destination = login.vendor.destination + login.destination
+        self._condition = ConditionFeed(login.pk, self._destination, "", lambda: None)
         self._patience, self._unanswered = PATIENCE, 0
         self.over = ""
 
@@ -64,11 +67,14 @@ class SingleCalls:
         """Seconds after which an allowed call has certainly ended."""
         return self._adapter.deadline + SLACK
 
-    async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
+    async def call(
+        self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]], *, is_repeat: bool = False
+    ) -> SingleOutcome:
         """Make a call that costs this many units. Returns NotSent if it is not allowed. Raises CredentialClosed.
 
         allow: runs the statement that allows the call, given the id of the grant; returns None if the credential may no
-        longer be used.
+        longer be used. is_repeat: it sends a letter, so its answer counts for the condition and the brake. A look-up
+        asks elsewhere, and proves nothing about letters.
         """
         found = await self._permit(units)
         if isinstance(found, Never):
@@ -83,6 +89,8 @@ class SingleCalls:
             return NotSent("not allowed any more: stopped, settled, or it took too long")
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
+        if is_repeat:
+            await self._tell_condition(answer)
         await self._act_upon(answer)
         with suppress(RowsError):  # if this fails and the window is lost, the permit counts until its deadline
             await tell_ended(self._rows, self._vendor_id, grant.id)
@@ -133,6 +141,17 @@ class SingleCalls:
         except Exception as error:  # a bug in an adapter must not count as an answer
             alarms.ADAPTER_FAILED.log(log, exc_info=True)
             return InDoubt(f"{type(error).__name__} in the adapter")
+
+    async def _tell_condition(self, answer: SingleOutcome) -> None:
+        """Count the answer of a repeat. A clear one releases the brake; any other puts the next probe off."""
+        clear = is_clear(answer)
+        if clear:
+            await brake.release_brake(self._rows, self._credential_id, 0.0)
+        else:
+            await brake.put_off_probe(self._rows, self._credential_id)
+        good = is_good_answer(answer)
+        self._condition.note(answer, good, getattr(answer, "reason", ""))
+        await self._condition.write(self._rows)
 
     async def _act_upon(self, answer: SingleOutcome) -> None:
         """Pause or close the credential if the answer says so, as a stream does."""

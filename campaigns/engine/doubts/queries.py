@@ -144,7 +144,8 @@ WITH {jobs}gate AS (
         JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND v.destination + c.destination = %(destination)s AND NOT v.paused AND NOT c.paused
-        AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
+        AND ({braked}coalesce(c.retry_after_until <= clock_timestamp(), true)) AND c.brake_held_at IS NULL
+        AND EXISTS ({known})
         AND (SELECT {turns})
     FOR SHARE OF v, c
 ), ours AS (
@@ -160,7 +161,16 @@ WITH {jobs}gate AS (
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
-LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", may="true", counted="")
+# A look-up sends no letter, so a brake does not keep it away. A repeat does: it waits until a probe is due.
+LOOK_UP = CALL.format(
+    known=guard.KNOWN,
+    turns=locks.SHARED,
+    jobs="",
+    sets="",
+    may="true",
+    counted="",
+    braked="c.braked_at IS NOT NULL OR ",
+)
 
 # Why each condition stands here: The key may have expired while we waited for a permit. A call in the future, left by a
 # wrong clock, has an unknown age. Once a look-up has proved that the vendor has nothing, the repeat is the first call.
@@ -171,6 +181,7 @@ LOOK_UP = CALL.format(known=guard.KNOWN, turns=locks.SHARED, jobs="", sets="", m
 # suppression added while the statement waited for the vendor's row is not visible yet, so the statement then allows no
 # call.
 REPEAT = CALL.format(
+    braked="",
     known=guard.KNOWN,
     turns=locks.SHARED,
     jobs=f"""jobs AS (

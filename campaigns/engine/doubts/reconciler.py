@@ -62,7 +62,7 @@ def reconcile() -> int:
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now)
     own = due.filter(campaign__credential=OuterRef("pk"))
     routed = due.filter(campaign__routed=True, campaign__jobs__credential=OuterRef("pk"))
-    is_open = Q(retry_after_until=None) | Q(retry_after_until__lte=now)
+    is_open = Q(retry_after_until=None) | Q(retry_after_until__lte=now) | Q(braked_at__isnull=False)
     logins = Credential.objects.filter(is_open, Exists(own) | Exists(routed)).alias(shut=shut.OF_LOGINS)
     return sum(_one(login) for login in logins.filter(shut=None).select_related("vendor"))
 
@@ -201,7 +201,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         hold = case.calls.hold
         return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes, grant=grant)
 
-    outcome = await case.calls.call(cost, allow, start)
+    outcome = await case.calls.call(cost, allow, start, is_repeat=True)
     failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):

@@ -167,6 +167,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     if longest:  # the windows lack these calls, too
         locks.take_turn(vendor.pk)
         until = timezone.now() + timedelta(seconds=longest)
+        Credential.objects.filter(vendor=vendor).update(braked_at=None)  # its probes would end this wait
         Credential.objects.filter(vendor=vendor).exclude(retry_after_until__gt=until).update(
             retry_after_until=until, asked_wait=None
         )

@@ -34,7 +34,10 @@ _CLOSED = f"""CASE
     WHEN l.unreached_since <= clock_timestamp() - %(patience)s * interval '1 second'
         AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
         THEN 'not reached since ' || to_char(l.unreached_since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
-    WHEN l.retry_after_until > clock_timestamp() + %(patience)s * interval '1 second'
+    WHEN l.braked_at <= clock_timestamp() - %(patience)s * interval '1 second'
+        AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
+        THEN 'no clear answer since ' || to_char(l.braked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
+    WHEN l.braked_at IS NULL AND l.retry_after_until > clock_timestamp() + %(patience)s * interval '1 second'
         THEN 'it asked to wait until ' || to_char(l.retry_after_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
     WHEN NOT EXISTS (SELECT FROM vendors_mailcaster k WHERE k.vendor_id = v.id AND k.enabled AND k.kind <> 'small-only')
         THEN '{UNCUT}'

@@ -96,14 +96,20 @@ class CallPool:
         self._permits: list[str] = []
         self._together = together or GroupCommit()
         self._condition = condition
+        self.calls_made = 0
         self._answered, self._all_answered, self._freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def free(self) -> int:
-        """How many more messages can be called right now. Permits for more would grow too old."""
+        """How many more messages can be called right now. Permits for more would grow too old.
+
+        Each doubt since the last clear answer takes a connection away, so a vendor that fails cannot turn more calls
+        into doubts than there are connections.
+        """
         adapter = self._job.adapter
-        idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
-        return min(self.size - self.in_flight, max(0, idle - len(self._waiting)))
+        batch, doubts = adapter.capabilities.batch_max, self._condition.doubts if self._condition else 0
+        idle = (adapter.concurrency - self._busy - doubts) * batch - len(self._waiting)
+        return max(0, min(self.size - self.in_flight - doubts * batch, idle))
 
     @property
     def patience(self) -> float:
@@ -225,6 +231,9 @@ class CallPool:
             alarms.ADAPTER_FAILED.log(log, exc_info=True)
             outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
         self._took += (time.monotonic() - now - self._took) / 8
+        self.calls_made += 1
+        if self._condition is not None:
+            self._condition.note_call(outcomes, now)
         for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
 

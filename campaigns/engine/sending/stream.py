@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from psycopg import Error as RowsError
@@ -38,6 +38,7 @@ from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
 from campaigns.engine.threads import cut_off
 from vendors import alarms, health
 from vendors.adapters.base import one_unit
+from vendors.condition import brake
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
@@ -49,7 +50,23 @@ LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked 
 RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
+BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
+
+
+def _one_message() -> int:
+    return 1
+
+
+class SoleCall(NamedTuple):
+    """The single call over a braked credential that this stream may make.
+
+    began: seconds of time.monotonic; calls: those that the stream had made before.
+    """
+
+    number: int
+    began: float
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +108,11 @@ class Stream:
         self._claimer: claims.Claimer = self._usual
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
         self._permits = Permits(throttle, self._claims)
-        condition = recorder.conditions.of(job.credential_id, job.destination)
+        self._condition = recorder.conditions.of(job.credential_id, job.destination)
         run = recorder.receiver_runs.of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
-        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, condition, run)
+        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, self._condition, run)
+        self._probe: SoleCall | None = None
         self._closes: datetime | None = None
         self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
@@ -130,12 +148,13 @@ class Stream:
                 end = await self._heed(end)
             except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
                 alarms.NO_DATABASE.log(log, self._job.lease.job_id, error)
+                self._probe = None  # its lease ends by itself
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
                 end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
                 end = self._later(5, f"the throttle's Redis cannot be reached: {error}")
-            if end is None or self._pool.in_flight:
+            if end is None or self._pool.in_flight or self._probe:
                 continue
             if end.drained:
                 end = await self._again(end)
@@ -192,6 +211,9 @@ class Stream:
                 return self._later(10, halted)
             await self._look_for_loss()
             return None
+        if self._probe:
+            await self._pool.wait(0.2)
+            return None
         if (deadline := self._job.deadline) is not None and self._context.now >= deadline:
             return await self._expire()
         if end := await self._reason_to_end():
@@ -202,8 +224,13 @@ class Stream:
         if self._runs_are_full():
             await self._pool.wait(0.2)
             return None
+        return await self._claim_if_open()
+
+    async def _claim_if_open(self) -> StreamEnd | None:
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
+        elif self._context.braked_at:
+            return await self._try_alone()
         else:
             await self._pool.wait_for_free()
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
@@ -231,6 +258,7 @@ class Stream:
         if self._pool.receivers_served:
             served, self._pool.receivers_served = self._pool.receivers_served, set()
             await receiver_waits.served(self._claims, self._job.credential_id, served)
+        await self._mind_brake()
         self._lives()
 
     async def _tell_reached(self) -> None:
@@ -242,6 +270,51 @@ class Stream:
         if run and self._recorder.runs.contradicts(credential_id, self._context.monotonic(run.since)):
             await refusal_runs.end_run(self._claims, credential_id, run.since)
             self._context = await self._followed.read()
+
+    async def _mind_brake(self) -> None:
+        """End a probe whose call is over; release the brake after a clear answer, or put it on after many doubts."""
+        feed, seen, login = self._condition, self._context, self._job.credential_id
+        if seen.brake_released_at:
+            feed.note_release(seen.monotonic(seen.brake_released_at))
+        if seen.braked_at and feed.clear_at > seen.monotonic(seen.braked_at):
+            age = time.monotonic() - feed.clear_at
+            if await self._locking(lambda rows: brake.release_brake(rows, login, age)):
+                log.info("credential %s: its vendor answers again, the brake is released", login)
+            self._probe = None
+        elif self._probe and not self._pool.in_flight:
+            await self._end_probe(self._probe)
+        elif (
+            not seen.braked_at
+            and not seen.closed_for
+            and feed.doubts >= min(self._job.adapter.concurrency, brake.DOUBTS_MOST)
+        ):
+            age = time.monotonic() - feed.doubt_at
+            if await self._locking(lambda rows: brake.put_on(rows, login, age)):
+                alarms.BRAKE_PUT_ON.log(log, login, feed.doubts)
+        else:
+            return
+        self._context = await self._followed.read()
+
+    async def _end_probe(self, probe: SoleCall) -> None:
+        """Put the next probe off after a bad one; if nobody was called, it is due again."""
+        login, number = self._job.credential_id, probe.number
+        if self._pool.calls_made > probe.calls:
+            await self._locking(lambda rows: brake.put_off_probe(rows, login, number))
+        else:
+            await self._locking(lambda rows: brake.give_back_probe(rows, login, number))
+        self._probe = None
+
+    async def _try_alone(self) -> StreamEnd | None:
+        """Call one message over a braked credential if its next probe is due and nobody else makes it."""
+        if self._pool.in_flight:
+            await self._pool.wait(0.2)
+            return None
+        number = await self._locking(lambda rows: brake.take_probe(rows, self._job.credential_id, self._hold))
+        if number is None:
+            self._context = await self._followed.read()
+            return None
+        self._probe = SoleCall(number, time.monotonic(), self._pool.calls_made)
+        return await self._claim()
 
     async def _tell_health(self) -> None:
         """Report good and bad answers to the vendor's health. Sending continues if that store is away."""
@@ -258,6 +331,9 @@ class Stream:
             return StreamEnd(reason=seen.paused)
         if seen.scope.destination != self._job.destination:  # its adapter still calls the former address or account
             return StreamEnd(reason=MOVED)
+        if seen.closed_for > PATIENCE and seen.braked_at:
+            is_tried = seen.probed_at and (seen.now - seen.probed_at).total_seconds() < PATIENCE
+            return None if is_tried else StreamEnd(until=seen.retry_after_until, reason=BRAKED)
         if seen.closed_for > PATIENCE:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
         if seen.closed_for and seen.given_up:
@@ -283,6 +359,8 @@ class Stream:
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
             self._context = await self._followed.read()
             return StreamEnd(reason=f"paused: {refusal.reason}")
+        if refusal.retry_after is None and self._context.braked_at:
+            return None  # no connection: the brake says when the next call comes
         if refusal.retry_after is None:
             await self._tell_reached()
             await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
@@ -296,15 +374,16 @@ class Stream:
         """Claim what permits and free connections allow. Returns an end if the stream must wait for long."""
         job, seen = self._job, self._context
         await self._quiet.heed(self._locking, range(self._cursor, job.end), seen.now)
+        most, probe = (_one_message, self._probe.number) if self._probe else (self._most, None)
         self._choose_claimer()
-        await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
+        await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, most())
         if self._receiving is not None:
             self._cursor = self._receiving.position
             if not self._receiving.is_ready:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
-            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
-            job.destination,
+            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, most, self._may_claim,
+            job.destination, probe,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         if isinstance(answer, Permitted):

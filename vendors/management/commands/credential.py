@@ -22,7 +22,8 @@ SECRET = (
 
 class Command(ResourceCommand):
     help = (
-        "Credentials: add, set, list, pause, resume. Their own limits: vendor limit SLUG N/SECONDS --credential NAME. "
+        "Credentials: add, set, list, pause, resume, hold, release. "
+        "Their own limits: vendor limit SLUG N/SECONDS --credential NAME. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     one_object = "a credential"
@@ -90,3 +91,17 @@ class Command(ResourceCommand):
             resumed, tried = configuration.resume_credential(row)
         state = "resumed" if resumed else "was not paused"
         self.tell_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))
+
+    @verb("stop even the single calls that try a failing vendor", *NAMED)
+    def do_hold(self, vendor: str, name: str, **options: Any) -> None:
+        row = arguments.credential(arguments.vendor(vendor), name)
+        with facts.kept(row, credential_facts):
+            held = configuration.hold_brake(row)
+        self.tell_row(row, "held: nobody calls over it until its release" if held else "was held already")
+
+    @verb("call a failing vendor again at once, over all connections", *NAMED)
+    def do_release(self, vendor: str, name: str, **options: Any) -> None:
+        row = arguments.credential(arguments.vendor(vendor), name)
+        with facts.kept(row, credential_facts):
+            released = configuration.release_brake(row)
+        self.tell_row(row, "its brake is released" if released else "its brake was not on")

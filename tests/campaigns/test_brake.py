@@ -1,0 +1,186 @@
+"""A vendor that hangs, answers 500 or cuts connections costs its connections and a few probes, not the whole list."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from campaigns.engine import sending as sender
+from campaigns.engine.claiming import limits
+from campaigns.engine.connections import SharedRows
+from campaigns.engine.finishing import finalizer
+from campaigns.models import Claim, Job
+from tests.faults.sending import being_sent, login, sent, take_again, taken
+from tests.moody_vendor import MOODS, MoodyVendor, moody_vendor
+from tests.waiting import result_of, wait_until
+from vendors.condition import brake
+from vendors.condition.reading import conditions_of_credentials
+from vendors.condition.values import Condition, ConditionKind
+from vendors.models import Credential
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CONNECTIONS = 8
+
+
+@pytest.fixture
+def vendor() -> Iterator[MoodyVendor]:
+    with moody_vendor() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes come soon."""
+    monkeypatch.setattr(brake, "WAIT_FIRST", 0.1)
+    monkeypatch.setattr(brake, "WAIT_MOST", 0.4)
+
+
+def account_at(vendor: MoodyVendor, **settings: Any) -> Credential:
+    return login(vendor.url, concurrency=CONNECTIONS, **{"timeout": 1, **settings})
+
+
+def condition(account: Credential) -> Condition:
+    return conditions_of_credentials([account.pk])[account.pk]
+
+
+def probes(account: Credential) -> int:
+    """How many probes were taken, and how often the brake was put on."""
+    return Credential.objects.get(pk=account.pk).probe_no
+
+
+def by_rows(verb: Any, *args: Any) -> Any:
+    """Runs a statement of the brake as a sender does."""
+
+    async def run() -> Any:
+        rows = SharedRows(1)
+        try:
+            return await verb(rows, *args)
+        finally:
+            await rows.close(float("inf"))
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_a_vendor_that_fails_costs_its_connections_and_probes_and_its_job_ends_by_itself(
+    vendor: MoodyVendor, mood: str
+) -> None:
+    account = account_at(vendor)
+    job = taken(200, account)
+    vendor.mood = mood
+    with being_sent(job) as sending:
+        wait_until(lambda: probes(account) >= 5, "probes are made")
+        failing = condition(account)
+        assert (failing.kind, failing.is_braked, failing.has_end) == (ConditionKind.FAILING, True, False)
+        assert failing.tries and failing.answer and failing.mending.command.startswith("credential release")
+        vendor.mood = "good"
+        result_of(sending, "the job ends by itself")
+    assert finalizer.finalise(job.pk)
+    job.refresh_from_db()
+    assert job.in_doubt <= CONNECTIONS + probes(account), "not the whole list"
+    assert job.in_doubt == len(vendor.of_mood(mood)) and job.accepted == 200 - job.in_doubt
+    assert condition(account).works and not Credential.objects.get().braked_at
+
+
+def test_two_senders_cost_their_connections(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    jobs = [taken(200, account), taken(200, account)]
+    vendor.mood = "500"
+    with ExitStack() as stack:
+        each = [stack.enter_context(being_sent(job)) for job in jobs]
+        wait_until(lambda: probes(account) >= 6, "probes are made")
+        assert len(vendor.calls) <= 2 * CONNECTIONS + probes(account)
+        vendor.mood = "good"
+        for one in each:
+            result_of(one, "it ends by itself, or lets its job go on later")
+    assert len(vendor.of_mood("500")) <= 2 * CONNECTIONS + probes(account)
+    for job in jobs:
+        job.refresh_from_db()
+        if job.status == "DISPATCHED":
+            sent(take_again(job))
+        else:
+            assert finalizer.finalise(job.pk)
+    assert sum(Job.objects.values_list("accepted", flat=True)) == 400 - len(vendor.of_mood("500"))
+
+
+def braked(account: Credential, **columns: Any) -> None:
+    columns = {"braked_at": timezone.now() - timedelta(minutes=5), "brake_wait": 0.1, **columns}
+    Credential.objects.filter(pk=account.pk).update(**columns)
+
+
+def test_a_prober_that_died_delays_the_next_probe_by_its_lease(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    braked(account)
+    assert by_rows(brake.take_probe, account.pk, 60.0) == 1
+    assert by_rows(brake.take_probe, account.pk, 60.0) is None, "one at a time"
+    job = taken(20, account)
+    assert sender.send(job.pk, job.fence).left and not vendor.calls
+    braked(account, retry_after_until=timezone.now())
+    assert sent(take_again(job)).accepted == 20
+    assert condition(account).works
+
+
+def test_nobody_probes_while_an_operator_holds_the_brake(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    braked(account, brake_held_at=timezone.now())
+    job = taken(20, account)
+    assert sender.send(job.pk, job.fence).left and not vendor.calls
+    assert not Claim.objects.exists()
+    assert condition(account).kind == ConditionKind.SHUT and condition(account).is_held
+    call_command("credential", "release", account.vendor.slug, account.name)
+    assert sent(take_again(job)).accepted == 20
+
+
+def test_operators_hold_and_release_by_command_and_by_page(vendor: MoodyVendor, admin_client: Client) -> None:
+    account = account_at(vendor)
+    by_name = account.vendor.slug, account.name
+    call_command("credential", "hold", *by_name)
+    assert condition(account).is_held
+    call_command("credential", "release", *by_name)
+    assert condition(account).kind == ConditionKind.UNTRIED
+    for action, is_held in (("hold_brakes", True), ("release_brakes", False)):
+        asked = {"action": action, "_selected_action": [account.pk]}
+        assert admin_client.post("/admin/vendors/credential/", asked, follow=True).status_code == 200
+        assert condition(account).is_held is is_held
+    assert LogEntry.objects.count() == 4, "who did it stands in the history"
+
+
+def test_a_request_to_wait_ends_the_brake_and_is_kept(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    vendor.mood = "429"
+    braked(account)
+    job = taken(20, account)
+    assert sender.send(job.pk, job.fence).left and len(vendor.calls) == 1
+    account.refresh_from_db()
+    assert account.braked_at is None and account.retry_after_until
+    assert timedelta(minutes=55) < account.retry_after_until - timezone.now() < timedelta(minutes=61)
+    assert condition(account).kind == ConditionKind.SHUT and condition(account).has_end
+    braked(account)
+    by_rows(limits.close, account.pk, 30.0)
+    account.refresh_from_db()
+    assert account.braked_at is None and account.retry_after_until
+    assert account.retry_after_until - timezone.now() < timedelta(minutes=6), "the time of a probe is no wait"
+
+
+def test_what_is_older_than_the_last_release_puts_no_brake_on(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    assert by_rows(brake.put_on, account.pk, 1.0) and not by_rows(brake.put_on, account.pk, 1.0)
+    assert not by_rows(brake.release_brake, account.pk, 5.0), "that answer came before the brake"
+    assert by_rows(brake.release_brake, account.pk, 0.0) and not by_rows(brake.release_brake, account.pk, 0.0)
+    assert not by_rows(brake.put_on, account.pk, 5.0)
+    assert by_rows(brake.put_on, account.pk, 0.0), "doubts after the release"
+    account.refresh_from_db()
+    assert account.brake_wait == 0.2, "soon after a release the waits go on to grow"
+
+
+def test_a_slow_vendor_is_not_braked(vendor: MoodyVendor) -> None:
+    account = account_at(vendor)
+    assert sent(taken(60, account)).accepted == 60
+    assert not probes(account) and condition(account).works

@@ -1,0 +1,76 @@
+"""A vendor of moods for tests, on a free port: it answers well, answers 500, hangs, or cuts connections."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MOODS = ("500", "cut", "hang")
+
+
+class MoodyVendor(ThreadingHTTPServer):
+    """`mood`: good, 500, hang, cut, or 429. `calls`: references as they came, with the mood of each."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Call)
+        self.mood = "good"
+        self.calls: list[tuple[str, str]] = []
+        self.over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/letters"
+
+    def of_mood(self, *moods: str) -> list[str]:
+        """Return the references that came in these moods."""
+        return [reference for reference, mood in self.calls if mood in moods]
+
+    def handle_error(self, *_: Any) -> None:
+        """A sender that gave up is no news."""
+
+
+class _Call(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: MoodyVendor
+
+    def do_POST(self) -> None:
+        letter = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        mood = self.server.mood
+        self.server.calls.append((letter["reference"], mood))
+        if mood == "hang":
+            self.server.over.wait()
+        if mood in ("hang", "cut"):
+            self.close_connection = True
+            return
+        status = {"good": 201, "500": 500, "429": 429}[mood]
+        content = json.dumps({"id": letter["reference"]} if status == 201 else {"code": mood}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        if status == 429:
+            self.send_header("Retry-After", "3600")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Write no lines about each call."""
+
+
+@contextmanager
+def moody_vendor() -> Iterator[MoodyVendor]:
+    """A vendor for as long as the block lasts."""
+    vendor = MoodyVendor()
+    thread = threading.Thread(target=vendor.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield vendor
+    finally:
+        vendor.over.set()
+        vendor.shutdown()
+        thread.join()
+        vendor.server_close()
