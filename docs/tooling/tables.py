@@ -21,6 +21,7 @@ SCHEMA = ROOT / "vendors" / "described" / "schema.py"
 ADAPTER = ROOT / "vendors" / "adapters" / "base.py"
 CONTRACT = ROOT / "vendors" / "testing" / "subject.py"
 ENVIRONMENT = ROOT / "mailhub" / "settings.py"
+METRICS = ROOT / "mailhub" / "monitoring" / "metrics.py"
 DEFAULTING = {"text", "number", "days", "minutes", "choice", "listed", "zone"}
 """The readers of mailhub.environment that take a default after the variable's name."""
 PLACE = re.compile(r"(<!-- table: (\w+)(?: (\w+))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -99,6 +100,42 @@ def _read(node: ast.AST) -> tuple[str, str] | None:
     return str(first.value), _value(ast.literal_eval(more[0])) if known else ""
 
 
+def _metrics() -> Iterator[list[str]]:
+    """Yield the metrics' names, labels and help, in the order of the code."""
+    from mailhub.monitoring import metrics
+
+    for function in ast.walk(ast.parse(METRICS.read_text("utf-8"))):
+        if isinstance(function, ast.FunctionDef):
+            about = ""
+            for one in sorted((n for n in ast.walk(function) if isinstance(n, ast.Assign | ast.Call)), key=_place):
+                if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "about":
+                    about = _constant(one.value, metrics)
+                elif isinstance(one, ast.Call) and one.args and str(_constant(one.args[0])).startswith("mailhub_"):
+                    kind, name = ast.unparse(one.func).rpartition(".")[2], _constant(one.args[0])
+                    help_ = about if ast.unparse(one.args[1]) == "about" else _constant(one.args[1], metrics)
+                    total = "_total" if kind == "CounterMetricFamily" else ""
+                    yield [f"`{name}{total}`", ", ".join(f"`{label}`" for label in _labels(kind, one)), _line_of(help_)]
+
+
+def _place(node: ast.Assign | ast.Call) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _labels(kind: str, call: ast.Call) -> list[str]:
+    if kind == "gauge":
+        return ["vendor"]
+    if kind == "_gauge":
+        return [_constant(call.args[2])]
+    return [label for one in call.keywords if one.arg == "labels" for label in ast.literal_eval(one.value)]
+
+
+def _constant(node: ast.expr, module: Any = None) -> str:
+    """Return the text of a constant, or of an f-string of a module's constants."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return str(eval(ast.unparse(node), vars(module))) if isinstance(node, ast.JoinedStr) and module else ""  # noqa: S307
+
+
 def _parts() -> Iterator[list[str]]:
     body = _class_body(ADAPTER, "Adapter")
     for name, about in _docstrings(body).items():
@@ -163,6 +200,7 @@ def _defects() -> Iterator[list[str]]:
 TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
     "settings": (["Setting", "Default", "Meaning"], _options),
     "keys": (["Key", "Default", "Meaning"], _keys),
+    "metrics": (["Metric", "Labels", "Meaning"], _metrics),
     "tasks": (["Task", "Queue", "Does"], _tasks),
     "variables": (["Variable", "Default", "Meaning"], _variables),
     "parts": (["Part", "Meaning"], _parts),

@@ -70,7 +70,9 @@ class _Scrape:
         return ()  # registering must not ask the servers
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("mailhub_up", "Whether the part answered this scrape.", labels=["part"])
+        up = GaugeMetricFamily(
+            "mailhub_up", "1: database and Redis answered; otherwise their numbers are missing.", labels=["part"]
+        )
         windows: list[_Windows] = []
         try:
             windows = _windows()
@@ -121,49 +123,51 @@ def _gauge(name: str, about: str, label: str, values: dict[str, float]) -> Metri
 def _of_rows() -> Iterator[Metric]:
     found = streams.of_vendors()
     by = _ByVendor({one.vendor_id: one.slug for one in found})
-    yield by.gauge("mailhub_streams", "Jobs that a sender sends.", ((one.vendor_id, one.running) for one in found))
+    yield by.gauge("mailhub_streams", "Jobs being sent.", ((one.vendor_id, one.running) for one in found))
     yield by.gauge(
         "mailhub_jobs_waiting",
-        "Jobs that could be sent and wait for a sender.",
+        "Sendable jobs not begun; the oldest 100 of each kind count.",
         ((one.vendor_id, one.waiting) for one in found),
     )
     yield by.gauge(
         "mailhub_jobs_waiting_oldest_seconds",
-        "For how long the first of them has waited.",
+        "Longest wait of these.",
         ((one.vendor_id, one.oldest) for one in found),
         largest=True,
     )
     yield by.gauge(
         "mailhub_jobs_late",
-        f"Those that no sender has begun within {streams.LATE:g} seconds.",
+        f"Those not begun within {streams.LATE:g} seconds: raise an alarm.",
         ((one.vendor_id, one.late) for one in found),
     )
     there = queues.of_vendors([one.vendor_id for one in found], timezone.now())
     yield from _of_queues(by, there)
     yield from _conditions(by, there)
     yield _outcomes(by)
-    yield by.gauge(
-        "mailhub_messages_suppressed", "Messages that were kept back, of jobs created since midnight.", _suppressed()
-    )
+    yield by.gauge("mailhub_messages_suppressed", "Suppressed messages of jobs since midnight.", _suppressed())
     yield from _counted()
     yield _inbound()
     yield _reports(by)
     yield _causes(by)
     about = "Reports that came before their letters were known by the vendor's id: at 10,000 further ones are not kept."
     yield by.gauge("mailhub_reports_waiting", about, _reports_waiting())
-    yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
+    yield GaugeMetricFamily(
+        "mailhub_halted",
+        "1: no call may start at any vendor; the admin's first page says why.",
+        float(bool(guard.halted())),
+    )
     if sent_at := probes.beat_sent_at():
-        yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "When beat sent its last task.", sent_at)
+        yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "Beat's last task.", sent_at)
     if last := audit.last():
         breaches = sum(not check.ok for check in last[1])
-        yield GaugeMetricFamily("mailhub_audit_breaches", "Promises that the last audit found broken.", breaches)
-        yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "When the last audit ran.", last[0].timestamp())
+        yield GaugeMetricFamily("mailhub_audit_breaches", "Promises broken at beat's last audit.", breaches)
+        yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "Time of that audit.", last[0].timestamp())
 
 
 def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "mailhub_messages_waiting",
-        "Messages that have not been called: queued for the window, put off until a time of their own, or stopped.",
+        "Uncalled: queued for the window, put_off by the vendor, stopped by a pause or limit 0, or for the night.",
         labels=["vendor", "state"],
     )
     sums: Counter[tuple[str, str]] = Counter()
@@ -179,13 +183,13 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     yield waiting
     yield by.gauge(
         "mailhub_jobs_held",
-        "Jobs that nobody calls until somebody resumes their vendor or credential, or raises a limit of 0.",
+        "Jobs held by a paused vendor or credential, or a limit of 0: perhaps forgotten.",
         ((vendor, queue.held) for vendor, queue in there.items()),
     )
     now = timezone.now()
     yield by.gauge(
         "mailhub_windows_full_seconds",
-        "Until the windows of the vendor's credentials have a place, as senders were told; 0: they have.",
+        "Seconds until the credentials' windows have a place, as senders were told; 0: they have one.",
         (
             (vendor, max(0.0, (login.full_until - now).total_seconds()) if login.full_until else 0.0)
             for vendor, queue in there.items()
@@ -195,14 +199,14 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
     )
     yield by.gauge(
         "mailhub_vendor_blocked",
-        "Whether nothing gets through until something changes: a pause, a failing vendor, no worker (status says why).",
+        "1: nothing gets through until something changes: a pause, a failing vendor, no worker; `status` says which.",
         ((vendor, float(obstacles.of_queue(queue, now) is not None)) for vendor, queue in there.items()),
     )
 
 
 def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
     """Yield the vendors' conditions, those of their best credentials."""
-    about = "How many vendors are in this condition: works, untried, failing, silent, shut."
+    about = "Vendors in this condition: works, untried, failing, silent, shut."
     family = GaugeMetricFamily("mailhub_vendor_condition", about, labels=["vendor", "condition"])
     kinds = Counter((by.label(vendor), queue.condition.kind) for vendor, queue in there.items())
     for label in dict.fromkeys(label for label, _kind in kinds):
@@ -211,7 +215,7 @@ def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric
     yield family
     yield by.gauge(
         "mailhub_vendor_failing_seconds",
-        "For how long no call to the vendor has had a good answer; 0: it works, or nobody calls it.",
+        "Seconds without a good answer; 0: it works, or nobody calls it.",
         ((vendor, _failing_for(queue)) for vendor, queue in there.items()),
         largest=True,
     )
@@ -225,7 +229,9 @@ def _failing_for(queue: VendorQueue) -> float:
 
 
 def _outcomes(by: _ByVendor) -> Metric:
-    family = CounterMetricFamily("mailhub_outcomes", "Outcomes of calls since midnight.", labels=["vendor", "outcome"])
+    family = CounterMetricFamily(
+        "mailhub_outcomes", "accepted, refused, in_doubt; since midnight.", labels=["vendor", "outcome"]
+    )
     today, _ = outcomes.of_today(timezone.now(), None)
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, counts in today.items():
@@ -254,7 +260,9 @@ def _inbound() -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT what, sum(mails)::bigint FROM campaigns_inboundcount GROUP BY 1")
         found = cursor.fetchall()
-    family = CounterMetricFamily("mailhub_inbound_mails", "Mails that came back, by what they were.", labels=["what"])
+    family = CounterMetricFamily(
+        "mailhub_inbound_mails", "Returned mail by kind (docs/how-to/bounces.md).", labels=["what"]
+    )
     for what, mails in found:
         family.add_metric([what], mails)
     return family
@@ -264,7 +272,7 @@ def _reports(by: _ByVendor) -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT vendor_id, what, sum(reports)::bigint FROM vendors_reportcount GROUP BY 1, 2")
         found = cursor.fetchall()
-    about = "Events that vendors reported: taken, unknown; and reports that were refused: forged, unreadable."
+    about = "Reported events: taken, unknown; refused reports: forged, unreadable."
     family = CounterMetricFamily("mailhub_reports", about, labels=["vendor", "what"])
     sums: Counter[tuple[str, str]] = Counter()
     for vendor, what, reports in found:
@@ -278,7 +286,7 @@ def _causes(by: _ByVendor) -> Metric:
     with connection.cursor() as cursor:
         cursor.execute("SELECT vendor_id, cause, what, sum(messages)::bigint FROM vendors_causecount GROUP BY 1, 2, 3")
         found = cursor.fetchall()
-    about = "Messages refused or put off by vendors, by cause (vendors/causes)."
+    about = "Messages `refused` or `put_off` by calls, by cause (docs/glossary.md); raise an alarm on `us`."
     family = CounterMetricFamily("mailhub_causes", about, labels=["vendor", "cause", "what"])
     sums: Counter[tuple[str, str, str]] = Counter()
     for vendor, cause, what, messages in found:
@@ -301,18 +309,18 @@ def _counted() -> Iterator[Metric]:
         found = defaultdict(int, cursor.fetchall())
     about = f"Messages in doubt; {MOST:,} are {MOST:,} or more."
     yield GaugeMetricFamily("mailhub_messages_in_doubt", about, found["doubts"])
-    about = f"Messages of which the vendor has yet to report whether it takes them; {MOST:,} are {MOST:,} or more."
+    about = f"In doubt within the time for the vendor's acknowledgement; {MOST:,} are {MOST:,} or more."
     yield GaugeMetricFamily("mailhub_messages_to_be_acknowledged", about, found["awaited"])
-    yield GaugeMetricFamily("mailhub_campaigns_paused", "Campaigns that somebody has to resume.", found["paused"])
+    yield GaugeMetricFamily("mailhub_campaigns_paused", "Campaigns to resume.", found["paused"])
     about = "Sponsors' bulk mail to one provider that paused itself after complaints, and that somebody has to resume."
     yield GaugeMetricFamily("mailhub_complaint_pauses", about, found["complaint_pauses"])
     about = "Days of a sponsor at one provider with nearly too many complaints, warned about within a day."
     yield GaugeMetricFamily("mailhub_complaint_warnings", about, found["complaint_warnings"])
-    about = f"Calls to webhooks that wait for their first try, or for another one; {MOST:,} are {MOST:,} or more."
+    about = f"Calls to webhooks: pending, retrying; {MOST:,} are {MOST:,} or more."
     tried = {state: float(found[state]) for state in ("pending", "retrying")}
     yield _gauge("mailhub_webhook_calls", about, "state", tried)
     states = {state: float(found[state]) for state in ("on", "suspended", "off")}
-    yield _gauge("mailhub_webhooks", "Webhooks.", "state", states)
+    yield _gauge("mailhub_webhooks", "Webhooks: on, suspended, off.", "state", states)
 
 
 WINDOWS = """
@@ -333,9 +341,9 @@ def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
         {vendor: [seconds for _, seconds in limits] for vendor, _, limits in rows}
     )
     in_flight = ((vendor, counts[vendor][0]) for vendor, _, _ in rows)
-    yield by.gauge("mailhub_calls_in_flight", "Permits held by calls that have not ended, in units.", in_flight)
+    yield by.gauge("mailhub_calls_in_flight", "Permits (units) of open calls.", in_flight)
     used = GaugeMetricFamily("mailhub_window_used", "Units in the limit's window.", labels=["vendor", "seconds"])
-    limit = GaugeMetricFamily("mailhub_window_limit", "Units that it may hold.", labels=["vendor", "seconds"])
+    limit = GaugeMetricFamily("mailhub_window_limit", "Units that the window may hold.", labels=["vendor", "seconds"])
     for vendor, _, limits in rows:
         if (label := by.label(vendor)) == OTHERS:
             continue
@@ -349,11 +357,11 @@ def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
 def _workers(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:
     there = redis_clients.registered_workers(settings.REDIS_URL)
     slots = ((row[0], sum(w.slots for w in redis_clients.workers_reading(f"vendor.{row[1]}", there))) for row in rows)
-    about = "Streams that the workers which read the vendor's queue can carry, those of other vendors included."
+    about = "Jobs that the workers of the vendor's queue can send, those of other vendors included."
     yield by.gauge("mailhub_streams_limit", about, slots, largest=True)
     ours = (settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS)
     reading = {queue: float(len(redis_clients.workers_reading(queue, there))) for queue in ours}
-    yield _gauge("mailhub_queue_workers", "Workers that read the queue.", "queue", reading)
+    yield _gauge("mailhub_queue_workers", "Workers of `hub` and `webhooks`.", "queue", reading)
 
 
 @cache
