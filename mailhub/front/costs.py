@@ -21,7 +21,7 @@ class CostOut(BaseModel):
     month: str = Field(description="Of the calls, in UTC: 2026-11")
     vendor: str
     messages: int = Field(description="Those that the vendor has accepted")
-    units: int = Field(description="By the vendor's count, as segments of an SMS")
+    units: int = Field(description="In the vendor's units, as SMS segments")
     currency: str | None = Field(description="ISO 4217; null if there is no price")
     amount: str | None = Field(description="Exact, as a decimal number in a text; null if there is no price")
     in_doubt: int = Field(description="Messages of which it is not known yet whether they were accepted; not in amount")

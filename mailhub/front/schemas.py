@@ -67,7 +67,7 @@ class FileIn(Strict):
 
 
 class ImageIn(FileIn):
-    cid: str | None = Field(default=None, max_length=100, description="Of an image that the HTML shows as cid:...")
+    cid: str | None = Field(default=None, max_length=100, description="Name of an image that the HTML shows as cid:...")
 
 
 class SendRequest(Strict):
@@ -76,19 +76,21 @@ class SendRequest(Strict):
     vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel or a route")
     channel: Channel | None = None
     route: str | None = Field(
-        default=None, max_length=50, description="By name; where a vendor takes no work, the next"
+        default=None, max_length=50, description="A route's name: where a vendor takes no work, the next one does"
     )
     identity: str | None = Field(
-        default=None, min_length=1, max_length=50, description="As whom e-mail or SMS goes out; else as your default"
+        default=None, min_length=1, max_length=50, description="Sender identity of e-mail or SMS; default: yours"
     )
     topic: str | None = Field(
         default=None, min_length=1, max_length=50, description="One of yours; recipients can unsubscribe from it alone"
     )
     transactional: bool = Field(
-        default=False, description="Nobody can unsubscribe from it, and who did gets it; you must be allowed to"
+        default=False, description="Without unsubscribe link, and for unsubscribed recipients too; must be allowed"
     )
     region: str | None = Field(
-        default=None, max_length=2, description="Like GB: of phone numbers without country code; default: your own"
+        default=None,
+        max_length=2,
+        description="Region of phone numbers without country code, as GB; default: the sponsor's",
     )
     template: str | None = Field(
         default=None, min_length=1, max_length=111, description="NAME, or NAME@VERSION; instead of subject to mjml"
@@ -101,29 +103,37 @@ class SendRequest(Strict):
     )
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
     text: TemplateText = Field(
-        default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it"
+        default="", max_length=1_000_000, description="Text beside the HTML, a template; default: derived from it"
     )
-    headers: list[HeaderIn] = Field(default=[], max_length=20, description="Of e-mail; values are templates")
+    headers: list[HeaderIn] = Field(default=[], max_length=20, description="Headers of e-mail; values are templates")
     attachments: list[ImageIn] = Field(default=[], max_length=100, description="Files in each letter")
     files: list[FileIn] = Field(
-        default=[], max_length=MOST_RECIPIENTS, description="Files of which a recipient gets those that its fields name"
+        default=[],
+        max_length=MOST_RECIPIENTS,
+        description="Personal files: a recipient gets those that its fields name",
     )
     file_fields: list[FieldName] = Field(default=[], max_length=10, description="The fields that name them")
-    mjml: bool = Field(default=False, description="The body is MJML, of which HTML is made")
+    mjml: bool = Field(default=False, description="The body is MJML; HTML is made from it")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
-    skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
+    skip_bad_recipients: bool = Field(
+        default=False, description="Leave bad recipients and duplicates out instead of refusing all"
+    )
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
     send_at: Instant | None = Field(
-        default=None, description="Not before then; a time within the last day means now, an earlier one is refused"
+        default=None, description="Not called before this time; within the last day means now, earlier is refused"
     )
     hours: HoursIn | None = None
-    expires_at: Instant | None = Field(default=None, description="Messages that are not sent by then expire")
-    first: int | None = Field(default=None, ge=1, description="Only so many of them; the rest waits for /resume")
+    expires_at: Instant | None = Field(default=None, description="Messages not called by then expire")
+    first: int | None = Field(
+        default=None, ge=1, description="Call only this many recipients; the rest waits for /resume"
+    )
     bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
-    preview: int = Field(default=0, ge=0, le=previews.MOST, description="A dry run shows so many letters")
-    preview_pdf: bool = Field(default=False, description="These letters as printed, too, with the envelope's window")
+    preview: int = Field(default=0, ge=0, le=previews.MOST, description="Number of letters that a dry run shows")
+    preview_pdf: bool = Field(
+        default=False, description="Also show these letters as printed, with the envelope's window"
+    )
     test_to: str | None = Field(
         default=None,
         min_length=1,
@@ -133,35 +143,35 @@ class SendRequest(Strict):
 
 
 class FileOut(BaseModel):
-    id: str = Field(description="By which attachments and files of a request refer to it")
+    id: str = Field(description="Attachments and files of a request refer to it by this id")
     size: int = Field(description="Bytes")
-    asked_at: datetime = Field(description="Uploaded, asked for or referred to, to the hour; 30 days later it goes")
+    asked_at: datetime = Field(description="Last upload, look-up or reference, to the hour; deleted 30 days later")
 
 
 class LetterOut(BaseModel):
     to: str
     subject: str
     body: str
-    text: str = Field(description="Beside an HTML body")
+    text: str = Field(description="Text beside an HTML body")
     headers: list[dict[str, str]]
 
 
 class PrintedOut(BaseModel):
     pdf: str = Field(description="In base64")
-    pages: list[int] = Field(description="Of each letter")
-    sheets: int = Field(description="Of all letters")
+    pages: list[int] = Field(description="Pages of each letter")
+    sheets: int = Field(description="Sheets of all letters")
 
 
 class ForecastOut(BaseModel):
-    first_at: datetime | None = Field(description="Null if it cannot be known; the basis says why")
+    first_at: datetime | None = Field(description="Null if unknown; the basis says why")
     last_at: datetime | None
     basis: str
 
 
 class EstimateOut(BaseModel):
     messages: int
-    units: int = Field(description="By the vendor's count, as segments of an SMS")
-    exact: bool = Field(description="False: from some letters, or without files that count")
+    units: int = Field(description="In the vendor's units, as SMS segments")
+    exact: bool = Field(description="False: estimated from some letters, or without files that count")
     currency: str | None = Field(description="ISO 4217; null if there is no price")
     amount: str | None = Field(description="Exact, at today's price, as a decimal number in a text")
 
@@ -176,7 +186,7 @@ class Links(BaseModel):
 
 
 class AcceptedOut(BaseModel):
-    id: str | None = Field(description="Of the session; null for a dry run")
+    id: str | None = Field(description="Id of the session; null for a dry run")
     status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")
     left_out: list[dict[str, str]] = Field(description="Bad recipients, if asked to skip them: pointer, code, detail")
@@ -185,8 +195,8 @@ class AcceptedOut(BaseModel):
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut
-    cost: EstimateOut | None = Field(description="Of a dry run: what it costs at most; else, or if not known, null")
-    approval: Literal["waiting"] | None = Field(description="waiting: nothing goes before a person approves it")
+    cost: EstimateOut | None = Field(description="Highest cost of a dry run; null otherwise, or if unknown")
+    approval: Literal["waiting"] | None = Field(description="waiting: nothing is sent before a person approves")
     links: Links | None
 
 
@@ -211,7 +221,7 @@ class MoveOut(BaseModel):
 
 class ApprovalOut(BaseModel):
     state: Literal["waiting", "approved", "refused"]
-    by: str | None = Field(description="Who has decided")
+    by: str | None = Field(description="The person who decided")
     decided_at: datetime | None
     remark: str | None
 
@@ -221,22 +231,24 @@ class SessionOut(BaseModel):
     status: str = Field(
         description="scheduled, waiting, sending, paused, sent, partly_sent, failed, needs_attention, ..."
     )
-    finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
-    held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
-    paused: str | None = Field(description="Why nothing is called until a person resumes it, or its vendor")
-    approval: ApprovalOut | None = Field(description="Of a session that needs one; else null")
-    due: datetime | None = Field(description="When it goes on, if all of it waits for a time, as after quiet hours")
-    revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
+    finished: bool = Field(description="No more calls, unless somebody retries")
+    held: str | None = Field(description="Reason why nothing is sent until a person changes something; else null")
+    paused: str | None = Field(description="Reason of the pause, until a person ends it for the session or its vendor")
+    approval: ApprovalOut | None = Field(description="Set if the session needs one; else null")
+    due: datetime | None = Field(
+        description="Time at which it continues, if all of it waits, as for the end of quiet hours"
+    )
+    revision: int = Field(description="Number of decisions about it: stop, retry, pause, resume")
     bounce_limit: float | None = Field(description="Percent; null: the installation's")
     complaint_limit: float | None = Field(description="Percent; null: the installation's")
-    vendor: str = Field(description="With a route: who has what is not cut yet, or got the last of it")
-    route: str | None = Field(description="By which it goes")
-    moves: list[MoveOut] = Field(description="What went to another vendor of the route; the newest first")
+    vendor: str = Field(description="With a route: the vendor with the uncut rest, or with the last of it")
+    route: str | None = Field(description="Name of its route")
+    moves: list[MoveOut] = Field(description="Messages moved to another vendor of the route, newest first")
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
     counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")
-    events: dict[str, int] = Field(description="Messages by what was heard of them: kinds of bounces, complaints")
-    units: int = Field(description="What the calls cost by the vendor's count, as segments of an SMS")
+    events: dict[str, int] = Field(description="Messages by reported event: kinds of bounces, complaints")
+    units: int = Field(description="Cost of the calls in the vendor's units, as SMS segments")
     metadata: dict[str, str]
     created_at: datetime
     finished_at: datetime | None
