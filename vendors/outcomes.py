@@ -20,6 +20,7 @@ import orjson
 
 from vendors import alarms
 from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply, stated_wait
+from vendors.causes.consequences import AnswerProof, follows_from
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class Refused:
 
     @property
     def may_be_ours(self) -> bool:
-        """True unless the recipient is at fault, or the message was refused before its call."""
-        return self.code not in BEFORE_THE_CALL and self.cause != AnswerCause.RECIPIENT
+        """True if it counts for a row of equal refusals: a vendor gave it, and the recipient is not at fault."""
+        return self.code not in BEFORE_THE_CALL and follows_from(self.cause, AnswerProof.REFUSED).runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,21 +199,24 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
     return Refused(code, sub_type, judge_code(code, sub_type).cause)
 
 
-def follow_cause(outcome: Outcome) -> Outcome:
+def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") -> Outcome:
     """Return what follows from the cause of a refusal, whoever judged it and however.
 
     A refusal without a cause is judged by its code and sub type. One that concerns us pauses the credential, one of a
-    quota or rate of ours makes it wait; neither refuses the message.
+    quota or rate of ours makes it wait; neither refuses the message. `wait`: seconds that the vendor has stated.
+    `said`: the reason of a pause or wait, if the code alone does not tell it.
     """
     if not isinstance(outcome, Refused) or outcome.code in BEFORE_THE_CALL:
         return outcome
     text = f"{outcome.code} {outcome.sub_type}".strip()
     judged = judge_code(outcome.code, outcome.sub_type)
     cause = judged.cause if outcome.cause == AnswerCause.UNKNOWN else outcome.cause
-    if cause == AnswerCause.US:
-        return NotSent(f"refused: {text}"[:TEXT_MAX], scope="credential", pause=True)
-    if cause == AnswerCause.CAPACITY:
-        return NotSent(f"refused: {text}"[:TEXT_MAX], capacity_wait(judged.wait, text), scope="credential")
+    follows = follows_from(cause, AnswerProof.REFUSED)
+    if follows.pauses:
+        return NotSent((said or f"refused: {text}")[:TEXT_MAX], scope="credential", pause=True, cause=cause)
+    if follows.waits:
+        stated = capacity_wait(judged.wait, text) if wait is None else min(wait, RETRY_MAX)
+        return NotSent((said or f"refused: {text}")[:TEXT_MAX], stated, scope="credential", cause=cause)
     return outcome if cause == outcome.cause else Refused(outcome.code, outcome.sub_type, cause)
 
 
@@ -325,19 +329,20 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     detail = enhanced[1] if enhanced else ""
     judged = judge_reply(code, text, detail)
     if 400 <= code < 500:
-        ours = judged.cause == AnswerCause.CAPACITY and not judged.alone
+        ours = follows_from(judged.cause, AnswerProof.DEFERRED, alone=judged.alone).waits
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
         return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
             return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
-        if judged.cause == AnswerCause.CAPACITY and code not in _LOGIN_WANTED:
+        follows = follows_from(judged.cause, AnswerProof.REFUSED)
+        if follows.waits and code not in _LOGIN_WANTED:
             wait = capacity_wait(judged.wait, text)
             return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
         of_relay = not late or code in _LOGIN_WANTED or _OF_RELAY.search(text)
-        if judged.cause == AnswerCause.US and not of_relay:
+        if follows.pauses and not of_relay:
             return NotSent(shown, POLICY_WAIT, "receiver", pause=True, cause=judged.cause)
-        policy = judged.cause == AnswerCause.US or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
+        policy = follows.pauses or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
         if not late or code in _LOGIN_WANTED or policy:
             return NotSent(shown, scope="credential", pause=True, cause=judged.cause)
         return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
@@ -379,7 +384,8 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
 def is_about_us(enhanced: str, text: str) -> bool:
     """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
     judged = judge_reply(None, text, enhanced)
-    return judged.cause in (AnswerCause.US, AnswerCause.CAPACITY) and not judged.alone
+    follows = follows_from(judged.cause, AnswerProof.REFUSED)
+    return (follows.pauses or follows.waits) and not judged.alone
 
 
 def _evidence(code: int, text: str) -> str:

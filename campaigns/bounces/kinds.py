@@ -8,11 +8,12 @@ import re
 
 from campaigns.engine.message_events import Kind
 from campaigns.models import MessageEvent
-from vendors.outcomes import NOT_NOW, is_about_us
+from vendors.causes import judge_reply
+from vendors.causes.consequences import AnswerProof, MessageEnd, follows_from
+from vendors.outcomes import NOT_NOW
 
 # Enhanced codes without their class (RFC 3463, RFC 7505, Exchange Online); any other is soft.
 HARD = frozenset({"1.1", "1.2", "1.3", "1.6", "1.10", "2.1", "4.4", "4.310"})
-BLOCKED = re.compile(r"1\.[78]|2\.3|3\.4|4\.5|6\.\d{1,3}|7\.\d{1,3}")
 VAGUE = frozenset({"", "0.0", "1.0", "2.0", "3.0", "4.0", "4.1", "5.0"})  # the text decides
 
 LATER = re.compile(
@@ -20,11 +21,6 @@ LATER = re.compile(
     r"|try (it )?again|timed? ?out|too long|retry|rate that|too (quickly|fast|many)"
     r"|over (the |its |his |her |their )?limit|exceeded|allotted|too often|maintenance"
     r"|connection (refused|reset|lost)|unavailable at this time|network is unreachable|no route",
-    re.IGNORECASE,
-)
-CONTENT = re.compile(
-    r"too (large|big)|exceeds .{0,40}(size|limit|length)|\bvirus\b|attachment|content (rejected|filter)"
-    r"|\bpolicy\b|\bphish",
     re.IGNORECASE,
 )
 _NOUN = r"\b(user|recipient|mailbox|account|address(ee)?|alias|person)\b"
@@ -69,14 +65,16 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
     said = WEB.sub("", ADDRESS.sub("", text))
+    judged = judge_reply(int(f"{basic[1]}{basic[2]}") if basic else None, said, code if enhanced else "")
+    if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
+        return Kind.BLOCKED, code
     if classes - {"5"}:  # a temporary failure is never hard, whatever else the mail quotes
-        return (Kind.BLOCKED if is_about_us(code, said) else Kind.SOFT_BOUNCE), code
+        return Kind.SOFT_BOUNCE, code
     return _kind(detail, basic[1] + basic[2] if basic else "", said), code
 
 
 def _kind(detail: str, basic: str, said: str) -> MessageEvent.Kind:
-    if BLOCKED.fullmatch(detail) or is_about_us("", said) or (CONTENT.search(said) and detail not in HARD):
-        return Kind.BLOCKED
+    """Return whether the recipient is gone (hard) or was not reached this time (soft)."""
     if basic == "552" or LATER.search(said):
         return Kind.SOFT_BOUNCE
     if detail in HARD:

@@ -21,7 +21,7 @@ from django.db import connection
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from campaigns.engine import decisions, failpoints, lifecycle
+from campaigns.engine import decisions, lifecycle
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, Status
 from vendors.locks import CREDENTIAL_ALONE
@@ -224,7 +224,6 @@ def _put_back(credential_id: int) -> bool:
         cursor.execute(PAUSE, {**of_run, "reason": run.pause().reason[:255]})
         cursor.execute(OPEN, {"messages": messages, "jobs": jobs})
         left = {one for (one,) in cursor.fetchall()} | (set(messages) - read)
-        failpoints.here("before_put_run_back")
         params = {
             **of_run, "messages": list(read - left), "jobs": jobs, "parents": list(PARENTS), "code": run.code,
             "sub_type": run.sub_type, "itself": ITSELF, "reason": REASON, "said": f"{run.code} {run.sub_type}".strip(),

@@ -197,6 +197,12 @@ def _defects() -> Iterator[list[str]]:
         yield [mutant.name, f"`{mutant.test.removeprefix('tests/')}`"]
 
 
+def _consequences() -> Iterator[list[str]]:
+    from vendors.causes.consequences import described_rows
+
+    return described_rows()
+
+
 TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
     "settings": (["Setting", "Default", "Meaning"], _options),
     "keys": (["Key", "Default", "Meaning"], _keys),
@@ -206,6 +212,7 @@ TABLES: dict[str, tuple[list[str], Callable[..., Iterator[list[str]]]]] = {
     "parts": (["Part", "Meaning"], _parts),
     "members": (["Member", "Meaning"], _members),
     "defects": (["Defect", "Found by"], _defects),
+    "consequences": (["Proved", "Cause", "Message", "Credential", "Suppression"], _consequences),
 }
 
 

@@ -13,6 +13,7 @@ from tests.described.servers import Answer, Called, VendorServer
 from vendors.adapters.base import Attachment, Letter, Origin
 from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import ReportRequest, ReportSource
+from vendors.causes import AnswerCause
 from vendors.described import positions, reading
 from vendors.described.adapter import Described
 from vendors.described.reading import InvalidDescription
@@ -58,6 +59,80 @@ def test_each_shipped_description_is_right() -> None:
     assert names == ["lob", "lob-postcards", "mailgun", "postgrid", "postmark", "twilio", "vonage"]
     for name in names:
         assert read(reading.source_of(name)).keys.vendor.documents.startswith("https://")
+
+
+def test_what_would_send_nonsense_is_a_mistake() -> None:
+    to, each = 'to = "{recipient}"', '{ each = "{headers}", item = { a = "{header.name}" } }'
+    nested = GOOD.replace(to, f'{to}\nheaders = [{{ header = "X", value = "y" }}, {each}]')
+    assert "a list within the list" in faults(nested)["request.content.headers.1"][1]
+    read(GOOD.replace(to, f"{to}\nheaders = {each}"))
+    assert "has seconds or a date" in faults(GOOD + 'retry_at = "Retry-After"\n')["answer.retry_at"][1]
+    assert "needs is" in faults(GOOD + "[[answer.rules]]\nstatus = 422\n")["answer.rules.0"][1]
+    both = '[[answer.rules]]\nstatus = 422\nis = "paused"\ncause = "us"\n'
+    assert "goes with" in faults(GOOD + both)["answer.rules.0.cause"][1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait"),
+    [
+        (Answer(429, {}, {"Reset": "60"}), (60, 60)),
+        (Answer(429, {}, {"Reset": str(int(time.time()) + 600)}), (500, 601)),
+        (Answer(420, {"message": "try again after Mon, 02 Mar 2076 18:00:00 UTC"}), (86_400, 86_400)),
+        (Answer(429, {}), (30, 30)),
+    ],
+)
+def test_a_wait_is_read_from_seconds_a_unix_time_or_the_words(answer: Answer, wait: tuple[float, float]) -> None:
+    with Pigeon() as vendor:
+        vendor.next_answer = answer
+        outcome = call(vendor, GOOD + 'retry_at = "Reset"\n', LETTER)
+    assert isinstance(outcome, NotSent) and outcome.scope == "credential" and not outcome.pause
+    assert outcome.retry_after is not None and wait[0] <= outcome.retry_after <= wait[1]
+
+
+CAUSES = """
+code = "code"
+[answer.causes]
+17 = "us"
+18 = "capacity"
+19 = "recipient"
+20 = "content"
+[[answer.rules]]
+status = 422
+body.code = [21]
+cause = "us"
+[[answer.rules]]
+status = 200
+body.code = [22]
+is = "refused"
+cause = "capacity"
+contract = "https://pigeon.example/docs#errors"
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "cause"),
+    [
+        (Answer(422, {"code": 17}), NotSent("http 422: 17", scope="credential", pause=True), AnswerCause.US),
+        (
+            Answer(422, {"code": 18}, {"Retry-After": "7"}),
+            NotSent("http 422: 18", 7.0, "credential"),
+            AnswerCause.CAPACITY,
+        ),
+        (Answer(422, {"code": 19}), Refused("19"), AnswerCause.RECIPIENT),
+        (Answer(422, {"code": 20}), Refused("20"), AnswerCause.CONTENT),
+        (Answer(422, {"code": 21}), NotSent("http 422: 21", scope="credential", pause=True), AnswerCause.US),
+        (Answer(200, {"id": "a", "code": 22}), NotSent("http 200: 22", 30.0, "credential"), AnswerCause.CAPACITY),
+        (Answer(500, {"code": 19}), InDoubt("http 500"), None),
+        (Answer(422, {"code": "unknown_recipient"}), Refused("unknown_recipient"), AnswerCause.RECIPIENT),
+    ],
+)
+def test_a_description_names_causes_and_what_follows_is_the_common_table(
+    answer: Answer, expected: Outcome, cause: AnswerCause | None
+) -> None:
+    with Pigeon() as vendor:
+        vendor.next_answer = answer
+        outcome = call(vendor, GOOD + CAUSES, LETTER)
+    assert outcome == expected and getattr(outcome, "cause", None) == cause
 
 
 def test_all_mistakes_are_told_at_once_each_with_its_line() -> None:

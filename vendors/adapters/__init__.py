@@ -37,6 +37,7 @@ from vendors.adapters.options import (
 )
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
+from vendors.causes import AnswerCause
 from vendors.outcomes import (
     Accepted,
     CallError,
@@ -56,6 +57,7 @@ __all__ = [
     "WIND_UP",
     "Accepted",
     "Adapter",
+    "AnswerCause",
     "Attachment",
     "BadReport",
     "CallError",

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import orjson
 
 from vendors.adapters.http_client import Response
-from vendors.causes import AnswerCause, judge_code
-from vendors.outcomes import TEXT_MAX, NotSent, Outcome, Refused, capacity_wait, is_about_us
+from vendors.causes import AnswerCause
+from vendors.causes.codes import read_table
+from vendors.outcomes import TEXT_MAX, Outcome, Refused, capacity_wait, follow_cause
 
-# Texts of refusals that concern the recipient, and of those that concern our sender, account or quota.
-_OF_RECIPIENT = re.compile(
-    r"\bto\b['\"`]? (parameter|field|address)|recipient|['\"`]to['\"`]|to\.\d|inactive", re.IGNORECASE
-)
-_OF_US = re.compile(
-    r"['\"`]?\b(from|sender)\b['\"`]?|not (been )?(verified|confirmed|authori[sz]ed|allowed)|unverified|suspended"
-    r"|\bcredits?\b|\baccount\b|\bplan\b|\bquota\b",
-    re.IGNORECASE,
-)
-# Postmark's codes decide, as in vendors/described/shipped/postmark.toml; 300 covers any field, so its text decides.
-# Amazon SES: all codes but these two concern our account, identity or configuration set.
-_BY_CODE: dict[str, dict[str, bool | None]] = {  # True: the refusal concerns the letter; None: the text decides
-    "amazon_ses": {"BadRequestException": None, "MessageRejected": None},
-    "postmark": {"300": None, "406": True, "411": True},
-}
+CAUSES = Path(__file__).with_name("anymail_causes.toml")
 _ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 
 
 def refusal(service: str, answer: Response, found: Refused) -> Outcome:
-    """Judge a refused request: it refuses this letter, or pauses the credential if it concerns all mail.
+    """Judge a refused request by its cause: it refuses this letter, or pauses the credential, or makes it wait.
 
     `found`: the outcome by the common table.
     """
     code, text = reason(answer.headers, answer.body)
-    of_letter = _BY_CODE[service].get(code, False) if code and service in _BY_CODE else None
-    judged = judge_code(code, text)
-    if not of_letter and judged.cause == AnswerCause.CAPACITY:
-        wait = capacity_wait(judged.wait, text)
-        return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], wait, scope="credential")
-    if of_letter is None:
-        of_letter = bool(_OF_RECIPIENT.search(text)) or not (_OF_US.search(text) or is_about_us("", text))
-    if not of_letter:
-        return NotSent(f"http {answer.status}: {text}"[:TEXT_MAX], scope="credential", pause=True)
-    return Refused(code or found.code, text or found.sub_type, judged.cause)
+    judged = read_table(CAUSES, service).judge_refusal(code, text)
+    wait = capacity_wait(judged.wait, text) if judged.cause == AnswerCause.CAPACITY else None
+    refused = Refused(code or found.code, text or found.sub_type, judged.cause)
+    return follow_cause(refused, wait, f"http {answer.status}: {text}")
 
 
 def reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:

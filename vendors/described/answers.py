@@ -10,11 +10,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from vendors.adapters.http_client import Response
+from vendors.causes import AnswerCause, stated_wait
 from vendors.described.positions import KeyFault
 from vendors.described.schema import AnswerKeys, DescriptionKeys, LookUpKeys, Rule
 from vendors.outcomes import (
@@ -29,6 +30,7 @@ from vendors.outcomes import (
     Refused,
     classify_error,
     classify_http,
+    follow_cause,
     parse_retry_after,
     sane,
 )
@@ -36,6 +38,8 @@ from vendors.said import Said
 
 _STRICT = ("refused", "not sent", "throttled", "paused")  # readings of "it was not accepted", the strictest last
 Steps = tuple[str | int, ...]
+_TEXT_READ = 8_000  # bytes of an answer in which a time is looked for
+_LONGEST_DELAY = 100_000_000.0  # seconds, three years: an earlier Unix time is a delay
 
 
 def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
@@ -45,7 +49,18 @@ def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
         yield ("answer",), Said("needs id, the path of the vendor's id in the body, or id_header: one of them")
     if keys.request.batch > 1 and answer.id_header:
         yield ("answer", "id_header"), Said("is one for a whole batch; each letter needs an id of its own")
+    if answer.retry_at and answer.retry_at.lower() == "retry-after":
+        yield (
+            ("answer", "retry_at"),
+            Said("is for a Unix time; Retry-After has seconds or a date: write retry_after"),
+        )
     for index, rule in enumerate(answer.rules):
+        if rule.outcome is None and rule.cause is None:
+            why = Said("needs is, what the answer proves, or cause, whose fault a refusal is")
+            yield ("answer", "rules", index), why
+        if rule.cause and rule.outcome not in (None, "refused"):
+            why = Said('goes with is = "refused" or without is, not with %(outcome)s', outcome=str(rule.outcome))
+            yield ("answer", "rules", index, "cause"), why
         if not rule.contract and (loose := [status for status in sorted(rule.status) if not _is_strict(status, rule)]):
             path = ("answer", "rules", index, "is")
             yield (
@@ -74,7 +89,7 @@ def _builtin(status: int) -> str:
 def _is_strict(status: int, rule: Rule) -> bool:
     """Return True if the rule claims no more than the table does."""
     builtin = _builtin(status)
-    if rule.outcome in ("in doubt", builtin):
+    if rule.outcome in (None, "in doubt", builtin):
         return True
     if builtin in _STRICT and rule.outcome in _STRICT:
         return _STRICT.index(rule.outcome) > _STRICT.index(builtin)
@@ -111,6 +126,7 @@ class _Test:
 
     def __init__(self, rule: Rule) -> None:
         self.outcome = rule.outcome
+        self.cause = AnswerCause(rule.cause) if rule.cause else AnswerCause.UNKNOWN
         self.promised = rule.contract is not None
         self.body = [(steps(path), frozenset(map(_plain, values))) for path, values in rule.body.items()]
 
@@ -127,6 +143,14 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
+class _Read(NamedTuple):
+    """An answer with its headers parsed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Meaning:
     """Judges answers. An adapter makes one and keeps it."""
 
@@ -141,6 +165,7 @@ class Meaning:
         self._id_header = keys.id_header.lower() if keys.id_header else ""
         self._code = steps(keys.code)
         self._sub_type = steps(keys.sub_type)
+        self._causes = {code: AnswerCause(cause) for code, cause in keys.causes.items()}
         self._batch_in = steps(keys.batch_in) if keys.batch_in else ()
         self._one_id = keys.one_id
         self._retry_after = keys.retry_after.lower()
@@ -152,6 +177,8 @@ class Meaning:
         outcome = self._of_error(error, now)
         if letters > 1 and error.written and error.status is not None and not isinstance(outcome, InDoubt):
             return self._of_whole(outcome, error.status, None)
+        if self._causes and isinstance(outcome, Refused):  # its code would say whose fault it is
+            return InDoubt(error.reason, answered=True)
         return outcome
 
     def _of_error(self, error: CallError, now: float) -> Outcome:
@@ -159,9 +186,9 @@ class Meaning:
         if error.written and status is not None and status >= 300 and (rules := self._rules.get(status)):
             if rules[0].body or rules[0].outcome == "in doubt":
                 return InDoubt(error.reason, answered=True)
-            return self._by_rule(rules[0], status, error.headers, None, now, error.reason)
+            return self._by_rule(rules[0], _Read(status, error.headers, b""), None, now, error.reason)
         outcome = classify_error(error, now=now)
-        wait = self._wait(error.headers, now) if error.written else None
+        wait = self._wait(error.headers, b"", now) if error.written else None
         return _with_wait(outcome, wait)
 
     def of_one(self, answer: Response, now: float) -> Outcome:
@@ -208,16 +235,24 @@ class Meaning:
 
     def _judge(self, status: int, answer: Response, node: Any, now: float) -> Outcome:
         if status in self._rules and (rule := self._rule(status, node)):
-            return self._by_rule(rule, status, answer.headers, node, now)
+            return self._by_rule(rule, _Read(status, answer.headers, answer.body), node, now)
         if 200 <= status < 300:
             return self._accepted(status, answer.headers if self._id_header else {}, node)
         headers = answer.headers
         outcome = classify_http(status, headers, b"", now=now)
         if isinstance(outcome, Refused):
-            return Refused(sane(value_at(node, self._code)) or outcome.code, sane(value_at(node, self._sub_type)))
+            return self._refused(_Read(status, headers, answer.body), node, now)
         if status == 409 and self._dedupe:
             return self._accepted(status, headers, node)
-        return _with_wait(outcome, self._wait(headers, now))
+        return _with_wait(outcome, self._wait(headers, answer.body, now))
+
+    def _refused(self, answer: _Read, node: Any, now: float, cause: AnswerCause = AnswerCause.UNKNOWN) -> Outcome:
+        """Return what follows from a refusal. `cause`: as a rule says; else as [answer.causes] has the code."""
+        code, sub_type = sane(value_at(node, self._code)), sane(value_at(node, self._sub_type))
+        cause = self._causes.get(code, cause) if cause == AnswerCause.UNKNOWN else cause
+        refused = Refused(code or f"http_{answer.status}", sub_type, cause)
+        said = ": ".join(part for part in (f"http {answer.status}", code, sub_type) if part)
+        return follow_cause(refused, self._wait(answer.headers, answer.body, now), said)
 
     def _accepted(self, status: int, headers: Mapping[str, str], node: Any) -> Outcome:
         if self._id_header:
@@ -227,35 +262,39 @@ class Meaning:
         vendor_id = sane(found)
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id", answered=True)
 
-    def _by_rule(
-        self, rule: _Test, status: int, headers: Mapping[str, str], node: Any, now: float, reason: str = ""
-    ) -> Outcome:
+    def _by_rule(self, rule: _Test, answer: _Read, node: Any, now: float, reason: str = "") -> Outcome:
+        status, headers = answer.status, answer.headers
         code, sub_type = sane(value_at(node, self._code)), sane(value_at(node, self._sub_type))
         said = f"http {status}" + "".join(f": {part}" for part in (code, sub_type, reason) if part)
         said = said[:TEXT_MAX]
-        match rule.outcome:
+        match rule.outcome or _builtin(status):
             case "accepted":
                 return self._accepted(status, headers, node)
             case "refused":
-                return Refused(code or f"http_{status}", sub_type)
+                return self._refused(answer, node, now, rule.cause)
             case "not sent":
                 return NotSent(said)
             case "throttled":
-                wait = self._wait(headers, now)
+                wait = self._wait(headers, answer.body, now)
                 return NotSent(said, parse_retry_after(None, now=now) if wait is None else wait, "credential")
             case "paused":
                 return NotSent(said, scope="credential", pause=True)
             case _:
                 return InDoubt(said, answered=True)
 
-    def _wait(self, headers: Mapping[str, str], now: float) -> float | None:
-        """Return the seconds the vendor asks to wait, from a delay or a Unix time; None if it does not say."""
+    def _wait(self, headers: Mapping[str, str], body: bytes, now: float) -> float | None:
+        """Return the seconds the vendor asks to wait, by a header or the text; None if it does not say.
+
+        `retry_at` is a Unix time. Some vendors write seconds there, and no time as early as a delay is ahead.
+        """
         if self._retry_after in headers:
             return parse_retry_after(headers[self._retry_after], now=now)
         try:
-            wait = float(headers[self._retry_at]) - now
+            at = float(headers[self._retry_at])
         except (KeyError, ValueError):
-            return None
+            stated = stated_wait(body[:_TEXT_READ].decode("utf-8", "replace"), now=now)
+            return None if stated is None else min(stated, RETRY_MAX)
+        wait = at if at <= _LONGEST_DELAY else at - now
         return min(max(wait, 1.0), RETRY_MAX) if math.isfinite(wait) else None
 
 

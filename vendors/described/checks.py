@@ -47,6 +47,7 @@ class DescriptionCheck:
         self.keys = keys
         self.used: set[Placeholder] = set()
         self._of_secret: set[str] = set()
+        self._nested: list[KeyPath] = []  # places of a table with each within a list
 
     def unusable(self) -> Iterator[KeyFault]:
         """Yield mistakes that make the description unusable. Stored descriptions are held to these only."""
@@ -75,6 +76,9 @@ class DescriptionCheck:
             yield ("sms",), Said("names both alphabets, gsm and unicode, or none")
         if bool(keys.address.country) != bool(keys.address.countries):
             yield ("address",), Said("names a column, country, and what may stand in it, countries, or none of them")
+        if keys.request.body == "json":
+            why = Said("is a list of its own, so it makes a list within the list: write each in place of the list")
+            yield from ((path, why) for path in self._nested)
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
@@ -200,6 +204,7 @@ class DescriptionCheck:
             for name, value in node.items():
                 yield from self._node((*path, name), value, names)
         elif isinstance(node, list):
+            self._nested += [(*path, at) for at, one in enumerate(node) if isinstance(one, dict) and "each" in one]
             for index, value in enumerate(node):
                 yield from self._node((*path, index), value, names)
         elif isinstance(node, str):

@@ -151,15 +151,26 @@ class RequestKeys(Keys):
     """See below: one form for all letters of a call."""
 
 
+StatedCause = Literal["recipient", "content", "us", "capacity", "vendor"]
+"""Whose fault a refusal is, as vendors/causes has it, without `unknown`."""
+
+
 class Rule(Keys):
-    """[[answer.rules]]: the meaning of an answer; the first rule that fits decides."""
+    """[[answer.rules]]: the meaning of an answer; the first rule that fits decides.
+
+    `is`: what it proves; without it, what its status proves. `cause`: whose fault a refusal is.
+    """
 
     status: Statuses
     """`422`, `"4xx"`, or a list of both."""
     body: dict[AnswerPath, list[str | int | bool]] = Field(default_factory=dict, max_length=10)
     """Paths, each with its possible values; all must match."""
-    outcome: Literal["accepted", "refused", "not sent", "throttled", "paused", "in doubt"] = Field(alias="is")
-    """See below."""
+    outcome: Literal["accepted", "refused", "not sent", "throttled", "paused", "in doubt"] | None = Field(
+        default=None, alias="is"
+    )
+    """See below; without it, what the status proves."""
+    cause: StatedCause | None = None
+    """Whose fault a refusal is, beside `is = "refused"` or without `is`: see `causes`."""
     contract: Contract | None = None
     """The vendor's promise, required if the rule claims more than the answer proves."""
 
@@ -183,7 +194,9 @@ class AnswerKeys(Keys):
     retry_after: Token = "Retry-After"
     """Header with seconds, or a date."""
     retry_at: Token | None = None
-    """Header with a Unix time."""
+    """Header with a Unix time. Without both headers a time in the text counts, as `after Mon, 2 Mar 2026 18:00 UTC`."""
+    causes: dict[Short, StatedCause] = Field(default_factory=dict, max_length=500)
+    """Table of codes with the cause of a refusal: `recipient`, `content`, `us`, `capacity` or `vendor`. See below."""
     rules: list[Rule] = Field(default_factory=list, max_length=100)
     """See below."""
 
