@@ -1,6 +1,7 @@
-"""A vendor of moods for tests, on a free port: it answers well, answers 500, hangs, or cuts connections."""
+"""Vendors of moods for tests, on free ports: they answer well, answer 500, hang, or cut connections."""
 
 import json
+import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,3 +75,68 @@ def moody_vendor() -> Iterator[MoodyVendor]:
         vendor.shutdown()
         thread.join()
         vendor.server_close()
+
+
+class MoodyRelay(socketserver.ThreadingTCPServer):
+    """A mail relay. `mood`: good; cut or hang: at the end of each mail. `calls`: as of MoodyVendor."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Session)
+        self.mood = "good"
+        self.calls: list[tuple[str, str]] = []
+        self.over = threading.Event()
+
+    def handle_error(self, *_: Any) -> None:
+        """A sender that gave up is no news."""
+
+
+class _Session(socketserver.StreamRequestHandler):
+    server: MoodyRelay
+
+    def handle(self) -> None:
+        self._say("220 relay.example")
+        recipient = ""
+        while line := self.rfile.readline().decode().strip():
+            verb = line[:4].upper()
+            if verb == "RCPT":
+                recipient = line
+            if verb == "DATA":
+                self._say("354 go on")
+                if not self._take(recipient):
+                    return
+            else:
+                self._say("221 bye" if verb == "QUIT" else "250 relay.example" if verb == "EHLO" else "250 2.0.0 Ok")
+
+    def _take(self, recipient: str) -> bool:
+        """Read a mail and answer by mood. Returns False if the connection ends."""
+        while self.rfile.readline() not in (b".\r\n", b""):
+            pass
+        mood = self.server.mood
+        self.server.calls.append((recipient, mood))
+        if mood == "hang":
+            self.server.over.wait()
+        if mood != "good":
+            return False
+        self._say(f"250 2.0.0 Ok: queued as {len(self.server.calls)}")
+        return True
+
+    def _say(self, line: str) -> None:
+        self.wfile.write(f"{line}\r\n".encode())
+
+
+@contextmanager
+def moody_relay() -> Iterator[MoodyRelay]:
+    """A relay for as long as the block lasts."""
+    relay = MoodyRelay()
+    thread = threading.Thread(target=relay.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        relay.over.set()
+        relay.shutdown()
+        thread.join()
+        relay.server_close()

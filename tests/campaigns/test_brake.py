@@ -17,8 +17,9 @@ from campaigns.engine.claiming import limits
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.finishing import finalizer
 from campaigns.models import Claim, Job
+from tests import factories
 from tests.faults.sending import being_sent, login, sent, take_again, taken
-from tests.moody_vendor import MOODS, MoodyVendor, moody_vendor
+from tests.moody_vendor import MOODS, MoodyVendor, moody_relay, moody_vendor
 from tests.waiting import result_of, wait_until
 from vendors.condition import brake
 from vendors.condition.reading import conditions_of_credentials
@@ -87,6 +88,24 @@ def test_a_vendor_that_fails_costs_its_connections_and_probes_and_its_job_ends_b
     assert job.in_doubt <= CONNECTIONS + probes(account), "not the whole list"
     assert job.in_doubt == len(vendor.of_mood(mood)) and job.accepted == 200 - job.in_doubt
     assert condition(account).works and not Credential.objects.get().braked_at
+
+
+@pytest.mark.parametrize(("mood", "batch"), [("cut", 1), ("hang", 1), ("cut", 3)])
+def test_a_relay_is_braked_as_well_and_a_round_of_mails_is_one_call(mood: str, batch: int) -> None:
+    with moody_relay() as relay:
+        known = {"host": "127.0.0.1", "port": relay.server_address[1], "tls": "none", "sender": "us@example.org"}
+        settings = known | {"concurrency": CONNECTIONS, "batch": batch, "timeout": 1, "connect_timeout": 1}
+        account = factories.credential(factories.vendor(adapter="smtp", settings=settings))
+        job = taken(150, account)
+        relay.mood = mood
+        with being_sent(job) as sending:
+            wait_until(lambda: probes(account) >= 4, "probes are made")
+            relay.mood = "good"
+            result_of(sending, "the job ends by itself")
+        assert finalizer.finalise(job.pk)
+        job.refresh_from_db()
+        assert job.in_doubt <= CONNECTIONS * batch + probes(account)
+        assert job.accepted == 150 - job.in_doubt and condition(account).works
 
 
 def test_two_senders_cost_their_connections(vendor: MoodyVendor) -> None:

@@ -52,12 +52,13 @@ def is_clear(outcome: Outcome | None) -> bool | None:
     """Return True for an answer that ends a row of doubts, False for a doubt, None if there was no answer at all.
 
     A vendor that has the message and reports on it later is no doubt, nor is an answer that pauses the credential. A
-    connection that never came about is neither.
+    connection that never came about is neither, nor is a mail that waits because its round broke off before it.
     """
     if isinstance(outcome, InDoubt):
         return outcome.pause or outcome.wait > 0
     if isinstance(outcome, NotSent):
-        return True if outcome.pause or outcome.retry_after is not None else None
+        asks_to_wait = outcome.retry_after is not None and (outcome.retry_after > 0 or outcome.scope != "message")
+        return True if outcome.pause or asks_to_wait else None
     return True
 
 
