@@ -65,11 +65,12 @@ READ = (
     *(field.name for field in Job._meta.concrete_fields),
     *(f"campaign__{one}" for one in (
         "name", "send_at", "hours_from", "hours_to", "each_from", "each_to", "time_zone", "deadline", "transactional",
-        "routed", "route", "paused_at", "paused_by", "paused_reason", "paused_reason_said", "stays_paused",
+        "size", "routed", "route", "paused_at", "paused_by", "paused_reason", "paused_reason_said", "stays_paused",
         "sponsor__name", "sponsor__quiet_from", "sponsor__quiet_to",
     )),
     *(f"vendor__{one}" for one in (
-        "slug", "channel", "small_audience_threshold", "dispatch_at", "time_zone", "weekdays", "catch_up", "created_at",
+        "slug", "channel", "sandbox", "small_audience_threshold", "dispatch_at", "time_zone", "weekdays", "catch_up",
+        "created_at",
     )),
     "credential__name", "credential__exclusive", "credential__rate_limited_until",
 )  # fmt: skip
@@ -130,14 +131,16 @@ def _say_what_holds(jobs: Sequence[Any]) -> None:
     """Set what else, besides its vendor, may keep each job waiting.
 
     holder: the job of another campaign that uses its exclusive credential (document 001). held: why its sponsor may no
-    longer send it, or "".
+    longer send it, or "". paused_receivers: as a sentence, to which receivers its mail is paused, or "".
     """
     may_be_held = [job.pk for job in jobs if job.status in obstacles.MAY_BE_HELD]
     wait = [job.pk for job in jobs if job.credential.exclusive and job.status in queues.QUEUED]
     held = entitlements.each_held(may_be_held) if may_be_held else {}
     holders = dict(_HOLDERS.of(wait)) if wait else {}
+    paused = obstacles.paused_receivers(jobs)
     for job in jobs:
         job.held, job.holder = held.get(job.pk, ""), holders.get(job.pk)
+        job.paused_receivers = paused.get(job.pk, "")
 
 
 def of_queue(queue: VendorQueue, now: datetime) -> Eta:
@@ -235,9 +238,11 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if queue is None or job.status in DONE:
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
-        return JobForecast(obstacle.reason, stands=True, remedy=obstacle.remedy)
+        return JobForecast(obstacle.reason, job.paused_receivers, stands=True, remedy=obstacle.remedy)
     full = job.credential.rate_limited_until
     turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
+    if job.paused_receivers:  # its end is not known before a person lets them go on
+        return JobForecast(turn, job.paused_receivers)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
         return JobForecast(turn)

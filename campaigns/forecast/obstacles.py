@@ -6,14 +6,16 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.utils import formats
+from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
+from campaigns.engine.pausing import complaints
 from campaigns.forecast.queues import LoginQueue, VendorQueue, clock
 from campaigns.labels import number
+from campaigns.models import ComplaintPause
 from campaigns.models.states import PARENTS, RUNNING, S
 from vendors.condition.values import ConditionKind
 from vendors.models import Vendor
@@ -72,6 +74,30 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if job.status in (*WITH_NOBODY, S.ENQUEUED):
         return _process(queue)
     return None
+
+
+def paused_receivers(jobs: Iterable[Any]) -> dict[int, str]:
+    """Return a sentence about the receivers to which a job's mail is paused, by the ids of jobs that have some."""
+    bulk = [job for job in jobs if complaints.may_hold(job.vendor, job.campaign) and not job.is_done]
+    if not bulk:
+        return {}
+    of: dict[int, list[ComplaintPause]] = {}
+    for pause in complaints.lasting_pauses({job.sponsor_id for job in bulk}):
+        of.setdefault(pause.sponsor_id, []).append(pause)
+    return {job.pk: tell_pauses(of[job.sponsor_id]) for job in bulk if job.sponsor_id in of}
+
+
+def tell_pauses(pauses: Iterable[ComplaintPause]) -> str:
+    """Return for the owner of a campaign which of its mail waits for a person, and why."""
+    return "; ".join(
+        _("mail to %(provider)s waits since %(at)s until an operator resumes it: %(why)s")
+        % {
+            "provider": show(one.provider),
+            "at": formats.date_format(timezone.localtime(one.paused_at), "j M H:i"),
+            "why": show(one.figures),
+        }
+        for one in pauses
+    )
 
 
 def of_queue(queue: VendorQueue, now: datetime) -> Obstacle | None:

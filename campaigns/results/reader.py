@@ -16,6 +16,7 @@ from django.utils import timezone
 from campaigns import entitlements, labels, public_ids
 from campaigns.engine import progress
 from campaigns.engine.lifecycle import MOVES
+from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import STILL, Progress
 from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
@@ -73,6 +74,22 @@ class SessionView:
         if self.finished:
             return None
         return self.job.campaign.why_paused if self.job.paused_at else _shut(self.job) if self.sums.paused else None
+
+    @property
+    def paused_providers(self) -> list[dict[str, Any]]:
+        """The providers to which its mail waits for an operator, after too many complaints."""
+        if self.finished or not complaints.may_hold(self.job.vendor, self.job.campaign):
+            return []
+        return [
+            {
+                "provider": one.receiver,
+                "since": one.paused_at,
+                "complaints": one.complaints,
+                "accepted": one.accepted,
+                "limit": one.limit,
+            }
+            for one in complaints.lasting_pauses([self.job.sponsor_id])
+        ]
 
     @property
     def approval(self) -> dict[str, Any] | None:

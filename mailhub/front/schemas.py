@@ -226,6 +226,14 @@ class ApprovalOut(BaseModel):
     remark: str | None
 
 
+class ProviderPauseOut(BaseModel):
+    provider: str = Field(description="A group of receiving domains, such as gmail; * is all others")
+    since: datetime
+    complaints: int = Field(description="About the sponsor's mails of one day to it")
+    accepted: int = Field(description="Those mails")
+    limit: float = Field(description="Percent")
+
+
 class SessionOut(BaseModel):
     id: str
     status: str = Field(
@@ -234,6 +242,9 @@ class SessionOut(BaseModel):
     finished: bool = Field(description="No more calls, unless somebody retries")
     held: str | None = Field(description="Reason why nothing is sent until a person changes something; else null")
     paused: str | None = Field(description="Reason of the pause, until a person ends it for the session or its vendor")
+    paused_providers: list[ProviderPauseOut] = Field(
+        description="Providers whose recipients wait for an operator after too many complaints; all other mail goes on"
+    )
     approval: ApprovalOut | None = Field(description="Set if the session needs one; else null")
     due: datetime | None = Field(
         description="Time at which it continues, if all of it waits, as for the end of quiet hours"

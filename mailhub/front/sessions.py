@@ -206,6 +206,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "finished": look.finished,
         "held": look.held or None,
         "paused": look.paused,
+        "paused_providers": look.paused_providers,
         "approval": look.approval,
         "due": look.due,
         "revision": look.job.revision,

@@ -253,6 +253,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
 
 def _about_complaints(sponsors: Sponsors) -> list[str]:
     """Return a sentence for each pause after complaints that lasts, and for each warning of the last day."""
+    seen = complaints.find_complaints(sponsors)
     paused = [
         _("Bulk mail of %(sponsor)s to %(provider)s is paused since %(at)s: %(why)s")
         % {
@@ -261,12 +262,12 @@ def _about_complaints(sponsors: Sponsors) -> list[str]:
             "at": formats.date_format(timezone.localtime(one.paused_at), "j M H:i"),
             "why": show(one.figures),
         }
-        for one in complaints.lasting_pauses(sponsors)
+        for one in seen.pauses
     ]
     near = [
         _("Complaints about mail of %(sponsor)s to %(provider)s come near the limit: %(why)s")
         % {"sponsor": one.sponsor.name, "provider": show(one.provider), "why": show(one.figures)}
-        for one in complaints.shown_warnings(sponsors)
+        for one in seen.warnings
     ]
     return [*paused, *near]
 

@@ -108,14 +108,14 @@ def test_operators_are_warned_once_a_day_before_anything_pauses(caplog: pytest.L
     complain(job, "yahoo.com", 1)
     tasks.pause_campaigns()
     said = "sponsor Near: complaints at gmail come near the limit: 2.50 % of 40 accepted complained (1)"
-    assert [one.receiver for one in complaints.shown_warnings()] == ["gmail"] and said in caplog.text
+    assert [one.receiver for one in complaints.find_complaints().warnings] == ["gmail"] and said in caplog.text
     caplog.clear()
     complain(job, "gmail.com", 1, skip=1)
     tasks.pause_campaigns()
     assert "come near" not in caplog.text and paused_now() == set()
     complain(job, "gmail.com", 2, skip=2)
     tasks.pause_campaigns()
-    assert paused_now() == {("Near", "gmail")} and complaints.shown_warnings() == []
+    assert paused_now() == {("Near", "gmail")} and complaints.find_complaints().warnings == []
 
 
 def test_a_complaint_counts_on_the_day_of_its_mail_and_not_on_the_day_it_comes() -> None:
@@ -179,7 +179,7 @@ def test_a_sponsor_has_limits_of_its_own_which_hold_at_once_and_0_is_none(settin
     Sponsor.objects.filter(pk=whose.pk).update(complaint_limit=0, complaint_warning=0)
     complain(job, "gmail.com", 10)
     tasks.pause_campaigns()
-    assert paused_now() == set() and complaints.shown_warnings() == []
+    assert paused_now() == set() and complaints.find_complaints().warnings == []
     settings.RECEIVER_COMPLAINT_LIMIT = 0
     Sponsor.objects.filter(pk=whose.pk).update(complaint_limit=52)
     complain(job, "gmail.com", 1, skip=10)

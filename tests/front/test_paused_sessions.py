@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from campaigns.models import Job, WebhookCall
+from campaigns.models import ComplaintPause, Job, WebhookCall
 from campaigns.operators import pausing
 from campaigns.webhooks import events
+from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from vendors.history import Actor
 
@@ -43,6 +45,18 @@ def test_a_program_pauses_its_session_and_lets_it_go_on(program: Program, settin
     resumed = program.post(paused["session"]["links"]["resume"]).json()
     assert resumed["changed"] and (resumed["session"]["status"], resumed["session"]["paused"]) == ("waiting", None)
     assert not program.post(paused["session"]["links"]["resume"]).json()["changed"]
+
+
+def test_a_session_names_the_providers_to_which_it_waits_for_an_operator(program: Program) -> None:
+    links = send(program)
+    assert program.get(links["self"]).json()["paused_providers"] == []
+    of = {"complaints": 4, "accepted": 1000, "limit": 0.3}
+    for sponsor in (program.sponsor, factories.sponsor()):
+        ComplaintPause.objects.create(sponsor=sponsor, receiver="gmail", since=timezone.now(), **of)
+    [paused] = program.get(links["self"]).json()["paused_providers"]
+    assert {**of, "provider": "gmail"}.items() <= paused.items() and paused["since"]
+    single = program.send(letter(api_vendor())).json()["links"]["self"]
+    assert program.get(single).json()["paused_providers"] == []
 
 
 def test_a_program_sends_to_the_first_n_and_has_limits_of_its_own(program: Program) -> None:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.models import Campaign, Job, Message
+from campaigns.models import Campaign, ComplaintPause, Job, Message
 from mailhub.owners import polling
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
@@ -63,6 +63,18 @@ def test_it_says_why_it_waits_and_names_the_zone(client, waiting):
     Campaign.objects.filter(pk=waiting.pk).update(send_at="2039-01-31T18:00:00Z")
     Job.objects.filter(campaign=waiting).update(not_before="2039-01-31T18:00:00Z")
     assert "Waits until 31 Jan 18:00 (UTC)." in text(client, f"/campaigns/{waiting.pk}/")
+
+
+def test_it_says_to_which_provider_its_mail_waits_for_an_operator(client, waiting):
+    of = {"since": timezone.now(), "complaints": 4, "accepted": 1000, "limit": 0.3}
+    pause = ComplaintPause.objects.create(sponsor=waiting.sponsor, receiver="gmail", **of)
+    page = text(client, f"/campaigns/{waiting.pk}/")
+    assert "mail to gmail waits since" in page and "until an operator resumes it" in page
+    assert "0.40 % of 1,000 accepted complained (4); the limit is 0.3 %" in page
+    single = factories.campaign_with_job(1, by=waiting.sponsor, of=waiting.credential, status="DISPATCHED")
+    assert "gmail" not in text(client, f"/campaigns/{single.campaign_id}/")
+    ComplaintPause.objects.filter(pk=pause.pk).update(resumed_at=timezone.now())
+    assert "gmail" not in text(client, f"/campaigns/{waiting.pk}/")
 
 
 def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting):

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -28,10 +28,11 @@ from django.utils import timezone
 
 from campaigns.engine import failpoints
 from campaigns.engine.lifecycle import passes_locked, wait_at_most
-from campaigns.models import ComplaintPause, ComplaintRate, Sponsor
+from campaigns.models import Campaign, ComplaintPause, ComplaintRate, Sponsor
 from campaigns.models.states import PARENTS, Status
 from vendors import alarms, history, receivers
 from vendors.history import Actor
+from vendors.models import Vendor
 from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,18 @@ UPDATE campaigns_job SET not_before = NULL WHERE id IN (
         AND c.size > 1 AND NOT c.transactional
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED)
 RETURNING vendor_id
+"""
+SHOWN = """
+SELECT true, s.id, s.name, p.paused_at AS at, p."limit", p.receiver, p.complaints, p.accepted
+FROM campaigns_complaintpause p JOIN campaigns_sponsor s ON s.id = p.sponsor_id
+WHERE p.resumed_at IS NULL AND (%(sponsors)s::bigint[] IS NULL OR s.id = ANY(%(sponsors)s::bigint[]))
+UNION ALL
+SELECT false, s.id, s.name, r.warned_at, NULL, r.receiver, r.complaints, r.accepted
+FROM campaigns_complaintrate r JOIN campaigns_sponsor s ON s.id = r.sponsor_id
+WHERE r.warned_at >= %(since)s AND (%(sponsors)s::bigint[] IS NULL OR s.id = ANY(%(sponsors)s::bigint[]))
+    AND NOT EXISTS (SELECT FROM campaigns_complaintpause p
+        WHERE p.sponsor_id = r.sponsor_id AND p.receiver = r.receiver AND p.resumed_at IS NULL)
+ORDER BY 1 DESC, at, 2
 """
 RESUMED_NEXT = """
 SELECT min(resumed_at) FROM campaigns_complaintpause
@@ -303,6 +316,11 @@ def _database_now() -> datetime:
     return now  # type: ignore[no-any-return]
 
 
+def may_hold(vendor: Vendor, campaign: Campaign) -> bool:
+    """Tell whether pauses concern this campaign's mail by this vendor (as claiming/receiver_waits.py says in SQL)."""
+    return campaign.is_bulk and vendor.channel == Vendor.Channel.EMAIL and not vendor.sandbox
+
+
 def lasting_pauses(sponsors: OfWhom = None) -> "list[ComplaintPause]":
     """Return the pauses that last, the oldest first; of these sponsors, None: of all."""
     return list(_lasting().of_sponsors(sponsors).select_related("sponsor").order_by("id"))
@@ -313,9 +331,25 @@ def recent_rates(rows: "QuerySet[ComplaintRate]") -> "QuerySet[ComplaintRate]":
     return rows.filter(since__gte=timezone.now() - LOOKS_BACK).order_by("-since", "-complaints", "id")
 
 
-def shown_warnings(sponsors: OfWhom = None) -> list[ComplaintRate]:
-    """Return the stretches warned about lately whose mail goes on."""
-    warned = ComplaintRate.objects.filter(warned_at__gte=timezone.now() - WARNED_FOR).of_sponsors(sponsors)
-    paused = {(one.sponsor_id, one.receiver) for one in lasting_pauses(sponsors)}
-    rows = warned.select_related("sponsor").order_by("id")
-    return [one for one in rows if (one.sponsor_id, one.receiver) not in paused]
+class ShownComplaints(NamedTuple):
+    """Pauses that last, and warnings of the last day about mail that goes on."""
+
+    pauses: list[ComplaintPause]
+    warnings: list[ComplaintRate]
+
+
+def find_complaints(sponsors: OfWhom = None) -> ShownComplaints:
+    """Return what operators see, by one statement; of these sponsors, None: of all. The rows have few columns."""
+    found = ShownComplaints([], [])
+    of = None if sponsors is None else list(sponsors)
+    with connection.cursor() as cursor:
+        cursor.execute(SHOWN, {"sponsors": of, "since": timezone.now() - WARNED_FOR})
+        for lasts, sponsor_id, name, at, limit, *figures in cursor.fetchall():
+            receiver, complaints, accepted = figures
+            row = {"receiver": receiver, "complaints": complaints, "accepted": accepted}
+            sponsor = Sponsor(pk=sponsor_id, name=name)
+            if lasts:
+                found.pauses.append(ComplaintPause(sponsor=sponsor, paused_at=at, limit=limit, **row))
+            else:
+                found.warnings.append(ComplaintRate(sponsor=sponsor, warned_at=at, **row))
+    return found
