@@ -14,6 +14,15 @@ HELP = (
     gettext_noop("From then on no SMS goes out, by the clock where the recipient's number is; transactional ones do"),
     gettext_noop("... and from then on again."),
     gettext_noop("Of the quiet hours, where it is not known where a number is"),
+    gettext_noop(
+        "Percent of a day's e-mails to one provider about which recipients complain, from which operators are warned; "
+        "empty: the installation's, 0: never"
+    ),
+    gettext_noop(
+        "Percent of a day's e-mails to one provider about which recipients complain, from which bulk mail to it "
+        "pauses; empty: the installation's, 0: never"
+    ),
+    gettext_noop("Percent of the accepted"),
     gettext_noop("Users who see this sponsor's mail; those with the permission for all sponsors need not be listed."),
     gettext_noop("By which campaigns and programs name it"),
     gettext_noop("As recipients read it, like Weekly offers"),
