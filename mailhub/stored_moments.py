@@ -141,6 +141,9 @@ PAST = {
         "report_at",
     ),
     "campaigns.Claim": ("at",),
+    "campaigns.ComplaintPause": ("paused_at", "since", "resumed_at"),
+    "campaigns.ComplaintRate": ("since", "warned_at"),
+    "campaigns.UncountedComplaint": ("sent_at",),
     "campaigns.AnswerBatch": ("called_at",),
     "campaigns.Job": (
         *("status_at", "created_at", "dispatched_at", "started_at", "stopped_at", "paused_at", "finished_at"),

@@ -138,6 +138,7 @@ def _receiver_of(event: NewEvent) -> str | None:
     return receiver_of(event.recipient) if counts else None
 
 
+DELETE_RATES = "DELETE FROM campaigns_complaintrate WHERE since < clock_timestamp() - %(kept)s"
 # By id, because ids rise with the time of storing.
 DELETE = """
 DELETE FROM campaigns_messageevent WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
@@ -158,12 +159,14 @@ ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
 def delete_old(at_once: int = 10_000) -> int:
     """Delete events stored more than EVENT_DAYS ago, this many in a transaction. Returns their number.
 
-    Folds old daily counts into one row of each kind. Messages keep their last report.
+    Folds old daily counts into one row of each kind, and deletes old rates of complaints. Messages keep their last
+    report.
     """
     params: dict[str, Any] = {"kept": max(settings.EVENTS_KEPT, settings.SOFT_BOUNCE_WINDOW), "most": at_once}
     number, some = 0, -1
     with connection.cursor() as cursor:
         cursor.execute(FOLD, {**params, "first": FIRST_DAY})
+        cursor.execute(DELETE_RATES, params)
         while some:
             cursor.execute(DELETE, params)
             some = cursor.rowcount
