@@ -26,6 +26,7 @@ from campaigns.engine.doubts import causes
 from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.models import (
     Campaign,
+    ComplaintPause,
     CostEntry,
     DispatchRun,
     Draft,
@@ -419,6 +420,9 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
         message_id=job.first_message, campaign=job.campaign, resend_no=0, kind="soft_bounce", source="vendor",
         at=now, code="4.2.2", note="mailbox full",
     )  # fmt: skip
+    ComplaintPause.objects.create(
+        sponsor=job.sponsor, receiver="gmail", since=now, complaints=4, accepted=1000, limit=0.3
+    )
     InboundMessage.objects.create(
         vendor=vendor,
         sponsor=job.sponsor,
