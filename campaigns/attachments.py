@@ -11,7 +11,8 @@ import psycopg
 from campaigns.models import Campaign
 from campaigns.models.files import file_names, shown_name
 from vendors.adapters.base import Attachment, Letter
-from vendors.outcomes import NotSent, Outcome, Refused
+from vendors.adapters.letter_faults import LetterPart, refuse_letter
+from vendors.outcomes import NotSent, Outcome
 
 KEPT = 50_000_000  # bytes of files kept in memory that no letter carries at the moment
 AGAIN = 1.0  # seconds until a letter with an unreadable file is tried again
@@ -90,7 +91,7 @@ class LetterFiles:
             found = dict(await self._ids(NAMED, names)) if names else {}
             own = [await self._cache.get(found[name]) for name in names]
         except LookupError:
-            return Refused("unsendable", "one of its files is gone")
+            return refuse_letter("one of its files is gone", LetterPart.FILE)
         except (psycopg.Error, OSError) as error:
             await asyncio.sleep(AGAIN)
             return NotSent(f"its files cannot be read: {error}")

@@ -15,6 +15,7 @@ from campaigns.models.identities import NumberPool
 from campaigns.return_paths import Purpose, ReturnPaths
 from campaigns.suppression.links import LetterLinks, LinkKeys, content_of, link_keys, links_missing, links_of
 from vendors.adapters.base import Adapter, Letter, Origin
+from vendors.causes import AnswerCause
 from vendors.models import Vendor
 from vendors.outcomes import Refused
 
@@ -115,7 +116,7 @@ def letter_of(
         subject, body, text = content.render(message.recipient, message.params, budget, given)
         headers = campaign.headers_for(message.recipient, message.params, budget)
     except templates.TemplateError as error:
-        return Refused("template", str(error))
+        return Refused("template", str(error), AnswerCause.CONTENT)
     parts = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
     headers = (*headers, *listed) if listed else headers
     return_path = return_paths.of(message.reference) if return_paths else ""

@@ -20,6 +20,7 @@ from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, S
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
 from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
+from vendors.adapters.letter_faults import PART_SENTENCES, UNSENDABLE, LetterPart, part_of_refusal
 from vendors.causes import AnswerCause
 from vendors.models import Vendor
 
@@ -28,6 +29,7 @@ MOST_REASONS = 30  # shown
 KINDS = MessageEvent.Kind
 VENDOR, LATER = "vendor:", "bounced:"  # prefixes: followed by the vendor's code; by the kind of the bounce
 SUPPRESSED = "suppressed:"  # prefix, followed by the reason
+UNMADE = f"{UNSENDABLE}:"  # prefix, followed by the part of the letter that is at fault
 
 EMAIL, SMS, PRINT = Vendor.Channel.EMAIL, Vendor.Channel.SMS, Vendor.Channel.PRINT
 UNKNOWN_TO = {
@@ -39,7 +41,8 @@ SENTENCES = {
     "expired": gettext_noop("It was not sent before its deadline."),
     "person": gettext_noop("Somebody has settled it as not sent."),
     "template": gettext_noop("The message could not be made from the recipient's fields."),
-    "unsendable": gettext_noop("The message could not be made from its files."),
+    UNSENDABLE: gettext_noop("The message could not be made for the vendor."),
+    **{UNMADE + part: sentence for part, sentence in PART_SENTENCES.items()},
     "too_dear": gettext_noop("It would cost more than the vendor's limit allows."),
     "stop": gettext_noop("The recipient has told the vendor to stop."),
     "full": gettext_noop("The mailbox is full."),
@@ -73,10 +76,12 @@ CAME_BACK_BY = {
     AnswerCause.VENDOR: gettext_noop("It came back because a mail server was out of order."),
 }
 NEVER_AGAIN = ("unknown", "stop")  # a retry leaves these out until a person allows them
-OURS = ("expired", "person", "template", "unsendable", "too_dear")  # codes that are keys
+OURS = ("expired", "person", "template", UNSENDABLE, "too_dear")  # codes that are keys
 SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
+OF_PART = f"^({'|'.join(LetterPart)}): "  # begins the sub type of a letter that could not be made
 # For groups g(code, sub): the first match counts. `having` expresses the same for a query set.
-KEY = f"""CASE WHEN code = ANY(ARRAY{list(OURS)}) THEN code
+KEY = f"""CASE WHEN code = '{UNSENDABLE}' AND sub ~ '{OF_PART}' THEN '{UNMADE}' || split_part(sub, ': ', 1)
+    WHEN code = ANY(ARRAY{list(OURS)}) THEN code
     WHEN code = 'suppressed' THEN '{SUPPRESSED}' || coalesce(sub, '')
     WHEN code ~* %(stop)s OR coalesce(sub ~* %(stop)s, false) THEN 'stop'
     WHEN code ~* %(unknown)s OR coalesce(sub ~* %(unknown)s, false) THEN 'unknown'
@@ -188,6 +193,8 @@ def key_of(message: Message) -> str:
         return "in_doubt"
     if code is None or message.message_id is not None:
         return ""
+    if part := part_of_refusal(code, sub):
+        return UNMADE + part
     if code in OURS:
         return code
     if code == "suppressed":
@@ -216,6 +223,10 @@ def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
         known = Exists(events)
         return rows.filter(known if key != LATER else ~known, report=ReportKind.BOUNCED)
     failed = rows.filter(error_code__isnull=False)
+    if key.startswith(UNMADE):
+        return failed.filter(error_code=UNSENDABLE, error_sub_type__startswith=f"{key.removeprefix(UNMADE)}: ")
+    if key == UNSENDABLE:  # the others, and those of before
+        return failed.filter(error_code=key).exclude(_sub_type(OF_PART))
     if key in OURS:
         return failed.filter(error_code=key)
     if key.startswith(SUPPRESSED):

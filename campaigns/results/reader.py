@@ -25,6 +25,7 @@ from campaigns.models.states import S
 from campaigns.results import writer as result_store
 from campaigns.suppression.refused import reason_of
 from vendors import alarms, ownership, shut
+from vendors.adapters.letter_faults import PART_SENTENCES, part_of_refusal
 from vendors.models import Credential
 
 log = logging.getLogger(__name__)
@@ -242,7 +243,10 @@ def _reason(row: Message) -> dict[str, str | None] | None:
         why = WHY_SUPPRESSED.get(row.error_sub_type or "", "By hand")
         return {"code": "suppressed", "text": f"nobody may write to this recipient: {why}"}
     if row.error_code is not None:
+        part = part_of_refusal(row.error_code, row.error_sub_type)
         text = REASONS.get(row.error_code, row.error_sub_type)
+        if part and text:
+            text = f"{PART_SENTENCES[part].rstrip('.')}: {text.removeprefix(f'{part}: ')}"
         if why := reason_of(row.error_code, row.error_sub_type):
             text = f"{text or row.error_code}; nobody may write to this recipient any more: {WHY_SUPPRESSED[why]}"
         return {"code": row.error_code, "text": text}

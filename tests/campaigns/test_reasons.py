@@ -10,8 +10,10 @@ from campaigns.engine.casting import mailcaster
 from campaigns.engine.failover import queries as failover
 from campaigns.models import Job, Message, MessageEvent
 from campaigns.reports import message_rows, reasons
+from campaigns.results import reader
 from tests import factories
-from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused, suppressed
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, suppressed
+from vendors.adapters.letter_faults import LetterPart
 from vendors.causes import AnswerCause
 from vendors.causes.wording import CAUSE_LABELS, read_causes, word_cause
 
@@ -92,6 +94,21 @@ def test_a_reason_names_the_cause_that_all_its_messages_have():
     blamed = message_rows.page(job.campaign, "email", labels.FAILED, cause="us").rows
     assert [row.error_code for row in blamed] == ["550", "550", "554"]
     assert [row.why for row in blamed] == [because] * 2 + [because.replace("550", "554")]
+
+
+def test_each_part_for_which_a_letter_could_not_be_made_has_its_own_sentence():
+    parts = [no("unsendable", f"{part}: it is so") | {"cause": "content"} for part in LetterPart]
+    job = recount(logged(len(parts) + 2, [*parts, parts[0], no("unsendable", "one of its files is gone")]))
+    found = {one.key: one for one in counted(job)}
+    assert set(found) == {"unsendable", *(f"unsendable:{part}" for part in LetterPart)}
+    assert len({one.sentence for one in found.values()}) == len(found) and found["unsendable:file"].messages == 2
+    assert found["unsendable:header"].sentence == "Its subject or one of its headers cannot be sent."
+    for key, one in found.items():
+        rows = message_rows.page(job.campaign, "email", labels.FAILED, key).rows
+        assert len(rows) == one.messages and {reasons.key_of(row) for row in rows} == {key}
+        assert {row.why for row in rows} == {one.sentence}
+    named = reader.facts(messages(job)[0], None, (), stopped=False)["reason"]
+    assert named == {"code": "unsendable", "text": "One of its files or images is missing or cannot be used: it is so"}
 
 
 def test_a_letter_that_came_back_says_because_of_whom():

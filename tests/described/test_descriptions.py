@@ -317,7 +317,7 @@ def test_addresses_headers_and_queries_are_made_of_the_letters_parts_and_quoted(
         assert called.query == {"ref": ["ref-1"], "key": ["s3cr3t"]}
         assert called.headers["x-ref"] == "a ref-1" and called.headers["x-team"] == "north"
         assert call(vendor, source, LETTER._replace(reference="a\r\nX: y")) == Refused(
-            "unsendable", "the value of the header X-Ref must be one line of Latin-1"
+            "unsendable", "header: the value of the header X-Ref must be one line of Latin-1"
         )
         assert len(vendor.calls) == 1
 
@@ -334,7 +334,7 @@ def test_a_value_that_would_change_the_path_is_not_sent(value: str) -> None:
     letter = LETTER._replace(recipient=value)
     with Pigeon() as vendor:
         outcome = call(vendor, GOOD.replace("/letters", "/to/{recipient}"), letter)
-        assert outcome == Refused("unsendable", f"'{value}' cannot be a part of the address")
+        assert outcome == Refused("unsendable", f"field: '{value}' cannot be a part of the address")
         assert not vendor.calls
         assert call(vendor, GOOD.replace("/letters", "/to?who={recipient}"), letter) == Accepted("p-1")
 
@@ -407,7 +407,7 @@ def test_a_batch_is_one_call_and_each_letter_has_its_own_outcome() -> None:
         assert adapter.capabilities.batch_max == 3
         assert await adapter.send(letters) == [
             Accepted("zoë@example.com"),
-            Refused("unsendable", "the field street is missing"),
+            Refused("unsendable", "field: the field street is missing"),
             InDoubt("http 200 without an id"),
         ]
         assert len(vendor.calls) == 1
@@ -477,7 +477,7 @@ def test_a_description_says_what_it_carries_and_whether_it_needs_a_sender() -> N
     assert Described.asks_origin({"description": rich}) is True
     assert Described.asks_origin({"description": GOOD}) is False
     with Pigeon() as vendor:
-        assert call(vendor, rich, LETTER) == Refused("unsendable", "it has no sender identity")
+        assert call(vendor, rich, LETTER) == Refused("unsendable", "sender: it has no sender identity")
 
 
 @pytest.mark.parametrize("token", ["line\r\nX: y", "жetон", "a\0b"])

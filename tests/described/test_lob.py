@@ -67,8 +67,8 @@ def test_a_letter_without_an_address_or_html_never_leaves() -> None:
         nowhere = LETTER._replace(params={"name": "Harry"})
         plain = LETTER._replace(html=False, body="Dear Harry")
         assert send(settings(vendor), SECRET, nowhere, plain) == [
-            Refused("unsendable", "the field address_line1 is missing"),
-            Refused("unsendable", "its body is not HTML"),
+            Refused("unsendable", "field: the field address_line1 is missing"),
+            Refused("unsendable", "text: its body is not HTML"),
         ]
         assert not vendor.calls
 
@@ -148,7 +148,7 @@ def test_a_postcard_has_its_letter_on_the_back() -> None:
         plain = LETTER._replace(reference="0190-2", html=False)
         assert send(card, SECRET, LETTER, plain) == [
             Accepted("psc_0000000000000000"),
-            Refused("unsendable", "its body is not HTML"),
+            Refused("unsendable", "text: its body is not HTML"),
         ]
         assert json.loads(vendor.calls[0].body) == {
             "description": "An offer",

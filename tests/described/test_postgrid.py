@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_letter_refuses_it_and_a_wrong_key_pauses() -> None
         homeless = LETTER._replace(params={"first_name": "Ann", "country": "US"})
         assert send(settings(vendor), SECRET, nameless, homeless) == [
             Refused("validation_error"),
-            Refused("unsendable", "the field address_line1 is missing"),
+            Refused("unsendable", "field: the field address_line1 is missing"),
         ]
         assert send(settings(vendor, size="a4"), SECRET, LETTER) == [Refused("unprocessable_error")]
         [outcome] = send(settings(vendor), {"api_key": "other"}, LETTER)

@@ -41,7 +41,7 @@ def test_a_batch_of_500_is_one_call_and_each_mail_comes_to_its_own_outcome() -> 
         assert outcomes[7:11] == [
             Refused("406"),
             Refused("300"),
-            Refused("unsendable", "it has no sender identity"),
+            Refused("unsendable", "sender: it has no sender identity"),
             NotSent("http 200: 400", scope="credential", pause=True),
         ]
         others = outcomes[:7] + outcomes[11:]

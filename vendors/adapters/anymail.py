@@ -31,6 +31,7 @@ from vendors.adapters.anymail_ses import SesWriter, throttled
 from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, Letter
 from vendors.adapters.http import statuses, url
 from vendors.adapters.http_client import Client, Response, header
+from vendors.adapters.letter_faults import LetterFault, LetterPart, refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
 from vendors.adapters.segments import by_size
@@ -211,12 +212,14 @@ class Anymail(Adapter):
             raise _Unsendable(NotSent(str(error), scope="credential", pause=True)) from None
         except AnymailUnsupportedFeature as error:
             raise _Unsendable(Refused("unsupported", anymail_answers.shown(str(error)))) from None
+        except LetterFault as error:
+            raise _Unsendable(refuse_letter(error)) from None
         except (AnymailError, ValueError, TypeError) as error:
-            raise _Unsendable(Refused("unsendable", anymail_answers.shown(str(error)))) from None
+            raise _Unsendable(refuse_letter(anymail_answers.shown(str(error)))) from None
         try:
             return message, written, *self._request(written, letter.reference)
         except UnicodeError:  # caused by the letter's text: the secret is ASCII
-            raise _Unsendable(Refused("unsendable", "it cannot be encoded")) from None
+            raise _Unsendable(refuse_letter("it cannot be encoded", LetterPart.CHARACTER)) from None
         except ValueError:  # its text may show the secret
             raise _Unsendable(NotSent(UNWRITABLE, scope="credential", pause=True)) from None
 

@@ -11,6 +11,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from vendors.adapters.anymail_reports import REFERENCE
 from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.letter_faults import LetterFault, LetterPart
 
 _ONE_LINE = re.compile(r"[^\r\n\0]*")
 _SEVERAL = re.compile(r"[,;<>\s\0]")
@@ -23,9 +24,9 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
     """
     origin = letter.origin
     if origin is None:
-        raise ValueError("there is no sender identity")
+        raise LetterFault(LetterPart.SENDER, "there is no sender identity")
     if _SEVERAL.search(letter.recipient):
-        raise ValueError("the recipient is not one address")
+        raise LetterFault(LetterPart.ADDRESS, "the recipient is not one address")
     lines = [
         letter.subject,
         origin.name,
@@ -34,7 +35,7 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
         *(text for one in letter.headers for text in one),
     ]
     if not all(_ONE_LINE.fullmatch(one) for one in lines):
-        raise ValueError("a header has more than one line")
+        raise LetterFault(LetterPart.HEADER, "a header has more than one line")
     name = origin.name.replace("\\", "\\\\").replace('"', '\\"')
     message = EmailMultiAlternatives(
         subject=letter.subject,

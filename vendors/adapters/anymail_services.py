@@ -15,6 +15,7 @@ import requests
 from requests.structures import CaseInsensitiveDict
 
 from vendors.adapters.http_client import Response
+from vendors.adapters.letter_faults import LetterFault, LetterPart
 from vendors.adapters.options import InvalidSettings
 from vendors.said import Said
 
@@ -109,7 +110,7 @@ class RequestsWriter(Writer):
         try:
             made = requests.Request(**asked).prepare()
         except UnicodeError:  # caused by the mail's text: the secret is ASCII
-            raise ValueError("it cannot be encoded") from None
+            raise LetterFault(LetterPart.CHARACTER, "it cannot be encoded") from None
         except (requests.RequestException, ValueError):  # its text may show the secret
             raise Unwritable(UNWRITABLE) from None
         body: Any = made.body or b""

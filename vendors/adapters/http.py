@@ -13,6 +13,7 @@ import orjson
 from vendors.adapters import options, reports
 from vendors.adapters.base import MAKING, PARTS, WIND_UP, Adapter, Attachment, Capabilities, Letter, one_unit
 from vendors.adapters.http_client import Client, header
+from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option, check_protected
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
@@ -23,7 +24,6 @@ from vendors.outcomes import (
     InDoubt,
     NotSent,
     Outcome,
-    Refused,
     classify_error,
     classify_http,
 )
@@ -219,7 +219,7 @@ class Http(Adapter):
             headers = header("Idempotency-Key", letter.reference)
             body = _packed(letter)
         except (ValueError, TypeError) as error:
-            return Refused("unsendable", str(error)[:255])
+            return refuse_letter(error)
         try:
             answer = await self._client.call(self._head, headers, body)
         except CallError as error:

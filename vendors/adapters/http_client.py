@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from vendors.adapters.letter_faults import LetterFault, LetterPart
 from vendors.adapters.transport import Deadlines, Pool, Wire, connect
 from vendors.outcomes import CallError
 from vendors.said import Said
@@ -159,9 +160,10 @@ _is_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 def header(name: str, value: str) -> bytes:
     """Return one header line. Raises ValueError for anything that could begin another one."""
     if not _is_name(name):
-        raise ValueError(Said("a header name must be a token"))
+        raise LetterFault(LetterPart.HEADER, Said("a header name must be a token"))
     if not (value.isascii() and value.isprintable()) and not _is_value(value):
-        raise ValueError(Said("the value of the header %(name)s must be one line of Latin-1", name=name))
+        why = Said("the value of the header %(name)s must be one line of Latin-1", name=name)
+        raise LetterFault(LetterPart.HEADER, why)
     return f"{name}: {value}\r\n".encode("latin-1")
 
 

@@ -16,6 +16,7 @@ import idna
 from vendors.adapters import dkim, mime_parts
 from vendors.adapters.base import Letter, Origin
 from vendors.adapters.dkim import DkimKey
+from vendors.adapters.letter_faults import LetterFault, LetterPart
 from vendors.said import Said
 
 END = b"\r\n.\r\n"
@@ -64,7 +65,7 @@ class FromAddress:
 def sender(value: str) -> FromAddress:
     """Parse "address" or "Name <address>". Raises ValueError."""
     if _CONTROL.search(value):
-        raise ValueError(Said("not one line"))
+        raise LetterFault(LetterPart.SENDER, Said("not one line"))
     return _from(*parseaddr(value))
 
 
@@ -72,7 +73,7 @@ def sender(value: str) -> FromAddress:
 def written(origin: Origin) -> FromAddress:
     """Return the origin as its mails carry it. Raises ValueError."""
     if _CONTROL.search(origin.name):
-        raise ValueError(Said("the name is not one line"))
+        raise LetterFault(LetterPart.SENDER, Said("the name is not one line"))
     shown = _from(origin.name, origin.address)
     return_path = sender(origin.return_path).address if origin.return_path else shown.address
     reply_to = sender(origin.reply_to).header if origin.reply_to else ""
@@ -82,11 +83,13 @@ def written(origin: Origin) -> FromAddress:
 def _from(name: str, plain: str) -> FromAddress:
     known = address(plain)
     if not known.isascii():
-        raise ValueError(Said("not an address that every relay takes: other letters than ASCII before the @"))
+        raise LetterFault(
+            LetterPart.SENDER, Said("not an address that every relay takes: other letters than ASCII before the @")
+        )
     if not name:
         return FromAddress(known, known, known)
     if len(name) > 200:
-        raise ValueError(Said("the name is too long"))
+        raise LetterFault(LetterPart.SENDER, Said("the name is too long"))
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     shown = quoted if name.isascii() else _encoded(name)
     fold = "\r\n" if len(shown) + len(known) > 66 else ""
@@ -100,10 +103,13 @@ def address(value: str) -> str:
     """
     local, _, domain = value.rpartition("@")
     if not domain.isascii():
-        domain = idna.encode(domain, uts46=True).decode("ascii")
+        try:
+            domain = idna.encode(domain, uts46=True).decode("ascii")
+        except UnicodeError as why:
+            raise LetterFault(LetterPart.ADDRESS, str(why)) from None
     fits = _LOCAL.fullmatch(local) and local.isprintable() and len(local.encode("utf-8", "replace")) <= 64
     if not fits or not DOMAIN.fullmatch(domain):
-        raise ValueError(Said("not an address that SMTP can take"))
+        raise LetterFault(LetterPart.ADDRESS, Said("not an address that SMTP can take"))
     return f"{local}@{domain}"
 
 
@@ -142,22 +148,24 @@ def _further(name: str, value: str) -> str:
 def header_line(name: str, value: str) -> str:
     """Return a custom header, folded at its blanks. Raises ValueError."""
     if not _HEADER_NAME.fullmatch(name):
-        raise ValueError(Said("%(name)s cannot be the name of a header", name=repr(name)))
+        raise LetterFault(LetterPart.HEADER, Said("%(name)s cannot be the name of a header", name=repr(name)))
     if name.lower() in OURS or name.lower().startswith("content-"):
-        raise ValueError(Said("the header %(name)s is mailhub's own", name=name))
+        raise LetterFault(LetterPart.HEADER, Said("the header %(name)s is mailhub's own", name=name))
     if not value.strip() or _CONTROL.search(value):
-        raise ValueError(Said("the header %(name)s must be one line of text", name=name))
+        raise LetterFault(LetterPart.HEADER, Said("the header %(name)s must be one line of text", name=name))
     pieces = _PIECE.findall(value.strip())
     if not value.isascii():
         return f"{name}: {_encoded(value.strip(), most=min(WORD_MAX, max(6, 45 - len(name))))}\r\n"
     if max(map(len, pieces)) > mime_parts.LINE_MAX - len(name):
-        raise ValueError(Said("the header %(name)s has a word that is too long for a line", name=name))
+        raise LetterFault(
+            LetterPart.HEADER, Said("the header %(name)s has a word that is too long for a line", name=name)
+        )
     return f"{name}: {_folded(pieces, len(name) + 2)}\r\n"
 
 
 def _subject(text: str) -> str:
     if _CONTROL.search(text):
-        raise ValueError("the subject must be one line")
+        raise LetterFault(LetterPart.HEADER, "the subject must be one line")
     pieces = _PIECE.findall(text)
     plain = _BARE.fullmatch(text) and text == text.strip() and "=?" not in text
     return _folded(pieces) if plain and max(map(len, pieces), default=0) <= mime_parts.LINE_MAX // 2 else _encoded(text)

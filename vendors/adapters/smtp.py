@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from vendors import alarms
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
+from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
@@ -181,7 +182,7 @@ class Smtp(Adapter):
             envelope = Envelope(letter.return_path or origin.return_path, recipient)
             return envelope, mime.compose(origin, recipient, letter)
         except ValueError as error:
-            return Refused("unsendable", str(error)[:255])
+            return refuse_letter(error)
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
         """Send a round. Returns one outcome per mail; mails not begun are NotSent."""

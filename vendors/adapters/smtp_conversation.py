@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from vendors.adapters.letter_faults import LetterPart, refuse_letter
 from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
-from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
+from vendors.outcomes import CallError, Outcome, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536
 """Bytes of replies that may wait to be read."""
@@ -112,7 +113,8 @@ class Conversation(Wire):
         self.written = False
         if not self._takes(envelope):
             self._reusable = True
-            return Refused("unsendable", "the relay takes no address with other letters than ASCII before the @")
+            why = "the relay takes no address with other letters than ASCII before the @"
+            return refuse_letter(why, LetterPart.ADDRESS)
         self._reusable = False
         self._mails_left -= 1
         rejected = await self._begin(envelope)

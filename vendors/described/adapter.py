@@ -14,6 +14,7 @@ from vendors.adapters.addresses import AddressRules, PrintsAddresses
 from vendors.adapters.base import MAKING, WIND_UP, Adapter, Capabilities, Letter, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
+from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
@@ -25,7 +26,7 @@ from vendors.described.json_bodies import json_body
 from vendors.described.placeholders import OF_LETTER, SENDERS
 from vendors.described.reading import Description
 from vendors.described.shared_forms import SharedForm
-from vendors.outcomes import TEXT_MAX, Accepted, CallError, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, CallError, NotSent, Outcome
 from vendors.said import Said
 
 _CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
@@ -311,7 +312,7 @@ class Described(PrintsAddresses, Adapter):
             try:
                 request = self._request(letter)
             except (ValueError, TypeError) as error:
-                outcomes.append(Refused("unsendable", str(error)[:TEXT_MAX]))
+                outcomes.append(refuse_letter(error))
                 continue
             try:
                 answer = await self._client.call(*request)

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import orjson
 
 from vendors.adapters.base import Letter
-from vendors.outcomes import TEXT_MAX, Outcome, Refused
+from vendors.adapters.letter_faults import refuse_letter
+from vendors.outcomes import Outcome
 
 
 class BatchBody(Protocol):
@@ -56,14 +57,14 @@ async def send(
             read.append(writer.read(letter))
             places.append(place)
         except (ValueError, TypeError) as error:
-            outcomes[place] = Refused("unsendable", str(error)[:TEXT_MAX])
+            outcomes[place] = refuse_letter(error)
 
     async def one(positions: Sequence[int]) -> None:
         mine = [places[position] for position in positions]
         try:
             body = writer.body([read[position] for position in positions])
         except (ValueError, TypeError) as error:
-            outcomes.update(dict.fromkeys(mine, Refused("unsendable", str(error)[:TEXT_MAX])))
+            outcomes.update(dict.fromkeys(mine, refuse_letter(error)))
             return
         answered = await call(body, [letters[place].reference for place in mine])
         outcomes.update(zip(mine, answered, strict=True))

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.letter_faults import LetterPart
 from vendors.adapters.options import InvalidSettings
 from vendors.described.placeholders import (
     ALPHABET,
@@ -197,7 +198,7 @@ def file_parts(begin: bytes, files: str, inline: str | None) -> Callable[[Letter
 
 def _media_type(value: str) -> bytes:
     if not (value.isascii() and value.isprintable()):
-        raise Unsendable("a file has no right media type")
+        raise Unsendable("a file has no right media type", LetterPart.FILE)
     return value.encode()
 
 
@@ -243,7 +244,7 @@ def _latin(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        raise Unsendable(Said("the value of a header must be Latin-1")) from None
+        raise Unsendable(Said("the value of a header must be Latin-1"), LetterPart.HEADER) from None
 
 
 def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:

@@ -16,14 +16,18 @@ from typing import Any
 import orjson
 
 from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.letter_faults import LetterFault, LetterPart
 from vendors.adapters.segments import in_gsm
 from vendors.said import Said
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-class Unsendable(ValueError):
+class Unsendable(LetterFault):
     """The letter lacks a value that the description needs; the message names it."""
+
+    def __init__(self, why: str, part: LetterPart = LetterPart.FIELD) -> None:
+        super().__init__(part, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,13 @@ OF_LETTER: Mapping[str, Callable[[Letter], str]] = {
 }
 """What every letter has."""
 NEEDED = {
-    "html": "its body is not HTML",
-    "from": "it has no sender identity",
-    "from.address": "it has no sender identity",
-    "sender": "it has no sender identity",
-    "sender.digits": "it has no sender identity",
+    "html": ("its body is not HTML", LetterPart.TEXT),
+    "from": ("it has no sender identity", LetterPart.SENDER),
+    "from.address": ("it has no sender identity", LetterPart.SENDER),
+    "sender": ("it has no sender identity", LetterPart.SENDER),
+    "sender.digits": ("it has no sender identity", LetterPart.SENDER),
 }
-"""What a letter may have not, and what is said of one that needs it."""
+"""What a letter may have not, and what is said of one that needs it, with the part at fault."""
 LISTS = frozenset({"files", "headers"})
 """What `each` can stand for."""
 
@@ -173,7 +177,7 @@ def getter(placeholder: Placeholder) -> Callable[[Any], str]:
         return _param(placeholder.name, placeholder.optional)
     of_every = {**OF_LETTER, **OF_FILE, **OF_HEADER}[placeholder.name]
     if placeholder.name in NEEDED and not placeholder.optional:
-        return _required(of_every, NEEDED[placeholder.name])
+        return _required(of_every, *NEEDED[placeholder.name])
     return of_every
 
 
@@ -188,11 +192,11 @@ def _param(name: str, optional: bool) -> Callable[[Letter], str]:
     return value
 
 
-def _required(of_letter: Callable[[Any], str], missing: str) -> Callable[[Any], str]:
+def _required(of_letter: Callable[[Any], str], missing: str, part: LetterPart) -> Callable[[Any], str]:
     def value(letter: Any) -> str:
         found = of_letter(letter)
         if not found:
-            raise Unsendable(missing)
+            raise Unsendable(missing, part)
         return found
 
     return value

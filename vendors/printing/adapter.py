@@ -18,6 +18,7 @@ from django.conf import settings as installation
 from vendors.adapters import addresses
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, one_unit
+from vendors.adapters.letter_faults import LetterPart, refuse_letter
 from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -31,7 +32,6 @@ from vendors.said import Said
 
 MOST_BYTES = 48 << 20  # of a batch's PDFs, which are kept in memory
 MOST_MANIFEST = 5 << 20  # bytes read of a manifest
-UNSENDABLE = "unsendable"
 LETTERS_TIME = 0.75  # share of the setting `making` for rendering letters; the rest is for merging them
 NEXT_BATCH = 5.0  # least seconds until a letter that did not fit is called again
 
@@ -199,14 +199,14 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         """Render one letter. `whole`: all its images are present."""
         rules = self._rules
         for fault in rules.faults(letter.recipient, letter.params) if rules else ():
-            return Refused(UNSENDABLE, fault[:255])
+            return refuse_letter(fault, LetterPart.ADDRESS)
         address = rules.of(letter.recipient, letter.params) if rules else addresses.lines_of(letter.recipient)
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 question = self._look.question(letter, address) | {"whole": whole}
                 printed = await maker.letter(question, letter.attachments)
         except NotPrintable as why:
-            return Refused(UNSENDABLE, str(why)[:255])
+            return refuse_letter(why, why.part)
         except Stopped as error:
             return _stopped(error)
         except TimeoutError:

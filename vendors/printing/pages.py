@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.letter_faults import LetterPart
 from vendors.printing import sheets
 
 KEPT = ("HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
@@ -36,7 +37,11 @@ class Printed(NamedTuple):
 
 
 class NotPrintable(Exception):
-    """This letter cannot be rendered; the text says why."""
+    """This letter cannot be rendered; the text says why. `part`: at fault."""
+
+    def __init__(self, why: str, part: LetterPart = LetterPart.SIZE) -> None:
+        super().__init__(why)
+        self.part = part
 
 
 class Stopped(Exception):
@@ -127,14 +132,16 @@ class PageMaker:
             self._given.clear()
         for one in files:
             if not one.cid:
-                raise NotPrintable(f"the file {one.name} is no image within the letter: it cannot be printed")
+                raise NotPrintable(
+                    f"the file {one.name} is no image within the letter: it cannot be printed", LetterPart.FILE
+                )
             if self._given.get(one.cid) is not one:
                 self._given[one.cid] = one
                 said = {"what": "file", "name": one.cid, "type": one.content_type}
                 frames += [orjson.dumps(said), one.content]
         found, pdf = await self._ask([*frames, orjson.dumps(question | {"files": [one.cid for one in files]})])
         if why := found.get("why"):
-            raise NotPrintable(why)
+            raise NotPrintable(why, LetterPart(found.get("part", LetterPart.TEXT)))
         return Printed(found["pages"], pdf)
 
     async def merge(self, parts: Sequence[bytes], *, fronts: bool) -> bytes:

@@ -21,7 +21,14 @@ DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # stand
 
 
 class Unprintable(BaseException):
-    """The reason why a letter cannot be rendered. Unlike an Exception, no library catches it."""
+    """The reason why a letter cannot be rendered. Unlike an Exception, no library catches it.
+
+    `part`: at fault, a value of vendors.adapters.letter_faults.LetterPart, which this process does not import.
+    """
+
+    def __init__(self, why: str, part: str = "text") -> None:
+        super().__init__(why)
+        self.part = part
 
 
 def read(stream: BinaryIO) -> bytes:
@@ -40,7 +47,7 @@ def write(stream: BinaryIO, *frames: bytes) -> None:
 
 
 def _too_long(*_: object) -> None:
-    raise Unprintable("it takes too long to make pages of it")
+    raise Unprintable("it takes too long to make pages of it", "size")
 
 
 class MissingPart(logging.Handler):
@@ -48,7 +55,7 @@ class MissingPart(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:
-            raise Unprintable(record.getMessage()[:120].rstrip(": "))
+            raise Unprintable(record.getMessage()[:120].rstrip(": "), "file")
 
 
 class PdfMaker:
@@ -87,7 +94,7 @@ class PdfMaker:
         try:
             document = self._document(asked["html"], asked["css"])
             if len(document.pages) > asked["pages_max"]:
-                raise Unprintable(f"it has {len(document.pages)} pages, more than {asked['pages_max']}")
+                raise Unprintable(f"it has {len(document.pages)} pages, more than {asked['pages_max']}", "size")
             for number, page in enumerate(document.pages, start=1):
                 self._check_size(number, page.width / 96 * 25.4, page.height / 96 * 25.4, asked["paper"])
             made = document.write_pdf()
@@ -95,7 +102,8 @@ class PdfMaker:
                 made = self._over(made, self._document(asked["over"], []).write_pdf())
             return len(document.pages), made
         except (MemoryError, RecursionError) as error:
-            raise Unprintable(f"it is too large or too deep to make pages of it ({type(error).__name__})") from None
+            why = f"it is too large or too deep to make pages of it ({type(error).__name__})"
+            raise Unprintable(why, "size") from None
         except Exception as error:  # HTML may contain anything
             raise Unprintable(f"no pages can be made of it: {type(error).__name__}: {error}"[:200]) from None
         finally:
@@ -133,13 +141,13 @@ class PdfMaker:
             return URLFetcherResponse(url, io.BytesIO(content), {"Content-Type": kind})
         if name != url and not self._whole:
             return URLFetcherResponse(url, io.BytesIO(DOT), {"Content-Type": "image/svg+xml"})
-        raise Unprintable(f"it shows {url[:100]}, which is not within the letter")
+        raise Unprintable(f"it shows {url[:100]}, which is not within the letter", "file")
 
     @staticmethod
     def _check_size(number: int, width: float, height: float, paper: tuple[float, float]) -> None:
         if abs(width - paper[0]) > SIZE_TOLERANCE or abs(height - paper[1]) > SIZE_TOLERANCE:
             have, want = f"{width:.0f} x {height:.0f} mm", f"{paper[0]:.0f} x {paper[1]:.0f} mm"
-            raise Unprintable(f"page {number} is {have}, and the paper is {want}")
+            raise Unprintable(f"page {number} is {have}, and the paper is {want}", "size")
 
     @staticmethod
     def _over(made: bytes, over: bytes) -> bytes:
@@ -171,7 +179,7 @@ def serve(asked: BinaryIO, answers: BinaryIO) -> None:
                     write(answers, json.dumps({"broken": f"{type(error).__name__}: {error}"[:200]}).encode())
                     return
                 except Unprintable as why:
-                    write(answers, json.dumps({"why": str(why)}).encode())
+                    write(answers, json.dumps({"why": str(why), "part": why.part}).encode())
                 else:
                     write(answers, json.dumps({"pages": number}).encode(), made)
 

@@ -13,6 +13,7 @@ from campaigns.engine.claiming.claims import Claimed, InOrder, PermittedCall
 from campaigns.engine.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
 from campaigns.engine.claiming.limits import Need
 from vendors.adapters.base import Letter
+from vendors.causes import AnswerCause
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
@@ -97,7 +98,7 @@ def _within(priced: Priced, smallest: int | None) -> Priced:
     if smallest is None or priced.units <= smallest:
         return priced
     reason = f"it costs {priced.units} units, more than the limit of {smallest}"
-    return Priced(priced.message, Refused(TOO_DEAR, reason), 0)
+    return Priced(priced.message, Refused(TOO_DEAR, reason, AnswerCause.CONTENT), 0)
 
 
 def _prefix(priced: list[Priced], units: int) -> list[Priced]:
