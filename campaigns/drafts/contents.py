@@ -35,17 +35,18 @@ def offered_credentials(sponsor: Sponsor) -> list[Credential]:
     return list(rows.order_by("vendor__channel", "vendor__name", "name"))
 
 
-def offered_routes(sponsor: Sponsor) -> list[Route]:
-    """Return the usable routes, both the sponsor's own and those for all."""
+def offered_routes(sponsor: Sponsor) -> dict[Route, list[Credential]]:
+    """Return the usable routes, both the sponsor's own and those for all, with their usable credentials."""
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor)).order_by("channel", "name")
-    return [route for route in rows if _goes(route, sponsor)]
+    found = ((route, _usable(route, sponsor)) for route in rows)
+    return {route: logins for route, logins in found if logins}
 
 
-def _goes(route: Route, sponsor: Sponsor) -> bool:
+def _usable(route: Route, sponsor: Sponsor) -> list[Credential]:
     try:
-        return bool(entries.usable(route, sponsor))
+        return entries.usable(route, sponsor)
     except NotEntitled:
-        return False
+        return []
 
 
 def logins(draft: Draft) -> list[Credential]:

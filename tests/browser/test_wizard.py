@@ -63,7 +63,7 @@ def test_from_an_upload_with_three_bad_rows_to_a_campaign(window, tmp_path):
             assert len(tops) == 2 and tops[0] == tops[1], "neighbours begin at one height"
     window.open(reverse("draft_check", args=[draft.pk]))
     click(page.get_by_role("button", name=f"Send to {GOOD} recipients"))
-    expect(page.get_by_role("status")).to_contain_text(f"on its way to {GOOD} recipients")
+    expect(page.get_by_role("status")).to_contain_text(f"stored, for {GOOD} recipients")
     assert Campaign.objects.get().size == GOOD
     assert len(clicks) <= 5, clicks
 

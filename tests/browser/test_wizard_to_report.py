@@ -92,8 +92,8 @@ def the_check(ann: Browsing) -> None:
     page.get_by_text("or the first ones first").click()
     page.get_by_label("Send to the first so many").fill(str(FIRST))
     ann.screenshot("story-check")
-    page.get_by_role("button", name=f"Send to {GOOD} recipients").click()
-    expect(page.get_by_role("status")).to_contain_text(f"on its way to {GOOD} recipients")
+    page.get_by_role("button", name=f"Send to the first {FIRST} of {GOOD} recipients").click()
+    expect(page.get_by_role("status")).to_contain_text(f"stored, for {GOOD} recipients. Its first {FIRST} are sent")
 
 
 def the_campaign(ann: Browsing, sandbox: Sandbox) -> None:

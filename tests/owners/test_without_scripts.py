@@ -119,7 +119,7 @@ def the_wizard(browser: PlainBrowser) -> None:
     assert browser.status == 200
     browser.follow("Go on")
     browser.submit("Send to 2 recipients")
-    assert "is on its way to 2 recipients" in browser.text
+    assert "is stored, for 2 recipients" in browser.text
     browser.follow("New campaign")
     browser.submit("Keep, and go on", name="June", subject="Hello", text="Hi")
     browser.submit("Upload and check", files={"list": ("june.xlsx", list_with_a_hidden_row())})

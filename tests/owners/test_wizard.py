@@ -1,5 +1,6 @@
 """Somebody who has never seen a shell makes a campaign: drafts, lists, what two windows do, and the one campaign."""
 
+import html
 import io
 import re
 from datetime import date, time, timedelta
@@ -27,6 +28,7 @@ from campaigns.template_versions.versions import TemplateContent
 from tests import factories
 from tests.campaigns.test_intake_spreadsheets import ods, ods_row, xls
 from vendors.history import Actor
+from vendors.models import Credential, Vendor
 from vendors.printing import pages
 
 pytestmark = pytest.mark.django_db
@@ -871,7 +873,7 @@ def test_each_step_is_a_plain_form_that_a_browser_without_scripts_can_post(clien
     page = post(client, page, reverse("draft_list", args=[draft.pk]), list=SimpleUploadedFile("a.csv", LIST.encode()))
     page = post(client, page, reverse("draft_leave_out", args=[draft.pk]))
     page = post(client, page, reverse("draft_send", args=[draft.pk]), when="now")
-    assert "on its way to 2 recipients" in page
+    assert "is stored, for 2 recipients" in page
     page = post(client, page, reverse("campaign-copy", args=[Campaign.objects.get().pk]))
     assert "This is a copy." in page
 
@@ -968,3 +970,63 @@ def test_a_preview_of_a_text_says_nothing_of_images(client, login):
     put(client, draft, "email,first_name\nann@example.com,Ann\n")
     page = client.get(reverse("draft_preview", args=[draft.pk, 1])).content.decode()
     assert "Images from other servers" not in page
+
+
+REFUSES = {"paused": True, "paused_reason": "http 401"}
+
+
+def choices(client, query=""):
+    """The choices of *Sent by*, and the one that is chosen."""
+    [select] = lxml.html.fromstring(client.get(f"/campaigns/new/{query}").content).xpath("//select[@name='by']")
+    shown = {one.get("value"): one.text for one in select.findall("option")}
+    chosen = [one.get("value") for one in select.findall("option") if one.get("selected") is not None]
+    return shown, chosen
+
+
+def test_a_vendor_that_cannot_send_now_is_marked_and_never_preselected(client, login):
+    Vendor.objects.update(name="M Mail")
+    bad, down = (factories.credential(factories.vendor(name), **more) for name, more in (("a", REFUSES), ("b", {})))
+    Vendor.objects.filter(pk=bad.vendor_id).update(name="A Mail")
+    factories.condition(down, failing=timedelta(hours=1), answer="no connection")
+    shown, chosen = choices(client)
+    assert next(iter(shown.values())) == "A Mail (E-mail): cannot send now: credential paused"
+    assert re.fullmatch(r"b \(E-mail\): cannot send now: failing since \d\d:\d\d", shown[f"credential:{down.pk}"])
+    assert shown[f"credential:{login.pk}"] == "M Mail (E-mail)" and chosen == [f"credential:{login.pk}"]
+    Credential.objects.filter(pk=login.pk).update(**REFUSES)
+    shown, chosen = choices(client)
+    assert next(iter(shown)) == "" and chosen in ([], [""]), "nobody is preferred where nobody can send"
+
+
+def test_the_check_page_says_what_will_happen_over_a_paused_credential(client, login):
+    draft = ready(client, login)
+    factories.at_work(login.vendor)
+    Vendor.objects.update(name="Good Mail")
+    Credential.objects.filter(pk=login.pk).update(**REFUSES)
+    check = reverse("draft_check", args=[draft.pk])
+    page = plain(client.get(check))
+    assert f"Nothing would be sent now: credential {login.name} paused: http 401. The campaign waits for it" in page
+    assert "Send to 2 recipients as soon as Good Mail can" in page and "Ask whoever runs mailhub" in page
+    press(client, draft, "send", **SOON)
+    page = plain(client.get(reverse("draft_sent", args=[draft.pk]), follow=True))
+    assert "is stored, for 2 recipients." in page and f"It waits: credential {login.name} paused: http 401" in page
+    assert "on its way" not in page
+
+
+def test_the_button_says_that_approval_is_asked_for(client, login):
+    Sponsor.objects.update(approval_above=1)
+    draft = ready(client, login)
+    page = plain(client.get(reverse("draft_check", args=[draft.pk])))
+    assert "Ask for approval to send to 2 recipients" in page and "Another person has to approve it" in page
+
+
+def test_the_button_says_that_the_first_are_sent(client, login):
+    draft = ready(client, login)
+    press(client, draft, "send", **{**SOON, "first": "1", "stay": "1"})
+    assert "Send to the first 1 of 2 recipients" in plain(client.get(reverse("draft_check", args=[draft.pk])))
+    press(client, draft, "send", **{**SOON, "first": "1"})
+    page = plain(client.get(reverse("draft_sent", args=[draft.pk]), follow=True))
+    assert "is stored, for 2 recipients. Its first 1 are sent, then it waits for you." in page
+
+
+def plain(answer):
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", answer.content.decode())).split())

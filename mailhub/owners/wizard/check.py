@@ -20,8 +20,10 @@ from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.ports import NotEntitled
+from campaigns.forecast.obstacles import Obstacle
 from campaigns.intake import BadInput
 from campaigns.models import Draft
+from campaigns.models.campaigns import needs_approval
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
 from vendors import said
@@ -146,13 +148,17 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
         "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: the list as a whole is bad
+        "asks": needs_approval(draft.sponsor.approval_above, facts.get("good", 0)),
     }
+    if draft.first and draft.first < context["goes"]:
+        context["first_of"] = draft.first
     if facts.get("good"):
         context |= preview.context(request, draft, 1)
         try:
             context["identity"] = contents.identity(draft, vendor) if vendor else None
             now = timezone.now()
             costs = contents.estimate(draft).items()
+            context |= _prospect(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
             context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
             if any(one and one.end.ends_at and not one.end.obstacle for _name, one in costs):
@@ -160,6 +166,15 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         except preview.FAULTS as fault:
             context["obstacle"] = str(fault)
     return show(request, "check", draft, context)
+
+
+def _prospect(request: HttpRequest, found: list[Obstacle | None]) -> dict[str, Any]:
+    """Return why nothing would be sent now, if that holds of each vendor that may send it, and what can be done."""
+    obstacles = [one for one in found if one]
+    if not obstacles or len(obstacles) < len(found):
+        return {}
+    remedy = next((one.remedy for one in obstacles if one.remedy), None)
+    return {"waits": obstacles[0].reason, "remedy": remedy, "offered": remedy and remedy.is_offered_to(request.user)}
 
 
 def _units(facts: dict[str, Any]) -> tuple[int, int] | None:

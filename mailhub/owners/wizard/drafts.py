@@ -18,8 +18,9 @@ from kombu.exceptions import OperationalError
 from campaigns import labels
 from campaigns.drafts import checking, copying, keeping, sending
 from campaigns.drafts.columns import HIDDEN_ROWS
+from campaigns.forecast import campaign_states
 from campaigns.intake import BadInput
-from campaigns.models import Draft
+from campaigns.models import Campaign, Draft
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.campaign import of_user
@@ -198,18 +199,33 @@ def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
         if draft.busy != Draft.SENDING:
             return redirect("draft_check", draft.pk)
         return render(request, "owners/wizard/sending.html", {"draft": draft})
-    campaign, size = draft.campaign, draft.campaign.size
-    text = ngettext(
-        "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
-    )
-    if why := said.show(campaign.why_paused):
-        messages.warning(request, _("It waits: %(reason)s") % {"reason": why})
-    else:
-        messages.success(request, text % {"name": campaign.name, "size": labels.number(size)})
+    _tell_stored(request, draft, draft.campaign)
     try:
-        return redirect(reverse("campaign", args=[campaign.pk]))
+        return redirect(reverse("campaign", args=[draft.campaign.pk]))
     except NoReverseMatch:
         return redirect("home")
+
+
+def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None:
+    """Say what has been done, in words that stay true on the page, and what the campaign waits for."""
+    size = campaign.size
+    text = ngettext(
+        "“%(name)s” is stored, for %(size)s recipient.", "“%(name)s” is stored, for %(size)s recipients.", size
+    )
+    parts = [text % {"name": campaign.name, "size": labels.number(size)}]
+    if draft.first and draft.first < size:
+        first = _("Its first %(first)s are sent, then it waits for you.")
+        parts.append(first % {"first": labels.number(draft.first)})
+    messages.success(request, " ".join(parts))
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    waits = said.show(campaign.why_paused) or "; ".join(remedied(state))
+    if waits:
+        messages.warning(request, _("It waits: %(reason)s") % {"reason": waits})
+
+
+def remedied(state: campaign_states.CampaignState) -> list[str]:
+    """Return what its jobs wait for where a vendor cannot send."""
+    return list(dict.fromkeys(job.forecast.next for job in state.jobs if job.forecast.remedy))
 
 
 def send_now(draft: Draft) -> None:

@@ -1,7 +1,7 @@
 """The first step: content, vendor and sender. An incomplete message is saved, too."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -17,6 +18,7 @@ from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
 from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.engine.ports import NotEntitled
+from campaigns.forecast.queues import clock
 from campaigns.given_texts import given_name
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
@@ -25,9 +27,13 @@ from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
 from mailhub.owners.wizard.uploads import MAKE
+from vendors.condition.reading import combine_conditions, conditions_of_credentials
+from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.said import show as show_sentence
 
 MOST_SPONSORS = 200  # in the list of sponsors
 SPLIT = ":"
+CALLABLE = (ConditionKind.WORKS, ConditionKind.UNTRIED)
 
 
 class MessageForm(forms.Form):
@@ -54,14 +60,21 @@ class MessageForm(forms.Form):
         self.logins, self.routes = contents.offered_credentials(sponsor), contents.offered_routes(sponsor)
         logins = self.logins
         several = {one.vendor_id for one in logins if sum(other.vendor_id == one.vendor_id for other in logins) > 1}
-        by = [(f"credential:{one.pk}", _by(one, one.vendor_id in several)) for one in logins]
-        by += [
-            (
-                f"route:{one.pk}",
-                _("Route %(name)s (%(channel)s)") % {"name": one.name, "channel": _(one.get_channel_display())},
-            )
+        used = {one.pk for of in self.routes.values() for one in of}
+        conditions = conditions_of_credentials({*used, *(one.pk for one in logins)})
+        now = {f"credential:{one.pk}": conditions[one.pk] for one in logins}
+        now |= {
+            f"route:{route.pk}": combine_conditions(conditions[one.pk] for one in of)
+            for route, of in self.routes.items()
+        }
+        names = {f"credential:{one.pk}": _by(one, one.vendor_id in several) for one in logins}
+        names |= {
+            f"route:{one.pk}": _("Route %(name)s (%(channel)s)")
+            % {"name": one.name, "channel": _(one.get_channel_display())}
             for one in self.routes
-        ]
+        }
+        self.callable = [value for value in names if now[value].kind in CALLABLE]
+        by = [(value, name if value in self.callable else _marked(name, now[value])) for value, name in names.items()]
         fields["by"].choices = by
         fields["identity"].queryset = sponsor.identities.filter(enabled=True).defer("secret")
         fields["identity"].label_from_instance = lambda one: f"{one.shown} ({one.name})"
@@ -77,6 +90,17 @@ class MessageForm(forms.Form):
             if not (self.data.get(name) or fields[name].queryset.exists()):
                 del fields[name]
         self.nobody = not by
+        chosen = (kwargs.get("initial") or {}).get("by")
+        if not chosen:
+            self.initial["by"] = self.prefer(list(names))
+
+    def prefer(self, values: Sequence[str]) -> str:
+        """Return the first of these that can send now, or "". Then the user has to choose."""
+        field: Any = self.fields["by"]
+        preferred = next((one for one in values if one in self.callable), "")
+        if values and not preferred and field.choices[0][0]:
+            field.choices = [("", _("choose")), *field.choices]
+        return preferred
 
     @property
     def values(self) -> dict[str, Any]:
@@ -104,6 +128,12 @@ def _by(login: Any, several: bool) -> str:
     return f"{who} ({_(login.vendor.get_channel_display())})"
 
 
+def _marked(name: str, condition: Condition) -> str:
+    """Return the name of a choice that cannot send now, with the reason in short."""
+    why = show_sentence(describe_condition(condition, partial(clock, now=timezone.now()), is_disclosed=False))
+    return _("%(name)s: cannot send now: %(why)s") % {"name": name, "why": why}
+
+
 def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None = None) -> TemplateVersion | None:
     """Return the version that the page or form names, among the sponsor's templates in use, or the draft's."""
     asked = data.get("template", "")
@@ -115,11 +145,11 @@ def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None =
 
 
 def _from(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
-    """Return a form's initial values from a template; the vendor is the first one for its channel."""
+    """Return a form's initial values from a template; the vendor is the first one for its channel that can send."""
     routes = [f"route:{one.pk}" for one in form.routes if one.channel == version.template.channel]
     logins = [f"credential:{one.pk}" for one in form.logins if one.vendor.channel == version.template.channel]
     texts = {"html": version.body, "text": version.text} if version.html else {"html": "", "text": version.body}
-    return {"subject": version.subject, **texts, "by": next(iter([*logins, *routes]), None)}
+    return {"subject": version.subject, **texts, "by": form.prefer([*logins, *routes])}
 
 
 def _values(form: MessageForm, version: TemplateVersion | None, draft: Draft | None) -> dict[str, Any]:
@@ -149,7 +179,8 @@ def new(request: HttpRequest) -> HttpResponse:
         sponsor = get_object_or_404(sponsors, pk=chosen if chosen.isdecimal() else 0)
     if request.method != "POST":
         version, form = template_of(request.GET, sponsor), MessageForm(sponsor)
-        form.initial = _from(version, form) if version else {}
+        if version:
+            form.initial = {**form.initial, **_from(version, form)}
         return _page(request, None, sponsor, form, key=uuid.uuid4(), template=version)
     form, version = MessageForm(sponsor, request.POST), template_of(request.POST, sponsor)
     try:

@@ -103,3 +103,14 @@ function lock(form, locked) {
   form.querySelector("[data-cut-off]").hidden = locked;
   for (const one of form.querySelectorAll("button[type='submit'], input[type='file']")) one.disabled = locked;
 }
+
+// The button says to how many the first ones are sent, as soon as their number is typed.
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "id_first") return;
+  const button = event.target.form.querySelector("button[data-first]");
+  if (!button) return;
+  button.dataset.all ??= button.dataset.whole || button.textContent;
+  const first = Number(event.target.value);
+  const fewer = first > 0 && first < Number(button.dataset.size);
+  button.textContent = fewer ? button.dataset.first.replace("#", first.toLocaleString(document.documentElement.lang)) : button.dataset.all;
+});
