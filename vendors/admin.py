@@ -372,6 +372,17 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         wait = self.admin_site.admin_view(self.try_now)
         return [path("<int:pk>/try/", wait, name="vendors_credential_try"), *super().get_urls()]
 
+    @staticmethod
+    def _hold(login: Credential) -> str:
+        return gettext_noop("its brake was held") if configuration.hold_brake(login) else ""
+
+    @staticmethod
+    def _go_on(login: Credential) -> str:
+        """Release the brake, or end the wait that the vendor asked for. Returns what was done; "" if nothing waits."""
+        if configuration.release_brake(login):
+            return gettext_noop("its brake was released")
+        return gettext_noop("the wait that its vendor asked for was ended") if configuration.end_wait(login) else ""
+
     def try_now(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Call over a credential that waits: asked by GET, done by POST."""
         login = get_object_or_404(self.get_queryset(request), pk=pk)
@@ -381,11 +392,12 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         title = gettext("Call %s again now") % login
         if request.method != "POST":
             context = {**self.admin_site.each_context(request), "title": title, "row": login, "opts": self.opts}
-            context["condition"] = condition_badge(condition)
+            context["condition"], context["braked"] = condition_badge(condition), condition.is_braked
             return TemplateResponse(request, "admin/vendors/try.html", context)
-        if configuration.end_wait(login):
-            self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
-            messages.success(request, gettext("%s is called again now.") % login)
+        done = self._hold(login) if "hold" in request.POST else self._go_on(login)
+        if done:
+            self.log_change(request, login, Said(done))
+            messages.success(request, gettext("Done: %s") % gettext(done))
         else:
             messages.error(request, gettext("Nothing was changed: %s does not wait any more.") % login)
         return redirect("admin:vendors_credential_change", pk)

@@ -247,7 +247,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         attention=attention,
         parked=_parked(now) if sponsors is None else [],
         streams=found,
-        alarms=[*_about_complaints(sponsors), *streams.alarms(found, seen)],
+        alarms=[*_about_complaints(sponsors), *streams.alarms(found, seen), *_failing(rows)],
     )
 
 
@@ -270,6 +270,20 @@ def _about_complaints(sponsors: Sponsors) -> list[str]:
         for one in seen.warnings
     ]
     return [*paused, *near]
+
+
+def failing_vendors() -> list[str]:
+    """Return a sentence for each vendor that fails while messages wait for it."""
+    return _failing(read().vendors)
+
+
+def _failing(rows: list[VendorRow]) -> list[str]:
+    form = _("vendor %(vendor)s: %(count)s messages wait: %(why)s")
+    return [
+        form % {"vendor": row.vendor.slug, "count": labels.number(row.waiting), "why": row.state}
+        for row in rows
+        if row.condition.kind is ConditionKind.FAILING and row.waiting
+    ]
 
 
 def ends(end: Eta, queued: int, now: datetime) -> str:

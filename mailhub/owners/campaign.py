@@ -22,12 +22,14 @@ from campaigns.reports import message_rows, reasons
 from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
-from vendors import history
+from vendors import deferrals, history, said
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
+from vendors.models import Vendor
 
 VERBS = ("pause", "resume", "stop", "retry")
 MOST_PARTS = 500  # of one job
 FEW = 5_000  # failures; above it a running campaign's reasons are not counted on each poll
+MOST_RECEIVERS = 5  # receiving domains that wait, on the page
 DECIDED = 10  # decisions on the page
 MEANS = {
     labels.WAITING: gettext_lazy("Nothing has been sent yet."),
@@ -120,9 +122,17 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
         "reasons": why,
+        "receivers": [] if state.finished else _receivers(state),
         "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.remedies],
     }
     return part, state
+
+
+def _receivers(state: CampaignState) -> list[str]:
+    """Say which receiving domains wait at the credentials of the campaign's open jobs."""
+    logins = {job.credential_id for job in state.jobs if not job.is_done and job.vendor.channel == Vendor.Channel.EMAIL}
+    found = deferrals.receiver_waits(logins)[:MOST_RECEIVERS] if logins else []
+    return [said.show(deferrals.describe_wait(one)) for one in found]
 
 
 def means(state: CampaignState) -> Any:

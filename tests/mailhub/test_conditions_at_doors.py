@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -20,12 +20,13 @@ from mailhub.monitoring import metrics
 from tests import factories
 from tests.front.program import Program, api_vendor, forget, fresh
 from tests.vendors.test_ownership import user_of
-from vendors.models import Credential, RateLimit, Vendor
+from vendors.models import Credential, RateLimit, ReceiverWait, Vendor
 
 __all__ = ["fresh", "user_of"]
 pytestmark = pytest.mark.django_db
 AN_END = re.compile(r"\d\d:\d\d \(\d")
 REFUSED = "no connection: [Errno 111] Connection refused"
+LOGIN = "/admin/vendors/credential/"
 HOUR = timedelta(hours=1)
 Users = Callable[..., Client]
 
@@ -95,6 +96,10 @@ def job(fresh: None) -> Job:
 def text(client: Client, path: str) -> str:
     answer = client.get(path)
     assert answer.status_code == 200, path
+    return plain(answer.content.decode())
+
+
+def text_of(answer: Any) -> str:
     return plain(answer.content.decode())
 
 
@@ -237,6 +242,36 @@ def test_a_service_with_doubts_is_named_with_the_command(job: Job, admin_client:
     assert "4 in doubt: manage.py resolve --list --causes --vendor good" in output("status")
     page = admin_client.get("/admin/operations/pulse/").content.decode()
     assert f"?vendor={job.vendor_id}" in page and "4 messages without a known answer" in plain(page)
+
+
+def test_check_finds_a_vendor_that_fails_while_mail_waits(job: Job, admin_client: Client) -> None:
+    factories.condition(job.credential, failing=HOUR, answer=REFUSED)
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="1 vendor fails, and mail waits"):
+        call_command("status", check=True, stdout=out)
+    assert f"vendor good: 30 messages wait: failing since {local(timezone.now() - HOUR)}: 29 tries" in out.getvalue()
+    assert "vendor good: 30 messages wait: failing since" in text(admin_client, "/admin/operations/pulse/")
+
+
+def test_an_operator_releases_or_holds_the_brake_on_a_page(job: Job, admin_client: Client) -> None:
+    braked = Credential.objects.filter(pk=job.credential_id)
+    braked.update(braked_at=timezone.now(), retry_after_until=timezone.now() + HOUR)
+    page, address = admin_client.get("/admin/operations/pulse/").content.decode(), f"{LOGIN}{job.credential_id}/try/"
+    assert f'href="{address}"' in page and "Release the brake" in page
+    admin_client.post(address, {"hold": "1"})
+    assert braked.get().brake_held_at is not None
+    assert "its brake was released" in text_of(admin_client.post(address, follow=True))
+    assert braked.get().braked_at is None and "does not wait any more" in text_of(
+        admin_client.post(address, follow=True)
+    )
+
+
+def test_a_campaign_names_the_receiving_domains_that_wait(job: Job, admin_client: Client) -> None:
+    until = timezone.now() + HOUR
+    of = {"credential": job.credential, "receiver": "gmail", "since": timezone.now(), "seconds": 3600.0}
+    ReceiverWait.objects.create(until=until, **of)
+    page = text(admin_client, f"/campaigns/{job.campaign_id}/")
+    assert f"gmail waits until {local(until)}: it asked us to slow down" in page
 
 
 def test_a_limit_of_0_is_a_condition_too(job: Job, admin_client: Client) -> None:

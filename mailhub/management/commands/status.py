@@ -47,8 +47,8 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="only what is wrong: jobs that no sender begins, a constraint that refuses messages, workers to be "
-            "restarted, a wrong clock",
+            help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, a constraint "
+            "that refuses messages, workers to be restarted, a wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -82,12 +82,17 @@ class Command(BaseCommand):
         away = probes.refusing()
         late, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
         clocks, tables = findings.of_clocks(), findings.of_tables()
-        for alarm in (*away, *late, *tables, *outdated, *clocks):
+        failing = [] if away else dashboard.failing_vendors()
+        for alarm in (*away, *late, *failing, *tables, *outdated, *clocks):
             self.stdout.write(str(alarm))
         if away:
             raise CommandError("a server or a process is in trouble")
         if late:
             raise CommandError(f"{len(late)} {'vendor has' if len(late) == 1 else 'vendors have'} jobs that wait")
+        if failing:
+            raise CommandError(
+                f"{len(failing)} {'vendor fails' if len(failing) == 1 else 'vendors fail'}, and mail waits"
+            )
         if tables:
             raise CommandError("a constraint refuses messages")
         if outdated:

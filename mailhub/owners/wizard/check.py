@@ -158,7 +158,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             context["identity"] = contents.identity(draft, vendor) if vendor else None
             now = timezone.now()
             costs = contents.estimate(draft).items()
-            context |= _prospect(request, [one.end.obstacle for _name, one in costs if one])
+            context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
             context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
             if any(one and one.end.ends_at and not one.end.obstacle for _name, one in costs):
@@ -168,7 +168,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
     return show(request, "check", draft, context)
 
 
-def _prospect(request: HttpRequest, found: list[Obstacle | None]) -> dict[str, Any]:
+def _find_obstacle(request: HttpRequest, found: list[Obstacle | None]) -> dict[str, Any]:
     """Return why nothing would be sent now, if that holds of each vendor that may send it, and what can be done."""
     obstacles = [one for one in found if one]
     if not obstacles or len(obstacles) < len(found):
