@@ -91,11 +91,11 @@ def test_a_saved_limit_is_in_force_and_on_record(window: Browsing, evening: Vend
     page.locator("input[name=_continue]").click()
     expect(page.get_by_text("units 5 → 8").first).to_be_visible()
     assert RateLimit.objects.get(vendor=evening).units == 8
-    page.get_by_role("button", name="Pause…").click()
+    page.get_by_role("link", name="Pause…").click()
     page.get_by_label("Reason").fill("they are moving house")
     page.get_by_role("button", name="Pause amazingmail").click()
     expect(page.get_by_text("paused. Reason: they are moving house")).to_be_visible()
-    expect(page.get_by_role("button", name="Resume…")).to_be_visible()
+    expect(page.get_by_role("link", name="Resume…")).to_be_visible()
     assert LogEntry.objects.count() == 2
 
 
