@@ -22,14 +22,12 @@ class MailhubConfig(AppConfig):
     def ready(self) -> None:
         from mailhub import (
             checks,  # noqa: F401
-            help_texts,
-            table_names,
+            model_texts,
         )
         from vendors.models import Vendor
 
         register(_clocks_were_right, "clocks", deploy=True)
-        table_names.put_into_language()
-        help_texts.put_into_language()
+        model_texts.put_into_language()
         connection_created.connect(_prepare)
         post_migrate.connect(_on_migrate, sender=self)
         post_save.connect(_on_vendor, sender=Vendor)

@@ -247,7 +247,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
         if moved and second_person.hold_new(obj.pk, _actor(request)):
             messages.warning(request, gettext(HELD))
 
-    @admin.display(description="limits")
+    @admin.display(description=_("limits"))
     def limits(self, vendor: Vendor) -> str:
         return ", ".join(_said(row) for row in vendor.limits.all() if row.credential_id is None) or gettext("none")
 
@@ -259,7 +259,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
             row.condition = found[row.pk]
         return listed
 
-    @admin.display(description="condition")
+    @admin.display(description=_("condition"))
     def state(self, vendor: Any) -> SafeString:
         """Return the vendor's condition: that of its best credential."""
         return condition_badge(vendor.condition, disclosed=is_disclosed(vendor.pk))
@@ -322,7 +322,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             row.seen = found[row.pk]
         return listed
 
-    @admin.display(description="condition")
+    @admin.display(description=_("condition"))
     def condition(self, login: Any) -> SafeString:
         return condition_badge(login.seen)
 
@@ -443,7 +443,7 @@ class MailcasterAdmin(OfOwners):
     list_filter = [("vendor", OfOwnVendors), "kind", "enabled"]
     list_select_related = ["vendor"]
 
-    @admin.display(description="state", ordering="enabled")
+    @admin.display(description=_("state"), ordering="enabled")
     def works(self, caster: Mailcaster) -> SafeString:
         return badge("works", "good") if caster.enabled else badge("off")
 
@@ -489,7 +489,7 @@ class RateLimitAdmin(OfOwners, ReadOnly):
     list_filter = [("vendor", OfOwnVendors)]
     list_select_related = ["vendor", "credential__vendor"]
 
-    @admin.display(description="limit", ordering="seconds")
+    @admin.display(description=_("limit"), ordering="seconds")
     def limit(self, row: RateLimit) -> str:
         return _said(row)
 
@@ -513,7 +513,7 @@ class VendorChangeAdmin(OfOwners, ReadOnly):
     fields = ["vendor", "credential", "asked_name", "asked_at", "outcome", "decided_by", "decided_at"]
     sortable_by = ()
 
-    @admin.display(description="change")
+    @admin.display(description=_("change"))
     def what(self, change: VendorChange) -> str:
         return str(change)
 

@@ -78,7 +78,7 @@ def _clock(at: datetime) -> str:
 def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:
     """Return a column for a yes-or-no field: a badge with this word, or nothing. Crosses and ticks say too little."""
 
-    @admin.display(description=title or field.replace("_", " "), ordering=field, empty_value="")
+    @admin.display(description=gettext_lazy(title or field.replace("_", " ")), ordering=field, empty_value="")
     def shown(row: Any) -> str:
         return badge(word, look) if getattr(row, field) else ""
 
@@ -88,7 +88,7 @@ def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable
 def choice(field: str) -> Callable[[Any], str]:
     """Return a column for a field with named values: the value's name, in the language of the page."""
 
-    @admin.display(description=field.replace("_", " "), ordering=field)
+    @admin.display(description=gettext_lazy(field.replace("_", " ")), ordering=field)
     def shown(row: Any) -> str:
         label = getattr(row, f"get_{field}_display")()
         return gettext(str(label)) if label else "-"

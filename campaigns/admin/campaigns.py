@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from campaigns import estimates, labels
 from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
@@ -77,7 +78,7 @@ class CampaignAdmin(Scoped):
     list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
     search_fields = ["name"]
-    search_help_text = "A campaign's number, or the beginning of its name"
+    search_help_text = gettext_lazy("A campaign's number, or the beginning of its name")
     sortable_by = ()
     ordering = ["-id"]
     readonly_fields = ["badge", "look", "cost", "files_carried"]
@@ -136,23 +137,23 @@ class CampaignAdmin(Scoped):
             self.message_user(request, _(campaign_names.COMMON), messages.WARNING)
         return queryset.filter(pk__in=named.ids), False
 
-    @admin.display(description="name")
+    @admin.display(description=gettext_lazy("name"))
     def named(self, campaign: Campaign) -> SafeString:
         return clamped(campaign.name)
 
-    @admin.display(description="sponsor")
+    @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, campaign: Campaign) -> SafeString:
         return clamped(campaign.sponsor)
 
-    @admin.display(description="by")
+    @admin.display(description=gettext_lazy("by"))
     def by(self, campaign: Campaign) -> str:
         return str(campaign.credential)
 
-    @admin.display(description="recipients")
+    @admin.display(description=gettext_lazy("recipients"))
     def recipients(self, campaign: Campaign) -> str:
         return labels.number(campaign.size)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def badge(self, campaign: Any) -> SafeString:
         if not hasattr(campaign, "sums"):  # on the campaign's own page
             campaign.sums = progress.of_campaigns([campaign.pk])[campaign.pk]
@@ -161,7 +162,7 @@ class CampaignAdmin(Scoped):
         reported = labels.reported(campaign.sums).removeprefix(", ")
         return format_html('{} <small class="muted">{}</small>', shown, reported) if reported else shown
 
-    @admin.display(description="cost")
+    @admin.display(description=gettext_lazy("cost"))
     def cost(self, campaign: Campaign) -> str:
         """Return the cost so far; before the first call, the estimate."""
         sums = progress.of_campaigns([campaign.pk])[campaign.pk]
@@ -170,7 +171,7 @@ class CampaignAdmin(Scoped):
             return _("%(units)s so far") % {"units": shown} if sums.open else shown
         return estimates.of_campaign(campaign)
 
-    @admin.display(description="files")
+    @admin.display(description=gettext_lazy("files"))
     def files_carried(self, campaign: Campaign) -> str:
         """Return the files of each letter with their sizes, and the number of files for single recipients."""
         if not campaign.has_files:
@@ -183,7 +184,7 @@ class CampaignAdmin(Scoped):
             carried.append(_("%(number)s of single recipients, by %(fields)s") % facts)
         return ", ".join(carried)
 
-    @admin.display(description="look at")
+    @admin.display(description=gettext_lazy("look at"))
     def look(self, campaign: Campaign) -> SafeString:
         jobs = reverse("admin:campaigns_job_changelist")
         messages = reverse("admin:campaigns_message_changelist")

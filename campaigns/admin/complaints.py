@@ -42,15 +42,15 @@ class ComplaintPauseAdmin(Scoped):
     sortable_by = ()
     actions = ["resume"]
 
-    @admin.display(description="provider")
+    @admin.display(description=gettext_lazy("provider"))
     def provider(self, row: ComplaintPause) -> str:
         return show(row.provider)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, row: ComplaintPause) -> SafeString:
         return badge("Resumed", "idle") if row.resumed_at else badge("Paused", "warn")
 
-    @admin.display(description="why")
+    @admin.display(description=gettext_lazy("why"))
     def why(self, row: ComplaintPause) -> str:
         return show(row.figures)
 

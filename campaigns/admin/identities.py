@@ -119,7 +119,7 @@ class IdentityAdmin(OfTheirSponsors):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [*super().get_readonly_fields(request, obj), *(["channel"] if obj else [])]
 
-    @admin.display(description="state", ordering="enabled")
+    @admin.display(description=gettext_lazy("state"), ordering="enabled")
     def works(self, identity: Identity) -> SafeString:
         return badge("in use", "good") if identity.enabled else badge("off")
 
@@ -217,17 +217,17 @@ class InboundMessageAdmin(Scoped):
         """Show only the first character of a number to users who may not see recipients."""
         seen = labels.sees_recipients(request.user)
 
-        @admin.display(description="from")
+        @admin.display(description=gettext_lazy("from"))
         def number(row: InboundMessage) -> str:
             return labels.recipient(row.sender, seen)
 
         return [number if name == "number" else name for name in super().get_list_display(request)]
 
-    @admin.display(description="from")
+    @admin.display(description=gettext_lazy("from"))
     def number(self, row: InboundMessage) -> str:
         return labels.recipient(row.sender, seen=False)
 
-    @admin.display(description="sponsor")
+    @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, row: InboundMessage) -> str:
         """Return the sponsor; numbers without an identity belong to no single sponsor."""
         return str(row.sponsor) if row.sponsor else "of no identity"

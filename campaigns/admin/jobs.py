@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext_lazy
 
 from campaigns import entitlements, labels
 from campaigns.admin import job_page
@@ -132,7 +133,7 @@ class JobAdmin(Decisions, Scoped):
     list_select_related = OF
     list_per_page = 50
     search_fields = ["id"]
-    search_help_text = "A job's number, or the beginning of a campaign's name"
+    search_help_text = gettext_lazy("A job's number, or the beginning of a campaign's name")
     sortable_by = ()
     actions_selection_counter = False
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.urls import path
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext as _
 
 from campaigns import labels
@@ -77,7 +77,7 @@ class MessageAdmin(Scoped):
     ordering = ["-id"]
     sortable_by = ()
     search_fields = ["recipient"]
-    search_help_text = "A message's number; within one campaign also a part of the recipient's address"
+    search_help_text = gettext_lazy("A message's number; within one campaign also a part of the recipient's address")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields that have a value."""
@@ -125,96 +125,96 @@ class MessageAdmin(Scoped):
         """Show recipients masked or whole, as permitted to this user."""
         seen = labels.sees_recipients(request.user)
 
-        @admin.display(description="recipient")
+        @admin.display(description=gettext_lazy("recipient"))
         def to(row: Message) -> str:
             return labels.recipient(row.recipient, seen)
 
         return [to if name == "recipient" else name for name in self.list_display]
 
-    @admin.display(description="as printed")
+    @admin.display(description=gettext_lazy("as printed"))
     def as_printed(self, row: Message) -> str:
         return printed.link(row)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         return _(_word(row))
 
-    @admin.display(description="why")
+    @admin.display(description=gettext_lazy("why"))
     def why(self, row: Message) -> str:
         channel = getattr(row, "channel", "") or row.campaign.credential.vendor.channel
         return reasons.of_message(row, channel) or "-"
 
-    @admin.display(description="cause")
+    @admin.display(description=gettext_lazy("cause"))
     def whose_fault(self, row: Message) -> str:
         return word_cause(row.cause) or "-"
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def badge(self, row: Any) -> SafeString:
         return badge(_word(row), labels.LOOKS.get(row.word, "idle"))
 
-    @admin.display(description="campaign")
+    @admin.display(description=gettext_lazy("campaign"))
     def of(self, row: Message) -> SafeString:
         return clamped(row.campaign)
 
-    @admin.display(description="called")
+    @admin.display(description=gettext_lazy("called"))
     def called(self, row: Message) -> str:
         return _at(row.sent_at)
 
-    @admin.display(description="answered")
+    @admin.display(description=gettext_lazy("answered"))
     def answered(self, row: Message) -> str:
         """Return when the vendor answered the call, accepting or refusing the message."""
         return _at(row.delivered_at)
 
-    @admin.display(description="delivered")
+    @admin.display(description=gettext_lazy("delivered"))
     def delivered(self, row: Message) -> str:
         """Return when the recipient got the message, by the delivery report."""
         return _at(row.report_at if row.report == ReportKind.DELIVERED else None)
 
-    @admin.display(description="bounced")
+    @admin.display(description=gettext_lazy("bounced"))
     def bounced(self, row: Message) -> str:
         return _at(row.report_at if row.report == ReportKind.BOUNCED else None)
 
-    @admin.display(description="answer lost")
+    @admin.display(description=gettext_lazy("answer lost"))
     def lost(self, row: Message) -> str:
         return _at(row.in_doubt_at)
 
-    @admin.display(description="next look-up")
+    @admin.display(description=gettext_lazy("next look-up"))
     def next_look_up(self, row: Message) -> str:
         if row.in_doubt_at and whose.called_elsewhere([row.pk]):
             return _("It was called before the vendor's settings or its key changed.")
         return _at(row.settle_at if row.in_doubt_at else None)
 
-    @admin.display(description="put off until")
+    @admin.display(description=gettext_lazy("put off until"))
     def put_off(self, row: Message) -> str:
         return _at(row.call_after)
 
-    @admin.display(description="fields of the list")
+    @admin.display(description=gettext_lazy("fields of the list"))
     def of_list(self, row: Message) -> str:
         return "\n".join(f"{name}: {value}" for name, value in row.params.items()) or "-"
 
-    @admin.display(description="vendor's code")
+    @admin.display(description=gettext_lazy("vendor's code"))
     def code(self, row: Message) -> str:
         return row.error_code or "-"
 
-    @admin.display(description="seen of the call")
+    @admin.display(description=gettext_lazy("seen of the call"))
     def seen(self, row: Message) -> str:
         return row.error_sub_type or "-"
 
-    @admin.display(description="note of the report")
+    @admin.display(description=gettext_lazy("note of the report"))
     def note(self, row: Message) -> str:
         return row.report_note or "-"
 
-    @admin.display(description="sent again")
+    @admin.display(description=gettext_lazy("sent again"))
     def again(self, row: Message) -> str:
         if row.resend_no < 2:
             return _("once") if row.resend_no else "-"
         return _("%(number)s times") % {"number": row.resend_no}
 
-    @admin.display(description="vendor's id")
+    @admin.display(description=gettext_lazy("vendor's id"))
     def vendors_id(self, row: Message) -> str:
         return row.message_id or "-"
 
-    @admin.display(description="cost")
+    @admin.display(description=gettext_lazy("cost"))
     def cost(self, row: Message) -> str:
         return labels.units(row.units or 1)
 
@@ -227,7 +227,7 @@ class ClaimAdmin(Scoped):
     ordering = ["id"]
     sortable_by = ()
 
-    @admin.display(description="messages")
+    @admin.display(description=gettext_lazy("messages"))
     def messages_in_it(self, row: Claim) -> int:
         return len(row.messages)
 
@@ -246,7 +246,7 @@ class MessageEventAdmin(Scoped):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return ["origin" if name == "source" else name for name in super().get_fields(request, obj) if name != "origin"]
 
-    @admin.display(description="source")
+    @admin.display(description=gettext_lazy("source"))
     def origin(self, row: MessageEvent) -> str:
         return gettext(row.source)
 

@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
 
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.identities import OfTheirSponsors
@@ -66,11 +67,11 @@ class RouteAdmin(OfTheirSponsors):
             field.required = sponsors_of(request.user) is not None
         return field
 
-    @admin.display(description="by")
+    @admin.display(description=gettext_lazy("by"))
     def by(self, route: Route) -> str:
         return ", then ".join(str(entry) for entry in route.entries.all()) or "-"
 
-    @admin.display(description="takes no work")
+    @admin.display(description=gettext_lazy("takes no work"))
     def takes_no_work(self, route: Route) -> str:
         logins = {entry.credential_id: str(entry.credential) for entry in route.entries.all()}
         closed = why_not(logins, route.patience)

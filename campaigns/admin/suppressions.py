@@ -74,7 +74,7 @@ class SuppressionAdmin(Scoped):
     ordering = ["-id"]
     sortable_by = ()
     search_fields = ["address"]
-    search_help_text = "A whole address; also one that was erased"
+    search_help_text = gettext_lazy("A whole address; also one that was erased")
     actions = ["lift", "erase"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -138,28 +138,28 @@ class SuppressionAdmin(Scoped):
             request, gettext("%(number)s addresses erased.") % {"number": labels.number(number)}, messages.SUCCESS
         )
 
-    @admin.display(description="address")
+    @admin.display(description=gettext_lazy("address"))
     def recipient(self, row: Suppression) -> str:
         return row.address or gettext("erased")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         seen = labels.sees_recipients(request.user)
 
-        @admin.display(description="address")
+        @admin.display(description=gettext_lazy("address"))
         def recipient(row: Suppression) -> str:
             return labels.recipient(row.address, seen) if row.address else gettext("erased")
 
         return [recipient if name == "recipient" else name for name in self.list_display]
 
-    @admin.display(description="sponsor")
+    @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, row: Suppression) -> str:
         return str(row.sponsor) if row.sponsor else gettext("all sponsors")
 
-    @admin.display(description="source")
+    @admin.display(description=gettext_lazy("source"))
     def origin(self, row: Suppression) -> str:
         return show(row.origin)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def holds(self, row: Suppression) -> SafeString:
         return badge("holds", "warn") if row.until is None or row.until > timezone.now() else badge("past")
 

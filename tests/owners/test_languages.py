@@ -19,7 +19,7 @@ from django.utils.translation.template import templatize
 from campaigns import labels, stored_texts
 from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.models import Message, Webhook
-from mailhub import languages
+from mailhub import languages, model_texts
 from tests import factories
 from vendors import history
 from vendors.models import RateLimit
@@ -46,6 +46,9 @@ def marked():
     for package in ("mailhub", "campaigns", "vendors", "waiter"):
         for path in (ROOT / package).rglob("*.py"):
             yield from ((text, path) for text in texts(path.read_bytes()))
+    admin.autodiscover()
+    with translation.override("en"):
+        yield from ((text, model_texts.__file__) for text in model_texts.texts())
     for path in (ROOT / "mailhub/templates").rglob("*.html"):
         yield from ((text, path) for text in texts(templatize(path.read_text()).encode()))
 
