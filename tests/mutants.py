@@ -53,6 +53,12 @@ MUTANTS = (
         "tests/campaigns/test_claims_that_wait.py::test_a_claim_that_waits_for_a_row_claims_nothing_that_was_forbidden_meanwhile",
     ),
     Mutant(
+        "CLAIM does not look at the brake",
+        "campaigns/engine/claiming/claims.py",
+        (("AND NOT c.paused AND {brake.OPEN}", "AND NOT c.paused"),),
+        "tests/campaigns/test_claims_in_turn.py::test_what_is_asked_for_while_a_writer_waits_comes_after_him_and_is_not_allowed",
+    ),
+    Mutant(
         "CLAIM does not take its turn",
         "campaigns/engine/claiming/claims.py",
         (
