@@ -675,6 +675,9 @@ class Costing:
     def note(self, cursor: int, end: int, want: int) -> str:
         return f"{cursor} {end} {want}"
 
+    def receivers(self) -> None:
+        """They are letters to nobody in particular."""
+
 
 async def letters(streams: Streams, of: Costing, most: int) -> int:
     """Letter by letter, until there are so many; calls take no time."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tests import factories
@@ -54,3 +55,17 @@ def test_a_wait_is_told_in_a_sentence() -> None:
     assert deferrals.describe_wait(wait, now) == f"gmail waits until {at}: it asked us to slow down"
     assert "one mail at a time" in deferrals.describe_wait(wait, now + timedelta(minutes=6))
     assert deferrals.receiver_waits([login.pk]) == [wait]
+
+
+def test_limits_of_a_receiver_are_set_shown_and_kept_in_the_history() -> None:
+    login = factories.credential()
+    slug, version = login.vendor.slug, login.vendor.limits_version
+    assert "no limit" in said("limit", slug, "gmail")
+    assert "100/60 s" in said("limit", slug, "gmail", "100/60", "--at-a-time", "4", "--warm-up", "500")
+    login.vendor.refresh_from_db()
+    assert login.vendor.limits_version > version, "in force from the next call"
+    assert "500/86400 s on 2" in said("limit", slug, "gmail") and "4 at a time" in said("limit", slug, "gmail")
+    assert "limits of gmail: no limit" in LogEntry.objects.latest("id").change_message
+    assert "no limit" in said("limit", slug, "gmail", "--clear")
+    with pytest.raises(CommandError, match="there is no group 'gmial'"):
+        said("limit", slug, "gmial", "5/60")

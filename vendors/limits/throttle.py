@@ -124,20 +124,23 @@ class _Script:
         args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter]
         for limit in scope.limits:
             args += [limit.units, self._window(limit.seconds)]
-        return _keys(scope.vendor_id, [scope.credential_id]), args
+        return _keys(scope.vendor_id, [scope.credential_id], scope.receiver), args
 
     def _places(self, verb: str, scope: Scope, places: Iterable[str]) -> Ask:
-        return _keys(scope.vendor_id, [scope.credential_id]), [*self._head(verb), " ".join(places)]
+        keys = _keys(scope.vendor_id, [scope.credential_id], scope.receiver)
+        return keys, [*self._head(verb), " ".join(places)]
 
     def _cancel(self, scope: Scope, places: Iterable[str], counted: bool) -> Ask:
         keys, arguments = self._places("cancel", scope, places)
         return keys, [*arguments, int(counted)]
 
-    def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Ask:
+    def _rebuild(
+        self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry], receiver: str
+    ) -> Ask:
         nth: dict[int, int] = {}
         rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
         request: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
-        return _keys(vendor_id, nth), [*self._head("rebuild"), *request]
+        return _keys(vendor_id, nth, receiver), [*self._head("rebuild"), *request]
 
 
 class Throttle(_Script):
@@ -228,15 +231,19 @@ class Throttle(_Script):
         word, cut = _parsed(reply)
         return _trail(reply[2], bool(cut), {*_texts(reply[3])}, {*_texts(reply[4])}) if word == "trail" else None
 
-    def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
-        """Rebuild the vendor's log from the ledger. Returns None, or Lost if Redis has this or a newer generation.
+    def rebuild(
+        self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry], receiver: str = ""
+    ) -> Rebuilt:
+        """Rebuild the vendor's log, or that of a receiver, from the ledger.
+
+        Returns None, or Lost if Redis has this or a newer generation.
 
         `entries`: (credential id, seconds until the latest end of its calls, units) of everything that was or may have
         been called within the last `reach` seconds, the longest window of the vendor and its credentials. The seconds
         count from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation
         that are missing from `entries` must be fenced.
         """
-        word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries)))
+        word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries, receiver)))
         if word == "skewed":
             return Skewed(number / 1e6)
         return Lost() if word == "lost" else None
@@ -294,9 +301,12 @@ def _micro(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def _keys(vendor_id: int, credential_ids: Iterable[int]) -> list[str]:
-    """Return the keys of the vendor and the credentials. The hash tag keeps them in one slot of a Redis Cluster."""
-    tag = f"mailhub:{{v{vendor_id}}}"
+def _keys(vendor_id: int, credential_ids: Iterable[int], receiver: str = "") -> list[str]:
+    """Return the keys of the vendor and the credentials. The hash tag keeps them in one slot of a Redis Cluster.
+
+    A receiver has a log of its own, of the same kind: its window counts beside those of vendor and credential.
+    """
+    tag = f"mailhub:{{v{vendor_id}}}" + (f":r:{receiver}" if receiver else "")
     return [f"{tag}:window", *(f"{tag}:c{credential_id}" for credential_id in credential_ids)]
 
 

@@ -4,8 +4,8 @@ They need neither Redis nor the database, so forecasts, pages and tests can use 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vendors.said import Said, gettext_noop
 
@@ -49,7 +49,8 @@ class Scope:
     """The subject of a grant: vendor, credential, the vendor's generation, and the limits in force.
 
     `limits_version`: number of edits of the limits, to check that these are still in force. `destination`: the place
-    and account of the credential's calls (vendors/destinations.py).
+    and account of the credential's calls (vendors/destinations.py). `receiver`: of a receiver's window alone.
+    `receivers`: the limits of receivers, of vendor and credential.
     """
 
     vendor_id: int
@@ -59,6 +60,15 @@ class Scope:
     credential_limits: tuple[Limit, ...] = ()
     limits_version: int = 0
     destination: int = 0
+    receiver: str = ""
+    receivers: Mapping[str, tuple[tuple[Limit, ...], tuple[Limit, ...]]] = field(default_factory=dict, hash=False)
+
+    def of_receiver(self, receiver: str) -> "Scope":
+        """Return the scope of a receiver's own window."""
+        of_vendor, of_credential = self.receivers.get(receiver, ((), ()))
+        return replace(
+            self, vendor_limits=of_vendor, credential_limits=of_credential, receiver=receiver, receivers={}
+        )  # fmt: skip
 
     @property
     def limits(self) -> tuple[Limit, ...]:

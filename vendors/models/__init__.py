@@ -2,14 +2,15 @@
 
 `vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
 second person. `conditions`: the answers to the last calls. `prices`: what vendors charge. `histories`: sentences of the
-history as data. `reports`: keys and counts of delivery reports. `receivers`: receiving domains that wait.
+history as data. `reports`: keys and counts of delivery reports. `receivers`: receiving domains that wait, and limits of
+theirs.
 """
 
 from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
-from vendors.models.receivers import ReceiverWait
+from vendors.models.receivers import AT_A_TIME, ReceiverLimit, ReceiverWait
 from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
@@ -29,6 +30,7 @@ from vendors.models.vendors import (
 )
 
 __all__ = [
+    "AT_A_TIME",
     "LONGEST_WINDOW",
     "CauseCount",
     "Credential",
@@ -38,6 +40,7 @@ __all__ = [
     "Minute",
     "Price",
     "RateLimit",
+    "ReceiverLimit",
     "ReceiverWait",
     "ReportCount",
     "ReportKey",

@@ -331,6 +331,7 @@ class Usage(models.Model):
     at = models.DateTimeField()
     until = models.DateTimeField(help_text="The hard deadline: by then the last of these calls had ended.")
     units = models.PositiveIntegerField()
+    receivers = models.JSONField(null=True, help_text="Units by receiver, where receivers have limits.")
     grant = models.CharField(max_length=32, null=True, help_text="Under which the throttle gave these places.")
     ended_at = models.DateTimeField(
         null=True, help_text="When the last answer of its claims that have ended was stored."

@@ -40,7 +40,8 @@ class OpenClaim:
 class PermittedCall(NamedTuple):
     """A claimed message with its permits. No call may start after `latest` (seconds of time.monotonic).
 
-    letter: set if it has been made already; a Refused means that the message is not called.
+    letter: set if it has been made already; a Refused means that the message is not called. receiver: whose own permit
+    it holds, if that receiver has limits.
     """
 
     message: ClaimedMessage
@@ -48,6 +49,8 @@ class PermittedCall(NamedTuple):
     permits: Sequence[str]
     latest: float
     letter: Letter | Refused | None = None
+    receiver: str = ""
+    receiver_permit: str = ""
 
 
 STARTED = "fence = fence + 1", "heartbeat_at = statement_timestamp()"
@@ -84,7 +87,8 @@ class ToClaim(NamedTuple):
 
     closes: nothing is claimed from this time on. units: set where letters differ in cost: the messages that may be
     claimed, each with its cost; 0 means it will be refused without a call. destination: where and as whom its adapter
-    calls (vendors/destinations.py); nothing is claimed if the vendor or credential calls elsewhere by now.
+    calls (vendors/destinations.py); nothing is claimed if the vendor or credential calls elsewhere by now. receivers:
+    for the ledger: the units of each receiver with limits; such a job claims alone.
     """
 
     lease: Lease
@@ -94,6 +98,7 @@ class ToClaim(NamedTuple):
     closes: datetime | None = None
     units: Mapping[int, int] | None = None
     destination: int | None = None
+    receivers: Mapping[str, int] | None = None
 
     def cost(self, messages: Sequence[ClaimedMessage]) -> int:
         """Return the total units of these messages."""
@@ -159,9 +164,9 @@ WITH holder AS (
     INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units, destination, ledger)
     SELECT claim, job, fence, at, messages, costs, destination, ledger FROM picked WHERE messages IS NOT NULL
 ), ledger AS (
-    INSERT INTO vendors_usage (id, vendor_id, credential_id, at, until, units, "grant")
+    INSERT INTO vendors_usage (id, vendor_id, credential_id, at, until, units, "grant", receivers)
     SELECT ledger, %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
-        sum(total), %(grant)s::text
+        sum(total), %(grant)s::text, %(receivers)s::jsonb
     FROM picked GROUP BY ledger HAVING sum(total) > 0
 )
 SELECT number, claim, at, suppressions, letters FROM picked
@@ -199,7 +204,9 @@ async def claim(
     Where a claim was not allowed, contexts.read may say why. params: those that CLAIM names, except `asked`.
     """
     found = [Claimed([])] * len(asked)
-    rows = await connection.execute(CLAIM, {"grant": None, "probe": None, **params, "asked": _json(asked)})
+    of_receivers = next((orjson.dumps(one.receivers).decode() for one in asked if one.receivers), None)
+    known = {"grant": None, "probe": None, **params, "asked": _json(asked), "receivers": of_receivers}
+    rows = await connection.execute(CLAIM, known)
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
             found[number] = Claimed([], nothing_waits=not asked[number].units)
@@ -261,6 +268,9 @@ class Claimer(Protocol):
     def note(self, cursor: int, end: int, want: int) -> str:
         """Return what a grant is for, as failover/recovery.py reads it: three numbers for each range of messages."""
 
+    def receivers(self) -> Mapping[str, int] | None:
+        """Return what of it `fitting` allots to receivers with limits."""
+
 
 class InOrder:
     """The part of claimers that take the waiting messages in order, from a cursor on."""
@@ -270,6 +280,9 @@ class InOrder:
 
     def note(self, cursor: int, end: int, want: int) -> str:
         return f"{cursor} {end} {want}"
+
+    def receivers(self) -> Mapping[str, int] | None:
+        return None
 
 
 class ByCount(InOrder):

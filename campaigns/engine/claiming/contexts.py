@@ -30,6 +30,13 @@ log = logging.getLogger(__name__)
 FIND_OUT = 1.0  # seconds between two reads
 STALE = 3 * FIND_OUT  # seconds after which a stream reads its own context
 
+# For a vendor v and a credential l: units, seconds, credential, receiver of each limit; NULL: there is none. The units
+# of a warm-up grow by days of the vendor's clock. No statement of a claim checks the day: an older one allows less.
+RECEIVER_LIMITS = """(SELECT json_agg(json_build_array(
+        CASE WHEN r.grows_from IS NULL THEN r.units ELSE floor(least(2e9, r.units * power(r.growth,
+            least(60, greatest(0, (clock_timestamp() AT TIME ZONE v.time_zone)::date - r.grows_from)))))::bigint END,
+        r.seconds, r.credential_id, r.receiver))
+    FROM vendors_receiverlimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id)"""
 READ = f"""
 SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version, {destinations.NUMBER},
     coalesce({shut.WHY}, CASE WHEN j.paused_at IS NOT NULL THEN (
@@ -38,6 +45,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.retry_after_until,
     (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
      FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id) AS limits,
+    {RECEIVER_LIMITS} AS receiver_limits,
     j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired - j.suppressed,
     coalesce(j.next_message, j.first_message),
     (SELECT json_build_array(s.adoptions, {guard.ALL})
@@ -148,6 +156,7 @@ def _context(
     paused: str | None,
     retry_after_until: datetime | None,
     limits: list[Any],
+    receiver_limits: list[Any] | None,
     left: int,
     next_message: int,
     store: list[Any] | None,
@@ -164,7 +173,7 @@ def _context(
 ) -> SendContext:
     adoptions, *state = store or (0, False, False, False)
     halted = guard.why_halted(*state)
-    scope = _scope(of.vendor_id, of.credential_id, generation, limits, destination)
+    scope = _scope(of.vendor_id, of.credential_id, generation, limits, destination, receiver_limits)
     ours = status == "SENDING" and fence == of.lease.fence
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, paused, retry_after_until, left, next_message,
@@ -239,7 +248,7 @@ SELECT v.generation, v.limits_version, {destinations.NUMBER}, {shut.WHY} IS NULL
         AND (l.braked_at IS NOT NULL OR coalesce(l.retry_after_until <= clock_timestamp(), true))
         AND EXISTS ({guard.KNOWN}),
     (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
-     FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id)
+     FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id), {RECEIVER_LIMITS}
 FROM vendors_vendor v JOIN vendors_credential l ON l.vendor_id = v.id
 WHERE v.id = %(vendor)s AND l.id = %(credential)s
 """
@@ -253,13 +262,26 @@ async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credenti
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
-    generation, limits_version, destination, may_be_called, limits = row
-    scope = _scope(vendor_id, credential_id, generation, limits, destination)
+    generation, limits_version, destination, may_be_called, limits, of_receivers = row
+    scope = _scope(vendor_id, credential_id, generation, limits, destination, of_receivers)
     scope = replace(scope, limits_version=limits_version)
     return scope if may_be_called else None
 
 
-def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any], destination: int) -> Scope:
+def _scope(
+    vendor_id: int,
+    credential_id: int,
+    generation: int,
+    limits: list[Any],
+    destination: int,
+    of_receivers: list[Any] | None,
+) -> Scope:
     of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
     of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
-    return Scope(vendor_id, credential_id, generation, of_vendor, of_login, destination=destination)
+    scope = Scope(vendor_id, credential_id, generation, of_vendor, of_login, destination=destination)
+    if not of_receivers:
+        return scope
+    found: dict[str, tuple[list[Limit], list[Limit]]] = {}
+    for units, seconds, credential, receiver in of_receivers:
+        found.setdefault(receiver, ([], []))[credential is not None].append(Limit(units, seconds))
+    return replace(scope, receivers={name: (tuple(both[0]), tuple(both[1])) for name, both in found.items()})

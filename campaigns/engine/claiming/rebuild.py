@@ -15,9 +15,9 @@ from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY
 from campaigns.engine.threads import locked_most
 from vendors import alarms, locks, redis_clients
-from vendors.limits.throttle import LedgerEntry, Throttle, ThrottleUnreachable
+from vendors.limits.throttle import LedgerEntry, Rebuilt, Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost, Scope
-from vendors.models import Minute, RateLimit, Usage, Vendor
+from vendors.models import Minute, RateLimit, ReceiverLimit, Usage, Vendor
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,17 @@ SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, uni
 WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 """
 
+# The same of one receiver, all of a row at once: open until the deadline unless all its calls have ended. Rows without
+# receivers were claimed before the first limit of a receiver.
+OF_RECEIVER = """
+SELECT u.credential_id, extract(epoch FROM CASE
+        WHEN u.ended_at < u.until AND NOT EXISTS (SELECT FROM campaigns_claim c WHERE c.ledger = u.id)
+        THEN u.ended_at ELSE u.until END - clock_timestamp())::float8, (u.receivers ->> %(receiver)s)::int
+FROM vendors_usage u
+WHERE u.vendor_id = %(vendor)s AND u.until > clock_timestamp() - %(reach)s * interval '1 second'
+    AND u.receivers ? %(receiver)s
+"""
+
 PLOTTED = timedelta(days=8)  # the longest span that plots of the operations page show
 
 
@@ -81,12 +92,27 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         failpoints.here("before_rebuild")
         answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
         failpoints.here("mid_rebuild")
+        if answer is None:
+            answer = _rebuild_receivers(throttle, vendor_id, generation + 1)
         if answer is not None and not isinstance(answer, Lost):
             raise ThrottleUnreachable(f"its clock differs by {answer.seconds:.1f} s")
         if isinstance(answer, Lost):  # Redis already has this generation: the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")
     return True
+
+
+def _rebuild_receivers(throttle: Throttle, vendor_id: int, generation: int) -> Rebuilt:
+    """Rewrite the windows of all receivers with limits under the vendor's new generation."""
+    limits = ReceiverLimit.objects.filter(vendor=vendor_id).order_by("receiver").values("receiver")
+    for receiver, longest in limits.annotate(longest=Max("seconds")).values_list("receiver", "longest"):
+        with connection.cursor() as cursor:
+            cursor.execute(OF_RECEIVER, {"vendor": vendor_id, "receiver": receiver, "reach": longest + 1})
+            entries = [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
+        answer = throttle.rebuild(vendor_id, generation, longest, entries, receiver)
+        if answer is not None:
+            return answer
+    return None
 
 
 def read_ledger(vendor_id: int, longest: float) -> list[LedgerEntry]:
@@ -124,7 +150,9 @@ def _rebuild_now(scope: Scope) -> None:
 def forget(older_than: timedelta) -> int:
     """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows."""
     Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
-    longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
+    longest = max(
+        kind.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0 for kind in (RateLimit, ReceiverLimit)
+    )
     reach = timedelta(seconds=longest) + older_than
     vendors = list(Vendor.objects.values_list("pk", flat=True))  # the index starts with them
     return Usage.objects.filter(vendor__in=vendors, until__lt=Now() - reach).delete()[0]

@@ -42,7 +42,8 @@ class WantedClaim:
 
     def asked(self, permits: int) -> ToClaim:
         most, units = self.claimer.fitting(permits)
-        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units, self.destination)
+        receivers = self.claimer.receivers()
+        return ToClaim(self.lease, self.cursor, self.end, most, self.closes, units, self.destination, receivers)
 
 
 class Permitted(NamedTuple):

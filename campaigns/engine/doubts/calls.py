@@ -24,6 +24,7 @@ from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.models import Credential
 from vendors.outcomes import InDoubt, NotSent, Outcome
+from vendors.receivers import receiver_of
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +69,17 @@ class SingleCalls:
         return self._adapter.deadline + SLACK
 
     async def call(
-        self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]], *, is_repeat: bool = False
+        self,
+        units: int,
+        allow: Allow,
+        start: Callable[[], Awaitable[SingleOutcome]],
+        recipient: str = "",
+        *,
+        is_repeat: bool = False,
     ) -> SingleOutcome:
         """Make a call that costs this many units. Returns NotSent if it is not allowed. Raises CredentialClosed.
+
+        recipient: whom a repeat is for; its receiver's own window counts it too. A look-up reaches no receiver.
 
         allow: runs the statement that allows the call, given the id of the grant; returns None if the credential may no
         longer be used. is_repeat: it sends a letter, so its answer counts for the condition and the brake. A look-up
@@ -80,15 +89,20 @@ class SingleCalls:
         if isinstance(found, Never):
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
         scope, grant = found
+        of_receiver = await self._permit_of_receiver(scope, grant, recipient)
         allowed = await allow(scope, grant.id)
         if not allowed:
             await self._hand_back(self._throttle.cancel, scope, grant)
+            if of_receiver:
+                await self._hand_back(self._throttle.cancel, *of_receiver)
             await limits.undo_full(self._rows, self._vendor_id)
             if allowed is None:
                 raise CredentialClosed("paused, closed or under other limits by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
+        if of_receiver:
+            await self._hand_back(self._throttle.done, *of_receiver)
         if is_repeat:
             await self._tell_condition(answer)
         await self._act_upon(answer)
@@ -115,6 +129,21 @@ class SingleCalls:
                 return answer
             if not isinstance(answer, Lost):
                 await self._wait(answer)
+        raise CredentialClosed("rate limit reached")
+
+    async def _permit_of_receiver(self, scope: Scope, grant: Grant, recipient: str) -> tuple[Scope, Grant] | None:
+        """Take a permit of the receiver's own window, if it has limits. Without one the vendor's goes back."""
+        receiver = receiver_of(recipient)
+        if not recipient or receiver not in scope.receivers:
+            return None
+        own = scope.of_receiver(receiver)
+        try:
+            answer = await self._throttle.acquire(own, 1, self.hold)
+        except ThrottleUnreachable as error:
+            raise CredentialClosed(f"the throttle's Redis cannot be reached: {error}") from error
+        if isinstance(answer, Grant):
+            return own, answer
+        await self._hand_back(self._throttle.cancel, scope, grant)
         raise CredentialClosed("rate limit reached")
 
     async def _wait(self, answer: Any) -> None:

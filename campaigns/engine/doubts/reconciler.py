@@ -201,7 +201,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         hold = case.calls.hold
         return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes, grant=grant)
 
-    outcome = await case.calls.call(cost, allow, start, is_repeat=True)
+    outcome = await case.calls.call(cost, allow, start, letter.recipient, is_repeat=True)
     failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):

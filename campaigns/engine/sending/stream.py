@@ -8,7 +8,9 @@ import asyncio
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,8 +28,8 @@ from campaigns.engine.claiming.limits import PATIENCE
 from campaigns.engine.claiming.permits import Permits
 from campaigns.engine.claiming.pricing import ByCost
 from campaigns.engine.claiming.rebuild import rebuild_lost
-from campaigns.engine.claiming.receiving import ByReceiver
-from campaigns.engine.claiming.waiting import Permitted, WantedClaim
+from campaigns.engine.claiming.receiving import HELD_LONGER, ByReceiver
+from campaigns.engine.claiming.waiting import NotGranted, Permitted, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import merge
@@ -40,7 +42,7 @@ from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.condition import brake
 from vendors.limits.throttle import ThrottleUnreachable
-from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
+from vendors.limits.values import AcquireResult, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 
 log = logging.getLogger(__name__)
@@ -101,13 +103,13 @@ class Stream:
         self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
         self._claims: Any = connections.claims  # executes statements like a connection
         self._locking = partial(self._claims.run, over=stopping)
-        throttle, self._health = connections.to_redis()
+        self._throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
         self._counts = job.adapter.capabilities.cost is one_unit
         self._usual = claims.ByCount() if self._counts else ByCost(job, connections.attachments)
         self._claimer: claims.Claimer = self._usual
         self._hold = job.adapter.deadline + SLACK + (READING if job.campaign.has_files else 0.0)
-        self._permits = Permits(throttle, self._claims)
+        self._permits = Permits(self._throttle, self._claims)
         self._condition = recorder.conditions.of(job.credential_id, job.destination)
         run = recorder.receiver_runs.of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
@@ -341,6 +343,8 @@ class Stream:
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
             why = sending_hours.describe_opening(self._job.campaign, opening)
             return StreamEnd(until=opening, reason=why, held=True)
+        if seen.scope.receivers and not self._counts:
+            return self._later(60, "limits of receivers need letters that cost one unit each")
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
     async def _expire(self) -> StreamEnd | None:
@@ -379,6 +383,12 @@ class Stream:
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, most())
         if self._receiving is not None:
             self._cursor = self._receiving.position
+            if seen.scope.receivers:
+                match await self._receiving.take_permits(partial(self._acquire_of_receiver, seen.scope)):
+                    case Lost():
+                        return await self._mend()
+                    case Skewed(seconds):
+                        return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
             if not self._receiving.is_ready:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
@@ -389,7 +399,12 @@ class Stream:
         if isinstance(answer, Permitted):
             self._served = time.monotonic()
             await self._use(answer, ask.closes)
-            return None
+        if self._receiving is not None and seen.scope.receivers:
+            await self._return_unused(seen.scope, self._receiving)
+        return None if isinstance(answer, Permitted) else await self._await_permits(answer)
+
+    async def _await_permits(self, answer: NotGranted) -> StreamEnd | None:
+        """Return an end if the stream must wait for long."""
         match answer.why:
             case Wait(seconds) if seconds > PATIENCE:
                 return StreamEnd(until=answer.until, reason="rate limit reached")
@@ -403,14 +418,23 @@ class Stream:
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
 
+    async def _acquire_of_receiver(self, scope: Scope, receiver: str, units: int) -> AcquireResult:
+        return await self._throttle.acquire(scope.of_receiver(receiver), units, self._hold + HELD_LONGER)
+
+    async def _return_unused(self, scope: Scope, receiving: ByReceiver) -> None:
+        """Return permits of receivers for which the vendor's windows had no place, or whose message has ended."""
+        for receiver, places in receiving.unused().items():
+            with suppress(ThrottleUnreachable):  # they expire anyway
+                await self._throttle.cancel(scope.of_receiver(receiver), places)
+
     def _choose_claimer(self) -> None:
         """Claim by receiver while receivers wait; in order again once nothing is left behind the others."""
-        receiving = self._receiving
-        apart = self._context.receivers or self._context.held
+        receiving, seen = self._receiving, self._context
+        apart = seen.receivers or seen.held or seen.scope.receivers
         if apart and receiving is None and self._counts:
-            receiving = self._receiving = ByReceiver(self._cursor, self._job.end)
+            receiving = self._receiving = ByReceiver(self._cursor, self._job.end, self._job.adapter.deadline)
         if receiving is not None:
-            receiving.see(self._context)
+            receiving.see(seen)
             if not apart and not receiving.queued and not receiving.passed:
                 receiving = self._receiving = None
         self._claimer = receiving or self._usual
@@ -485,7 +509,12 @@ class Stream:
         """
         if self._pool.refusal:
             self._joint.leave(self._job.lease)
+        scope, held = self._context.scope, defaultdict[str, list[str]](list)
+        for answer in answers:
+            if answer.call.receiver:
+                held[answer.call.receiver].append(answer.call.receiver_permit)
         await asyncio.gather(
-            self._permits.done(self._context.scope, permits),
+            self._permits.done(scope, permits),
+            *(self._permits.done(scope.of_receiver(receiver), places) for receiver, places in held.items()),
             self._recorder.store(self._job.lease, answers, self._pool.patience, self._job.credential_id),
         )
