@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked at again: somebody may end the wait
 RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
+RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = "its vendor is called elsewhere, or as somebody else, by now"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
@@ -455,7 +456,7 @@ class Stream:
             pool.not_sent, self._receiving = 0, None
             return None
         until = self._context.now + timedelta(seconds=min(wait, LOOK_AGAIN))
-        why = RECEIVER_ASKED if opening else RECEIVER_HELD
+        why = RECEIVER_ASKED if receiver in self._context.receivers else RECEIVER_FULL if opening else RECEIVER_HELD
         return StreamEnd(until=until, reason=f"{receiver} {why}", held=True)
 
     def _may_claim(self) -> bool:
