@@ -140,7 +140,9 @@ def classify_error(error: CallError, *, now: float, safe_statuses: Collection[in
     credential or address does not depend on the body.
     """
     if not error.written:
-        return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
+        cause = AnswerCause.US if error.pause else AnswerCause.VENDOR
+        scope: Literal["message", "credential"] = "credential" if error.pause else "message"
+        return NotSent(error.reason, scope=scope, pause=error.pause, cause=cause)
     if error.status is None or error.status < 300:
         return InDoubt(error.reason, answered=error.status is not None)
     return classify_http(error.status, error.headers, b"", now=now, safe_statuses=safe_statuses)
@@ -165,29 +167,33 @@ def classify_http(
         vendor_id = _id_in(body)
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id", answered=True)
     if status in UNPROCESSED_REDIRECTS:
-        return NotSent(f"http {status}: not processed; redirects are not followed", scope="credential", pause=True)
+        reason = f"http {status}: not processed; redirects are not followed"
+        return NotSent(reason, scope="credential", pause=True, cause=AnswerCause.US)
     if 300 <= status < 400:  # a processed POST is answered with 303, in practice also with 301 and 302
         return InDoubt(f"http {status}: redirects are not followed", pause=True, answered=True)
     if 400 <= status < 500:
         return _classify_4xx(status, headers, body, now, dedupe)
     if status in safe_statuses:
         wait = parse_retry_after(headers.get("retry-after"), now=now)
-        return NotSent(f"http {status}", retry_after=wait, scope="credential")
+        return NotSent(f"http {status}", retry_after=wait, scope="credential", cause=AnswerCause.VENDOR)
     return InDoubt(f"http {status}", answered=True)
 
 
 def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool) -> Outcome:
     if status in ACCOUNT_STATUSES:
-        return NotSent(f"http {status}: login or account refused", scope="credential", pause=True)
+        reason = f"http {status}: login or account refused"
+        return NotSent(reason, scope="credential", pause=True, cause=AnswerCause.US)
     if status in WRONG_ADDRESS:
-        return NotSent(f"http {status}: the address takes no messages", scope="credential", pause=True)
+        reason = f"http {status}: the address takes no messages"
+        return NotSent(reason, scope="credential", pause=True, cause=AnswerCause.US)
     if status in TOO_FAST:
         stated = None if "retry-after" in headers else stated_wait(body.decode("utf-8", "replace"), now=now)
         wait = min(stated, RETRY_MAX) if stated else parse_retry_after(headers.get("retry-after"), now=now)
-        return NotSent(f"http {status}: too fast for the vendor", retry_after=wait, scope="credential")
+        reason = f"http {status}: too fast for the vendor"
+        return NotSent(reason, retry_after=wait, scope="credential", cause=AnswerCause.CAPACITY)
     if status == 425:  # RFC 8470: the server was unwilling to process the request
         wait = parse_retry_after(headers.get("retry-after"), now=now)
-        return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait))
+        return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait), cause=AnswerCause.VENDOR)
     if status == 408:  # often from a gateway that does not know what the server behind it did
         return InDoubt("http 408", answered=True)
     if status == 409:

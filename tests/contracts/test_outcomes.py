@@ -329,3 +329,18 @@ def test_a_refusal_by_a_relay_is_never_acceptance_nor_doubt(phase: str, code: in
     assert isinstance(outcome, Refused) or (
         isinstance(outcome, NotSent) and outcome.scope in ("credential", "receiver")
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(401, "us"), (404, "us"), (307, "us"), (420, "capacity"), (429, "capacity"), (425, "vendor"), (503, "vendor")],
+)
+def test_what_an_http_status_puts_off_has_its_cause(status: int, cause: str) -> None:
+    outcome = classify_http(status, {}, b"", now=0.0, safe_statuses=(503,))
+    assert isinstance(outcome, NotSent) and outcome.cause == cause
+
+
+@pytest.mark.parametrize(("pause", "cause"), [(False, "vendor"), (True, "us")])
+def test_a_call_that_never_left_has_its_cause(pause: bool, cause: str) -> None:
+    outcome = classify_error(CallError("no connection", written=False, pause=pause), now=0.0)
+    assert isinstance(outcome, NotSent) and outcome.cause == cause
