@@ -87,7 +87,7 @@ NO_PAGES = {
     *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
-    *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause"),
+    *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause", "vendors_credential_try"),
 }
 LOGGED_OUT = {"login", "admin-login", "login-mistake"}
 NOWHERE = {"/campaigns/1000000000/", "/admin/nothing/"}
