@@ -49,6 +49,7 @@ class SponsorFilter(admin.SimpleListFilter):
 
     title = "sponsor"
     parameter_name = "sponsor"
+    names_rows = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:MOST_CHOICES]

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.contrib.admin import AllValuesFieldListFilter, ListFilter, RelatedFieldListFilter
 from django.utils import timezone
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
@@ -24,6 +25,7 @@ from vendors import history, listing
 from vendors.said import Said, show
 
 register = template.Library()
+OF_ROWS = RelatedFieldListFilter, AllValuesFieldListFilter  # filters with what people have entered
 LABEL = '<td data-label="{}" '
 EMPTY = re.compile("<td[^>]*>-?</td>")  # cells omitted on a phone
 BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
@@ -99,6 +101,12 @@ def translated(value: Any) -> Any:
         return show(text)
     said = stored_texts.in_language(text)
     return value if said == text else said
+
+
+@register.filter
+def shown_choice(display: Any, spec: ListFilter) -> Any:
+    """Show a choice of a filter: a row by its name as it was typed, anything else in the language of the page."""
+    return display if isinstance(spec, OF_ROWS) or getattr(spec, "names_rows", False) else translated(display)
 
 
 @register.filter(name="said")

@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 
 import pytest
 from django.contrib.auth.models import Group
@@ -140,3 +141,10 @@ def test_a_sentence_is_its_english_text_and_survives_an_exception_and_a_column()
         assert said.show(said.read(str(sentence), sentence.data)) == shown
         assert said.show("vendor paused: off") == "vendor paused: off"
     assert said.show(describe([])) == "no vendor has anything that may have been called"
+
+
+@pytest.mark.django_db
+def test_a_filter_shows_sponsors_by_their_own_names(admin_client):
+    factories.sponsor("paused")
+    page = admin_client.get("/admin/campaigns/campaign/", headers=GERMAN).text
+    assert re.search(r'sponsor=\d+"[^>]*>paused<', page)
