@@ -289,8 +289,9 @@ def asked_behind(writer: Writer, calls: Claiming | LookingUp) -> bool:
 @KINDS
 @pytest.mark.parametrize("writer", FORBID)
 def test_what_is_asked_for_while_a_writer_waits_comes_after_him_and_is_not_allowed(writer: Writer, kind: Kind) -> None:
+    """A look-up sends no letter, so a brake does not keep it away."""
     calls = kind()
-    assert not asked_behind(writer, calls)
+    assert asked_behind(writer, calls) is (writer is braked and kind is LookingUp)
     assert Claim.objects.count() == (kind is Claiming), "the one that was under way"
 
 
