@@ -137,7 +137,8 @@ def to_claim(job: Job, **more: Any) -> dict[str, Any]:
     asked = [calling.asked(job, Lease(job.pk, job.fence), cursor=job.first_message + ROWS // 2, **more)]
     return {
         "vendor": job.vendor_id, "limits_version": job.vendor.limits_version, "generation": 0, "hold": 10.0,
-        "adoptions": 1, "probe": None, "grant": None, "credential": job.credential_id, "asked": claims._json(asked),
+        "adoptions": 1, "probe": None, "grant": None, "receivers": None,
+        "credential": job.credential_id, "asked": claims._json(asked),
     }  # fmt: skip
 
 
