@@ -196,6 +196,10 @@ class MessageAdmin(Scoped):
     def code(self, row: Message) -> str:
         return row.error_code or "-"
 
+    @admin.display(description=gettext_lazy("reference"))
+    def reference(self, row: Message) -> str:
+        return row.reference
+
     @admin.display(description=gettext_lazy("seen of the call"))
     def seen(self, row: Message) -> str:
         return row.error_sub_type or "-"
