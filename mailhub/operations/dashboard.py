@@ -88,10 +88,11 @@ MOST_RUNNING = 200  # jobs on the map of mailcasters
 class VendorRow:
     """A vendor's row on the page. waiting: messages of the viewer's sponsors. ends: forecast of the queue's end.
 
-    apart: messages that wait for something other than the window. condition: of its best credential, in words `state`;
-    look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition. remedy:
-    what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports by
-    kind. governed: the viewer governs the vendor; if not, the row hides numbers that reveal others' mail.
+    apart: messages that wait for something other than the window. condition: of its best credential, in one word `kind`
+    and as a sentence `state`; while no vendor may be called, both say that. look: the style of its badge. notes: what
+    else is to be known, such as credentials in a worse condition. remedy: what mends it. doubts: messages without a
+    known answer, up to MOST_DOUBTS. reports: today's delivery reports by kind. governed: the viewer governs the vendor;
+    if not, the row hides numbers that reveal others' mail.
     """
 
     vendor: Vendor
@@ -102,6 +103,7 @@ class VendorRow:
     ends: str = ""
     apart: list[str] = field(default_factory=list)
     condition: Condition = queues.UNTRIED
+    kind: str = ""
     state: str = ""
     look: str = "idle"
     notes: list[str] = field(default_factory=list)
@@ -118,11 +120,6 @@ class VendorRow:
     def refused_reports(self) -> str:
         """Refused delivery reports, as a sentence or empty."""
         return report_counts.refused(self.reports) if self.reports else ""
-
-    @property
-    def kind(self) -> str:
-        """The condition in one word."""
-        return CONDITIONS[self.condition.kind][0]
 
     @property
     def open(self) -> bool:
@@ -338,6 +335,7 @@ def _row(
     row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
+    row.kind = row.state if queue.halted else CONDITIONS[row.condition.kind][0]
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
     if status:
         row.good, row.bad = status.good, status.bad

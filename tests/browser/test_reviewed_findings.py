@@ -60,15 +60,15 @@ def row(page: Page, name: str) -> str:
 
 class TestTruth:
     def test_a_number_of_seconds_is_not_parted_from_its_unit(self, window: Browsing, vendor: Vendor) -> None:
-        """The badge wraps, as its column is narrow; a lone "s" on its second line says nothing."""
+        """The note wraps, as its column is narrow; a lone "s" on its second line says nothing."""
         health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 0, 50)
         page = window.open("/admin/")
-        badge = page.locator("table.vendors .badge.bad")
-        expect(badge).to_contain_text("503, retry after")
+        note = page.locator("table.vendors small.alarm")
+        expect(note).to_contain_text("503, retry after")
         parted = []
         for width in range(1040, 1180, 10):
             window.resize(width)
-            parted += [width] if badge.evaluate(LINES_OF_THE_UNIT) > 1 else []
+            parted += [width] if note.evaluate(LINES_OF_THE_UNIT) > 1 else []
         health.at(settings.REDIS_URL).reset(vendor.pk)
         assert parted == []
 

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.models import Job, Message, Sponsor
+from campaigns.models import Job, Message, Sponsor, Store
 from mailhub.monitoring import metrics
 from tests import factories
 from tests.front.program import Program, api_vendor, forget, fresh
@@ -272,6 +272,13 @@ def test_a_campaign_names_the_receiving_domains_that_wait(job: Job, admin_client
     ReceiverWait.objects.create(until=until, **of)
     page = text(admin_client, f"/campaigns/{job.campaign_id}/")
     assert f"gmail waits until {local(until)}: it asked us to slow down" in page
+
+
+def test_while_nothing_may_be_called_the_badge_says_that_alone(job: Job, admin_client: Client) -> None:
+    factories.condition(job.credential)
+    Store.objects.update(timeline="000000AA")
+    page = admin_client.get("/admin/operations/pulse/").content.decode()
+    assert re.search(r'<span class="badge bad">halted: ', page) and ">works<" not in page
 
 
 def test_a_limit_of_0_is_a_condition_too(job: Job, admin_client: Client) -> None:
