@@ -15,7 +15,7 @@ from typing import Any
 from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 from django.db.models import F
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 
 from vendors import adapters, destinations, history, locks, said
 from vendors.adapters.options import InvalidSettings, NoSecret
@@ -137,9 +137,9 @@ def hold_brake(login: Credential) -> bool:
     See vendors/condition/brake.py. A probe under way ends and is recorded.
     """
     locks.take_turn(login.vendor_id)
-    now = TransactionNow()
     rows = Credential.objects.filter(pk=login.pk, brake_held_at=None)
-    return bool(rows.update(brake_held_at=now, braked_at=Coalesce("braked_at", now), probe_no=F("probe_no") + 1))
+    # Without a brake a wait of another reason may be running, which the release must not end.
+    return bool(rows.update(brake_held_at=TransactionNow(), probe_no=F("probe_no") + 1))
 
 
 @transaction.atomic

@@ -37,7 +37,7 @@ UNPROCESSED_REDIRECTS = frozenset({307, 308})
 """The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
 """Statuses about the URL or the form of our requests, not about a message, whatever their body says."""
-BEFORE_THE_CALL = frozenset({"template", "too_dear", "unsendable"})
+BEFORE_THE_CALL = frozenset({"template", "too_dear", "unsendable", "unsupported"})
 """Codes of refusals that no vendor gave."""
 TOO_FAST = frozenset({420, 429})
 """Statuses about our rate or quota: 420 is Mailgun's, with the time of its end in the text."""

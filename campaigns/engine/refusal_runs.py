@@ -31,27 +31,36 @@ ITSELF = "mailhub"  # the name in Resolution.decided_by
 CONFIRMED = 3.0  # seconds; senders read their contexts every second
 REASON = "it was refused in a row of equal refusals, which paused the credential"
 
-# An answer may be stored twice, so a message counts once.
-NOTE = """
+# A clock that was set back must not keep claims waiting.
+IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
+# An answer may be stored twice, so a message counts once. A confirmed run stays until the sweep has put it back,
+# whatever calls that were open meanwhile are answered.
+NOTE = f"""
 INSERT INTO campaigns_refusalrun AS run (credential_id, code, sub_type, messages, since, full_at)
 SELECT %(credential)s, %(code)s, %(sub_type)s, %(messages)s::bigint[], clock_timestamp(),
     CASE WHEN cardinality(%(messages)s::bigint[]) >= %(most)s THEN clock_timestamp() END
 ON CONFLICT (credential_id) DO UPDATE SET (code, sub_type, messages, since, full_at) = (
-    SELECT excluded.code, excluded.sub_type, whole.messages,
-        CASE WHEN whole.longer THEN run.since ELSE excluded.since END,
-        coalesce(CASE WHEN whole.longer THEN run.full_at END,
+    SELECT CASE WHEN kept THEN run.code ELSE excluded.code END,
+        CASE WHEN kept THEN run.sub_type ELSE excluded.sub_type END,
+        CASE WHEN kept THEN run.messages ELSE whole.messages END,
+        CASE WHEN whole.longer OR kept THEN run.since ELSE excluded.since END,
+        coalesce(CASE WHEN whole.longer OR kept THEN run.full_at END,
             CASE WHEN cardinality(whole.messages) >= %(most)s THEN clock_timestamp() END)
     FROM (
-        SELECT longer, CASE WHEN longer THEN ARRAY(SELECT DISTINCT unnest(run.messages || excluded.messages))
-            ELSE excluded.messages END AS messages
-        FROM (SELECT NOT %(anew)s AND run.code = excluded.code AND run.sub_type = excluded.sub_type AS longer) same
+        SELECT longer, NOT longer AND is_confirmed AS kept,
+            CASE WHEN longer THEN ARRAY(SELECT DISTINCT unnest(run.messages || excluded.messages))
+                ELSE excluded.messages END AS messages
+        FROM (SELECT NOT %(anew)s AND run.code = excluded.code AND run.sub_type = excluded.sub_type AS longer,
+            coalesce({IS_CONFIRMED}, false) AS is_confirmed) same
     ) whole
 )
 RETURNING full_at IS NOT NULL
 """
-END = "DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s AND since <= %(since)s"
-# Of a credential l, for the contexts of senders. A clock that was set back must not keep claims waiting.
-IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
+END = f"""
+DELETE FROM campaigns_refusalrun run WHERE credential_id = %(credential)s AND since <= %(since)s
+    AND NOT coalesce({IS_CONFIRMED}, false)
+"""
+# Of a credential l, for the contexts of senders.
 SEEN = f"""(SELECT json_build_array(run.code, run.sub_type, cardinality(run.messages),
         extract(epoch FROM run.since)::float8, run.full_at IS NOT NULL, coalesce({IS_CONFIRMED}, false))
     FROM campaigns_refusalrun run WHERE run.credential_id = l.id)"""

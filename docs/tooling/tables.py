@@ -186,7 +186,7 @@ def _tasks() -> Iterator[list[str]]:
     from mailhub.celery import app
 
     app.loader.import_default_modules()
-    for name in sorted(one for one in app.tasks if not one.startswith("celery.")):
+    for name in sorted(one for one in app.tasks if not one.startswith(("celery.", "tests."))):
         yield [f"`{name}`", QUEUES.get(name.rpartition(".")[2], "`hub`"), _line_of(app.tasks[name].__doc__ or "")]
 
 

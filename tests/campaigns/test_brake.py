@@ -18,7 +18,7 @@ from campaigns.engine.connections import SharedRows
 from campaigns.engine.finishing import finalizer
 from campaigns.models import Claim, Job
 from tests import factories
-from tests.faults.sending import being_sent, login, sent, take_again, taken
+from tests.faults.sending import being_sent, login, send_the_rest, sent, take_again, taken
 from tests.moody_vendor import MOODS, MoodyVendor, moody_relay, moody_vendor
 from tests.waiting import result_of, wait_until
 from vendors.condition import brake
@@ -142,7 +142,7 @@ def test_a_prober_that_died_delays_the_next_probe_by_its_lease(vendor: MoodyVend
     job = taken(20, account)
     assert sender.send(job.pk, job.fence).left and not vendor.calls
     braked(account, retry_after_until=timezone.now())
-    assert sent(take_again(job)).accepted == 20
+    assert send_the_rest(job).accepted == 20
     assert condition(account).works
 
 
@@ -154,7 +154,7 @@ def test_nobody_probes_while_an_operator_holds_the_brake(vendor: MoodyVendor) ->
     assert not Claim.objects.exists()
     assert condition(account).kind == ConditionKind.SHUT and condition(account).is_held
     call_command("credential", "release", account.vendor.slug, account.name)
-    assert sent(take_again(job)).accepted == 20
+    assert send_the_rest(job).accepted == 20
 
 
 def test_operators_hold_and_release_by_command_and_by_page(vendor: MoodyVendor, admin_client: Client) -> None:

@@ -8,7 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from vendors.causes import AnswerCause, judge_reply
+import pytest
+
+from vendors.causes import AnswerCause, judge_code, judge_reply
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
@@ -69,3 +71,20 @@ def test_the_causes_are_judged_right():
 def test_nothing_about_us_is_taken_for_the_recipients_fault():
     taken = [str(reply) for reply in replies() if reply.cause in ("us", "capacity") and reply.judged == "recipient"]
     assert taken == [], "\n".join(taken)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("recipient_blocked", "recipient"),
+        ("number_blacklisted", "recipient"),
+        ("blocked_by_recipient", "recipient"),
+        ("recipient_daily_limit", "recipient"),
+        ("page_limit_exceeded", "content"),
+        ("sender_blocked", "us"),
+        ("daily_limit_exceeded", "capacity"),
+        ("account_daily_limit", "capacity"),
+    ],
+)
+def test_a_code_that_names_what_it_is_about_closes_the_credential_for_nobody_else(code, cause):
+    assert judge_code(code).cause == cause

@@ -140,6 +140,7 @@ class ByReceiver:
 
         Returns Lost or Skewed if a window cannot be used; then nothing is claimed.
         """
+        self._places, self._granted = {}, {}  # those of before a rebuild are no permits any more
         wanted = Counter(one.group for one in self._next if one.group in self._limits)
         answers = await asyncio.gather(*(acquire(group, units) for group, units in wanted.items()))
         failed: AcquireResult | None = None

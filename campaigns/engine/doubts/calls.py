@@ -23,7 +23,7 @@ from vendors.condition.feeding import ConditionFeed, is_clear, is_good_answer
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.models import Credential
-from vendors.outcomes import InDoubt, NotSent, Outcome
+from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
 from vendors.receivers import receiver_of
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,8 @@ class SingleCalls:
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
         scope, grant = found
         of_receiver = await self._permit_of_receiver(scope, grant, recipient)
+        if isinstance(of_receiver, NotSent):
+            return of_receiver
         allowed = await allow(scope, grant.id)
         if not allowed:
             await self._hand_back(self._throttle.cancel, scope, grant)
@@ -104,7 +106,8 @@ class SingleCalls:
         if of_receiver:
             await self._hand_back(self._throttle.done, *of_receiver)
         if is_repeat:
-            await self._tell_condition(answer)
+            with suppress(RowsError):  # the answer is the evidence and is stored in any case
+                await self._tell_condition(answer)
         await self._act_upon(answer)
         with suppress(RowsError):  # if this fails and the window is lost, the permit counts until its deadline
             await tell_ended(self._rows, self._vendor_id, grant.id)
@@ -131,8 +134,13 @@ class SingleCalls:
                 await self._wait(answer)
         raise CredentialClosed("rate limit reached")
 
-    async def _permit_of_receiver(self, scope: Scope, grant: Grant, recipient: str) -> tuple[Scope, Grant] | None:
-        """Take a permit of the receiver's own window, if it has limits. Without one the vendor's goes back."""
+    async def _permit_of_receiver(
+        self, scope: Scope, grant: Grant, recipient: str
+    ) -> tuple[Scope, Grant] | NotSent | None:
+        """Take a permit of the receiver's own window, if it has limits.
+
+        Without one the vendor's goes back, and only this doubt waits.
+        """
         receiver = receiver_of(recipient)
         if not recipient or receiver not in scope.receivers:
             return None
@@ -144,7 +152,10 @@ class SingleCalls:
         if isinstance(answer, Grant):
             return own, answer
         await self._hand_back(self._throttle.cancel, scope, grant)
-        raise CredentialClosed("rate limit reached")
+        if isinstance(answer, Lost):
+            await rebuild_lost(scope)
+        wait = answer.seconds if isinstance(answer, Wait) else RETRY_DEFAULT
+        return NotSent("its receiver's limit is used up", max(1.0, wait), "receiver")
 
     async def _wait(self, answer: Any) -> None:
         """Wait for a permit due soon; a sender may still take it first."""

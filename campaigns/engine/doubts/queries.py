@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import orjson
 from psycopg import AsyncConnection
 
 from campaigns.engine.failover import guard
@@ -19,6 +20,7 @@ from campaigns.models import Campaign, Identity
 from vendors import destinations, locks
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
+from vendors.receivers import receiver_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,9 @@ WITH {jobs}gate AS (
         AND m.sent_at = %(sent_at)s AND coalesce(m.destination, 0) = %(destination)s AND EXISTS (SELECT FROM gate)
     RETURNING m.id
 ), ledger AS (
-    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant", receivers)
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s,
-        %(grant)s::text
+        %(grant)s::text, %(receivers)s::jsonb
     FROM ours
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
@@ -218,7 +220,7 @@ async def look_up(
 
     grant: identifies the ledger row for calls.tell_ended.
     """
-    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant)
+    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant, receivers=None)
 
 
 async def repeat(
@@ -237,7 +239,12 @@ async def repeat(
     closes: the end of the time in which the campaign may be called. young: the first call must be younger than this
     many seconds; None: that call was disproved. grant: as in `look_up`.
     """
-    params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
+    receiver = receiver_of(doubt.recipient)
+    of_receiver = orjson.dumps({receiver: 1}).decode() if receiver in scope.receivers else None
+    params = {
+        "units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER),
+        "receivers": of_receiver,
+    }  # fmt: skip
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
 
 

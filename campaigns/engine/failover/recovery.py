@@ -24,7 +24,7 @@ from vendors import history, locks, redis_clients
 from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.limits.values import share_out
-from vendors.models import Credential, RateLimit, Usage, Vendor
+from vendors.models import Credential, RateLimit, ReceiverLimit, Usage, Vendor
 from vendors.said import Said, gettext_noop
 
 HOLD = timedelta(minutes=5)  # a call starts within this time after its grant, and takes less
@@ -163,7 +163,11 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
         return Loss(vendor.slug, True, sum(grant.units for grant in unknown), doubted)
     at = begin or timezone.now()
     messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
-    longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"]
+    spans = (
+        kind.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
+        for kind in (RateLimit, ReceiverLimit)
+    )
+    longest = max(spans)
     if longest:  # the windows lack these calls, too
         locks.take_turn(vendor.pk)
         until = timezone.now() + timedelta(seconds=longest)

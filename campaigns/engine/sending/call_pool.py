@@ -26,10 +26,10 @@ from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from vendors import alarms
-from vendors.adapters.base import Letter
+from vendors.adapters.base import Letter, one_unit
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
+from vendors.outcomes import RETRY_DEFAULT, Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
 from vendors.receivers import domain_of, waiting_part
 
 log = logging.getLogger(__name__)
@@ -266,6 +266,8 @@ class CallPool:
             self.put_off += 1
             return
         self.not_sent += 1
+        if outcome.scope == "receiver" and self._job.adapter.capabilities.cost is not one_unit:  # claimed in order
+            outcome = replace(outcome, scope="credential", retry_after=outcome.retry_after or RETRY_DEFAULT)
         if called and outcome.scope == "receiver":
             receiver, outcome = self._run.note_refusal(recipient, outcome)
             if outcome.scope == "receiver":

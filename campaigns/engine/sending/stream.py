@@ -47,6 +47,7 @@ from vendors.outcomes import InDoubt, NotSent
 
 log = logging.getLogger(__name__)
 
+DAY = 86_400.0  # seconds
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked at again: somebody may end the wait
 RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
@@ -291,7 +292,7 @@ class Stream:
             and not seen.closed_for
             and feed.doubts >= min(self._job.adapter.concurrency, brake.DOUBTS_MOST)
         ):
-            age = time.monotonic() - feed.doubt_at
+            age = min(time.monotonic() - feed.doubt_at, DAY)  # the doubts of others have no time here
             if await self._locking(lambda rows: brake.put_on(rows, login, age)):
                 alarms.BRAKE_PUT_ON.log(log, login, feed.doubts)
         else:
@@ -346,6 +347,8 @@ class Stream:
             return StreamEnd(until=opening, reason=why, held=True)
         if seen.scope.receivers and not self._counts:
             return self._later(60, "limits of receivers need letters that cost one unit each")
+        if seen.held and not self._counts:
+            return self._later(60, f"{', '.join(sorted(seen.held))} {RECEIVER_HELD}")
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
     async def _expire(self) -> StreamEnd | None:
@@ -387,8 +390,10 @@ class Stream:
             if seen.scope.receivers:
                 match await self._receiving.take_permits(partial(self._acquire_of_receiver, seen.scope)):
                     case Lost():
+                        await self._return_unused(seen.scope, self._receiving)
                         return await self._mend()
                     case Skewed(seconds):
+                        await self._return_unused(seen.scope, self._receiving)
                         return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
             if not self._receiving.is_ready:
                 return await self._await_receivers(self._receiving)
