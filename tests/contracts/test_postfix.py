@@ -177,12 +177,13 @@ def test_a_full_mailbox_puts_its_message_off_and_no_other(loop: str, postfix: Pr
     assert isinstance(full, NotSent) and full.scope == "message" and not full.pause and "Mailbox full" in full.reason
 
 
-@pytest.mark.parametrize("recipient", ["listed", "forged"])
+@pytest.mark.parametrize(("recipient", "scope"), [("listed", "receiver"), ("forged", "credential")])
 def test_a_refusal_that_is_about_us_refuses_nobody_and_pauses(
-    loop: str, recipient: str, postfix: PrivatePostfix
+    loop: str, recipient: str, scope: str, postfix: PrivatePostfix
 ) -> None:
+    """Words about a block list may be those of one receiving domain; a second one with the same pauses all."""
     _, ours, _ = of_three(loop, postfix, Letter("ours", f"{recipient}@example.org", "Hello", "Dear you\n"))
-    assert isinstance(ours, NotSent) and ours.scope == "credential" and ours.pause
+    assert isinstance(ours, NotSent) and ours.scope == scope and ours.pause
 
 
 def test_a_quota_of_ours_that_is_used_up_waits_for_its_renewal(loop: str, postfix: PrivatePostfix) -> None:

@@ -154,7 +154,7 @@ def a_campaign_in_the_browser(said: str) -> None:
     _upload(owner, readers, "Spring to readers")
     owner.submit("Leave these 3 rows out, and go on")
     owner.submit("Send to 10 recipients")
-    assert "is on its way to 10 recipients" in owner.text, owner.text
+    assert "is stored, for 10 recipients" in owner.text, owner.text
     page = owner.address
     wait_until(lambda: owner.open(page) or "has ended" in owner.text, "the campaign's end", log=lambda: owner.text)
     _upload(owner, members, "Spring to members")

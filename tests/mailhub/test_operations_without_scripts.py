@@ -19,7 +19,7 @@ from tests import factories
 from tests.campaigns.rows import in_doubt, logged, refused
 from tests.celery_tasks import note
 from tests.plain_browser import PlainBrowser, by_client
-from vendors.models import Price, RateLimit, Vendor
+from vendors.models import Credential, Price, RateLimit, Vendor
 from waiter import parking
 from waiter.models import ParkedTask
 
@@ -165,9 +165,9 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     vendor = factories.vendor("post", settings={"url": "http://127.0.0.1:9/"})
     change = reverse("admin:vendors_vendor_change", args=[vendor.pk])
     browser.open(change)
-    browser.submit("Pause…")
+    browser.follow("Pause…")
     confirm(browser, "Pause")
-    browser.submit("Resume…")
+    browser.follow("Resume…")
     confirm(browser, "Resume")
     assert not Vendor.objects.get().paused
     browser.open(change)
@@ -178,6 +178,23 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     login = factories.credential(vendor, asked_wait=3600, retry_after_until=until)
     browser.open("/admin/vendors/credential/")
     browser.submit("Go", action="end_waits", _selected_action=[str(login.pk)])
+    login.refresh_from_db()
+    assert login.retry_after_until is None, browser.text
+    for action, held in (("hold_brakes", True), ("release_brakes", False)):
+        browser.open("/admin/vendors/credential/")
+        browser.submit("Go", action=action, _selected_action=[str(login.pk)])
+        login.refresh_from_db()
+        assert (login.brake_held_at is not None) is held, browser.text
+    browser.open(reverse("admin:vendors_credential_change", args=[login.pk]))
+    browser.follow("Pause…")
+    confirm(browser, "Pause")
+    browser.follow("Resume…")
+    confirm(browser, "Resume")
+    login.refresh_from_db()
+    assert not login.paused
+    Credential.objects.filter(pk=login.pk).update(asked_wait=3600, retry_after_until=until)
+    browser.open(reverse("admin:vendors_credential_try", args=[login.pk]))
+    browser.submit("Call ")
     login.refresh_from_db()
     assert login.retry_after_until is None, browser.text
 
