@@ -18,7 +18,7 @@ from vendors.adapters.anymail import Anymail
 from vendors.adapters.anymail_services import RequestsWriter
 from vendors.adapters.base import Attachment, Letter, Origin
 from vendors.adapters.options import InvalidSettings
-from vendors.outcomes import BEFORE_THE_CALL, Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing import http_server
 from vendors.testing.servers import closed_port
 
@@ -204,7 +204,7 @@ def test_what_a_service_cannot_take_refuses_that_letter_and_pauses_nothing() -> 
     brevo = next(service for service in SERVICES if service.name == "brevo")
     image = Attachment("b.png", "image/png", b"png", cid="b")
     outcome, got = called(brevo, None, LETTER._replace(attachments=(image,)))
-    assert isinstance(outcome, Refused) and outcome.code not in BEFORE_THE_CALL
+    assert isinstance(outcome, Refused) and not outcome.may_be_ours
     assert "inline" in outcome.sub_type and not got
 
 
