@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection
 
 from campaigns.models import Approval
+from vendors.said import gettext_noop
 
 BLOCK = 10_000  # messages in one digest, so that any number is read in bounded memory
 # An approval covers texts, headers, sender, vendor, time, files and each message in order. Times are UTC. The limits at
@@ -51,7 +52,17 @@ WHERE c.id = ANY(%(campaigns)s)
 FROZEN = f"SELECT c.id, jsonb_build_object({_PARTS}, {_LARGE_PARTS}) AS frozen {_OF}"
 SMALL = f"SELECT c.id, jsonb_build_object({_PARTS}) AS frozen {_OF}"
 # Parts stored outside the campaign, which somebody may change on a page while it waits.
-SHARED = ("from", "identity", "reply to", "return path", "route", "route entries", "signed by", "sponsor", "topic")
+SHARED = (
+    "from",
+    "identity",
+    "reply to",
+    "return path",
+    "route",
+    "route entries",
+    gettext_noop("signed by"),
+    "sponsor",
+    "topic",
+)
 DIFFERENT = """
 SELECT n.key, a.frozen -> n.key, n.value FROM ({frozen}) c CROSS JOIN LATERAL jsonb_each(c.frozen) n
 JOIN campaigns_approval a ON a.campaign_id = c.id

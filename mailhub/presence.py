@@ -22,8 +22,12 @@ from mailhub import embedded
 from mailhub.embedded.postgres import Postgres
 from vendors import alarms
 from vendors.models import Vendor
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
+
+COPIED = Said("these rows were written on another disk or machine: they were copied, restored or moved")
+AWAY = gettext_noop("nothing has run here for %(span)s, and mail fell due or was under way: %(waiting)s")
 
 MACHINE, BOOT = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 # Files that PostgreSQL creates once and never replaces.
@@ -98,31 +102,30 @@ def _look() -> str | None:
         return guard.halted()
     mark = present_mark()
     if mark is not None and known is not None and not is_same(mark, known):
-        return _hold("these rows were written on another disk or machine: they were copied, restored or moved", mark)
+        return _hold(mark)
     silent = _silence()
     if silent is not None and 0 < settings.AWAY_SECONDS < silent:
         waiting = holding.find_waiting(everything=False, nights=_nights(silent))
         if waiting.jobs:
-            why = f"nothing has run here for {_span(silent)}, and mail fell due or was under way: {waiting}"
-            return _held(why, mark)
+            return _held(Said(AWAY, span=_span(silent), waiting=waiting.sentence), mark)
     if mark != known:
         holding.note_mark(json.dumps(mark))
     return None
 
 
-def _hold(why: str, mark: Mark) -> str | None:
+def _hold(mark: Mark) -> str | None:
     waiting = holding.find_waiting()
     if waiting:
-        return _held(f"{why}; {waiting}", mark)
-    alarms.MOVED_WITHOUT_MAIL.log(log, why)
+        return _held(Said.joined("; ", [COPIED, waiting.sentence]), mark)
+    alarms.MOVED_WITHOUT_MAIL.log(log, COPIED)
     holding.note_mark(json.dumps(mark))
     return None
 
 
-def _held(why: str, mark: Mark | None) -> str:
+def _held(why: Said, mark: Mark | None) -> Said:
     holding.hold_calls(why, json.dumps(mark))
     alarms.HELD_UNTIL_DECIDED.log(log, guard.HELD, why)
-    return f"{guard.HELD}: {why}"
+    return Said.joined(": ", [guard.HELD, why])
 
 
 def _silence() -> float | None:
@@ -140,6 +143,8 @@ def _nights(silent: float) -> list[int]:
     return [pk for pk, night in nights if night and (now - night[1]).total_seconds() < silent]
 
 
-def _span(seconds: float) -> str:
+def _span(seconds: float) -> Said:
     days, hours = divmod(round(seconds / 3600), 24)
-    return f"{days} days and {hours} hours" if days else f"{hours} hours" if hours else f"{seconds / 60:.0f} minutes"
+    if days:
+        return Said("%(days)s days and %(hours)s hours", days=days, hours=hours)
+    return Said("%(hours)s hours", hours=hours) if hours else Said("%(minutes)s minutes", minutes=round(seconds / 60))

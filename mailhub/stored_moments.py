@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from campaigns.webhooks import delivery
 from mailhub.models import MomentFound
 from vendors import alarms
+from vendors.said import Said, gettext_noop
 from waiter import parking
 
 log = logging.getLogger(__name__)
@@ -248,12 +249,22 @@ def look(at_once: bool = False) -> int:
     return sum(_clamp(moment, moment.longest, moment.clamped) for moment in MOMENTS)
 
 
-def found_lately() -> list[str]:
+AHEAD = gettext_noop(
+    "A clock was wrong: %(count)s × %(moment)s lay up to %(ahead)s ahead of PostgreSQL's, corrected %(at)s UTC"
+)
+
+
+def found_lately() -> list[Said]:
     """Return a sentence for each kind of time that was ahead within RECENT, for `status`."""
     rows = MomentFound.objects.filter(at__gt=Now() - RECENT).order_by("moment")
     return [
-        f"A clock was wrong: {row.number:,} × {row.moment} lay up to {str(row.ahead).partition('.')[0]} ahead of"
-        f" PostgreSQL's, corrected {row.at:%Y-%m-%d %H:%M} UTC"
+        Said(
+            AHEAD,
+            count=row.number,
+            moment=row.moment,
+            ahead=str(row.ahead).partition(".")[0],
+            at=f"{row.at:%Y-%m-%d %H:%M}",
+        )
         for row in rows
     ]
 

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from campaigns import labels
 from campaigns.engine import progress
@@ -30,13 +30,13 @@ HEAVY = ("campaign__subject", "campaign__body", "campaign__text", "credential__s
 AT_ONCE = 200  # jobs in one confirmation
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 TITLES = {
-    "dispatch": "Dispatch now",
-    "stop": "Stop",
-    "pause": "Pause",
-    "resume": "Resume",
-    "retry": "Send the rest again",
-    "resend": "Send again those in doubt",
-    "sent": "Mark those in doubt as sent",
+    "dispatch": gettext_noop("Dispatch now"),
+    "stop": gettext_noop("Stop"),
+    "pause": gettext_noop("Pause"),
+    "resume": gettext_noop("Resume"),
+    "retry": gettext_noop("Send the rest again"),
+    "resend": gettext_noop("Send again those in doubt"),
+    "sent": gettext_noop("Mark those in doubt as sent"),
 }
 SHOWN = {name: gettext_lazy(title) for name, title in TITLES.items()}
 NAMES = {name: name for name in TITLES} | {"dispatch": "dispatch_now", "sent": "mark_sent"}

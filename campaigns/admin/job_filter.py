@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.functional import cached_property
+from django.utils.translation import gettext_noop
 
 from campaigns import labels
 from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
@@ -24,7 +25,13 @@ from vendors.models import Vendor
 
 ENDED = ("Sent", "Stopped", labels.FAILED, labels.ATTENTION)
 TABS = ("Rendered", "Dispatched", "Sending", labels.PAUSED, *ENDED, "")  # "": all
-SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
+SPANS = {
+    "today": gettext_noop("Today"),
+    "yesterday": gettext_noop("Yesterday"),
+    "3": gettext_noop("Last 3 days"),
+    "7": gettext_noop("Last 7 days"),
+    "range": gettext_noop("Custom range"),
+}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
 # Statuses that have this date, so that the database need not search a million jobs without it.
 DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": {*DONE, Status.P_STOPPED}}
@@ -252,4 +259,4 @@ def _or_none(asked: Any) -> Any:
 def states() -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the choices of the status as (value, label, machine word): groups and results, then the statuses."""
     groups = [(name, name, "") for name in (*GROUPS, *filters.ENDS)]
-    return [("", groups), ("States", [(one.value, one.label, one.value) for one in Status])]
+    return [("", groups), (gettext_noop("States"), [(one.value, one.label, one.value) for one in Status])]

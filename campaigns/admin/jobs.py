@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from campaigns import entitlements, labels
 from campaigns.admin import job_page
@@ -46,7 +46,7 @@ class JobList(ChangeList):
     choices: Any  # a Choices, evaluated for whole pages only
     common: bool  # whether older campaigns of that name may be missing
     pickable: bool  # whether the viewer can act on selected rows
-    states, spans = states(), [*SPANS.items(), ("any", "Any")]
+    states, spans = states(), [*SPANS.items(), ("any", gettext_noop("Any"))]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:

@@ -87,10 +87,14 @@ class RefusalRun(models.Model):
 
 
 class Audited(models.Model):
-    """One row: the result of beat's last audit (promises P1 to P7). checks: see campaigns.engine.audit.Check."""
+    """One row: the result of beat's last audit (promises P1 to P7).
+
+    checks: see campaigns.engine.audit.Check. said: the sentences of each as form and values; NULL in rows of before.
+    """
 
     at = models.DateTimeField()
     checks = models.JSONField()
+    said = models.JSONField(null=True)
 
     class Meta:
         verbose_name_plural = "audited"

@@ -1,4 +1,4 @@
-"""`make messages`: Django's makemessages, which also finds sentences kept as data (`Said("...")`) and models' texts."""
+"""`make messages`: makemessages that also finds sentences kept as data (`Said`), words of badges, models' texts."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def main() -> None:
     from django.core.management.commands import makemessages
 
     class Command(makemessages.Command):
-        xgettext_options = [*makemessages.Command.xgettext_options, "--keyword=Said"]
+        xgettext_options = [*makemessages.Command.xgettext_options, "--keyword=Said", "--keyword=badge"]
 
     from mailhub import model_texts
 

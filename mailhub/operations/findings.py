@@ -5,12 +5,13 @@ from typing import NamedTuple
 from campaigns.engine.audit import leftover_bounds
 from campaigns.engine.failover import durability
 from mailhub import stored_moments
+from vendors.said import Said
 
 
 class InstallationFinding(NamedTuple):
     """A fault as a sentence, and its remedy, or empty. is_wrong: it can lose mail; otherwise it is for information."""
 
-    sentence: str
+    sentence: Said
     remedy: str = ""
     is_wrong: bool = False
 

@@ -151,7 +151,7 @@ def _decided() -> list[LogEntry]:
     return list(of_store.select_related("user")[:DECIDED])
 
 
-SPANS = {"60": "last hour", "1440": "last day"}
+SPANS = {"60": gettext_noop("last hour"), "1440": gettext_noop("last day")}
 
 
 def index(request: HttpRequest) -> HttpResponse:

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
 from mailhub import languages
@@ -22,11 +22,12 @@ from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
 from mailhub.owners import approvals
 from vendors import history, listing
-from vendors.said import Said, show
+from vendors.said import Said, gettext_noop, show
 
 register = template.Library()
 OF_ROWS = RelatedFieldListFilter, AllValuesFieldListFilter  # filters with what people have entered
 LABEL = '<td data-label="{}" '
+BADGES = gettext_noop("broken"), gettext_noop("kept"), gettext_noop("told"), gettext_noop("wrong")  # in templates
 EMPTY = re.compile("<td[^>]*>-?</td>")  # cells omitted on a phone
 BAR = '<span class="bar" title="{}">{}</span><small class="muted">{}<span class="visually-hidden">: {}</span></small>'
 
@@ -95,11 +96,9 @@ def named(row: Any) -> str:
 
 @register.filter
 def translated(value: Any) -> Any:
-    """Translate a text that code stores or compares; unknown ones are returned unchanged."""
+    """Translate a name of the program's own, such as a choice or a heading; other values are returned unchanged."""
     text = str(value or "")
-    if isinstance(text, Said):
-        return show(text)
-    said = stored_texts.in_language(text)
+    said = show(text) if isinstance(text, Said) else gettext(text) if text else text
     return value if said == text else said
 
 

@@ -16,7 +16,7 @@ from django.test import RequestFactory
 from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
-from campaigns import labels, stored_texts
+from campaigns import labels
 from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.models import Message, Webhook
 from mailhub import languages, model_texts
@@ -93,24 +93,6 @@ def test_each_choice_of_a_field_has_a_german_name(catalogue):
     names = {str(name) for field in fields for _value, name in field.flatchoices if field.name != "language"}
     assert len(names) > 40
     assert not names - set(catalogue)
-
-
-def test_what_is_listed_as_stored_stands_where_it_is_made():
-    files = [path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")]
-    code = "".join(path.read_text() for path in files if path.stem not in ("stored_texts", "stored_histories"))
-    for form in stored_texts.FORMS:
-        parts = re.split(r"%\(\w+\)s|, ", form)
-        enough = min(7, max(map(len, parts)))
-        assert [part for part in parts if len(part) >= enough and part.strip() in code], form
-
-
-def test_no_listed_sentence_is_taken_for_another_that_begins_alike():
-    for form in stored_texts.FORMS:
-        filled = form % dict.fromkeys(re.findall(r"%\((\w+)\)s", form), "7")
-        assert (
-            next(one for one, pattern in stored_texts._patterns(stored_texts.FORMS) if pattern.fullmatch(filled))
-            == form
-        )
 
 
 def test_each_question_of_the_audit_and_each_text_below_a_field_of_a_form_is_named_for_the_catalogue(catalogue):

@@ -3,16 +3,18 @@
 import re
 from datetime import date, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.utils import timezone, translation
 
-from campaigns import stored_texts
+from campaigns.engine import audit
 from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.engine.failover import recovery
 from campaigns.engine.failover.recovery import Loss
-from campaigns.models import Campaign, Identity, Job, Store, Topic
+from campaigns.models import Audited, Campaign, Identity, Job, Store, Topic
 from campaigns.operators import actions, pausing, senders, suppressing
 from campaigns.suppression.lists import NewSuppression
 from mailhub.front import keys
@@ -22,7 +24,7 @@ from vendors import configuration, history, prices
 from vendors.history import Actor
 from vendors.management import facts
 from vendors.models import Credential, HistorySentence, Price, Vendor
-from vendors.said import Said
+from vendors.said import Said, show
 
 # Words that people type, each of which is one of the program's sentences, or reads like one.
 TYPED = (
@@ -190,9 +192,41 @@ def test_a_jobs_history_has_all_its_entries_however_few_jobs_the_list_has(admin_
     assert "3 entries" in page
 
 
-def test_what_a_broken_promise_names_is_german():
-    named = {form for question in QUESTIONS for form in re.findall(r"format\('([^']*)'", question.breaches)}
-    assert len(named) > 20
+class OneOfAll(dict):
+    """A row with every column that a sentence may ask for."""
+
+    def __missing__(self, name):
+        return self.setdefault(name, "fsync" if name == "loses" else "7")
+
+    def items(self):
+        return dict.fromkeys(COLUMNS, "7").items()
+
+
+COLUMNS = {
+    name for path in Path(audit.__file__).parent.glob("*.py") for name in re.findall(r"%\((\w+)\)s", path.read_text())
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.text)
+def test_a_question_of_the_audit_and_what_breaks_it_are_german(question):
+    said = question.example(OneOfAll())
     with translation.override("de"):
-        assert not [form for form in named if stored_texts.in_language(filled := form.replace("%%s", "7")) == filled]
-        assert stored_texts.in_language("job fair in May") == "job fair in May"
+        assert show(question.text) != question.text
+        assert show(said) != said or said == "7"
+
+
+def test_an_audit_is_kept_with_its_sentences_as_data():
+    """A row of a version without them is shown in English."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE campaigns_store SET system = 'job 7'")  # a name that reads like a sentence
+    (broken,) = [one for one in audit.run_and_keep() if one.question.startswith("the rows are in the PostgreSQL")]
+    assert broken.examples == ("the store was taken over: job 7",)
+    _, checks = audit.last()
+    (kept,) = [one for one in checks if one.question == broken.question]
+    with translation.override("de"):
+        assert show(kept.examples[0]) == "der Datenspeicher wurde übernommen: job 7"
+        assert show(kept.question) != kept.question
+    Audited.objects.update(said=None)
+    _, checks = audit.last()
+    with translation.override("de"):
+        assert [show(one.question) for one in checks] == [one.question for one in audit.run()]

@@ -6,6 +6,7 @@ status, and those that finished within the last day.
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from campaigns.engine.ground_truth import GIVE_UP
 from campaigns.models import Audited
 from vendors import adapters
 from vendors.models import Vendor
+from vendors.said import read, to_data
 
 EXAMPLES = 5
 LEASES = 5  # a job without a final status is stuck after this many leases without progress
@@ -26,7 +28,7 @@ KEY_SAFETY = 300.0  # seconds before a key expires from which it is not relied o
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The answer to one question. breaches: rows that break the promise. examples: the first of them, as text."""
+    """The answer to one question. breaches: rows that break the promise. examples: sentences of the first of them."""
 
     promise: str
     question: str
@@ -54,7 +56,8 @@ def run() -> list[Check]:
 def run_and_keep() -> list[Check]:
     """Run the audit and store the result for the operations page."""
     checks = run()
-    found = {"at": timezone.now(), "checks": [asdict(check) for check in checks]}
+    said = [{"question": to_data(one.question), "examples": list(map(to_data, one.examples))} for one in checks]
+    found = {"at": timezone.now(), "checks": [asdict(check) for check in checks], "said": said}
     Audited.objects.update_or_create(pk=1, defaults=found)
     return checks
 
@@ -62,7 +65,17 @@ def run_and_keep() -> list[Check]:
 def last() -> tuple[datetime, list[Check]] | None:
     """Return the time and result of the last stored audit, or None."""
     row = Audited.objects.filter(pk=1).first()
-    return (row.at, [Check(**check) for check in row.checks]) if row else None
+    if row is None:
+        return None
+    return row.at, [_stored(check, said) for check, said in zip_longest(row.checks, row.said or [])]
+
+
+def _stored(check: dict[str, Any], said: dict[str, Any] | None) -> Check:
+    """Return a stored check. said: its sentences as data; None in a row of an earlier version."""
+    data = said or {"question": None, "examples": []}
+    question = read(check["question"], data["question"])
+    examples = tuple(read(text, one) for text, one in zip_longest(check["examples"], data["examples"]))
+    return Check(check["promise"], question, check["breaches"], examples)
 
 
 def _asked_for(vendor: Vendor) -> float:
@@ -77,8 +90,8 @@ def _asked_for(vendor: Vendor) -> float:
 
 
 def _ask(question: Question, params: dict[str, Any]) -> Check:
-    statement = f"SELECT count(*), (array_agg(q.example))[1:{EXAMPLES}] FROM ({question.breaches}) AS q(example)"
+    statement = f"SELECT count(*), to_json((array_agg(q))[1:{EXAMPLES}]) FROM ({question.breaches}) AS q"
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
-        count, examples = cursor.fetchone()
-    return Check(question.promise, question.text, count, tuple(examples or ()))
+        count, rows = cursor.fetchone()
+    return Check(question.promise, question.text, count, tuple(map(question.example, rows or ())))

@@ -3,19 +3,54 @@
 Also defines Question and the conditions shared by many questions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from campaigns.engine.lifecycle import sql_list
 from campaigns.models.states import PARENTS
+from vendors.said import Said, gettext_noop
+
+Breach = dict[str, Any]
+"""The columns of a breach by their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question about the rows. breaches: a SELECT of one text column, one row for each breach."""
+    """One question about the rows.
+
+    example: makes the sentence of a row. breaches: a SELECT of its columns, one row for each breach.
+    """
 
     promise: str
-    text: str
+    text: Said
+    example: Callable[[Breach], Said]
     breaches: str
+
+
+def example_of(form: str) -> Callable[[Breach], Said]:
+    """Return what makes the sentence of a row: `form` with its columns."""
+    return lambda row: Said(form, **{name: _as_text(name, value) for name, value in row.items()})
+
+
+def _as_text(name: str, value: Any) -> Any:
+    """Write ids without commas between thousands."""
+    return str(value) if name.endswith("_id") else value
+
+
+def of_a_pause(row: Breach) -> Said:
+    """Return the sentence of units that were called in a pause of a vendor, or of one of its credentials."""
+    units = {"name": row["name"], "units": row["units"], "at": row["at"]}
+    if row["credential"] is None:
+        return Said("vendor %(name)s: %(units)s units at %(at)s", **units)
+    return Said("credential %(name)s: %(units)s units at %(at)s", **units)
+
+
+MESSAGE_OF_JOB = example_of(gettext_noop("message %(message_id)s of job %(job_id)s"))
+MESSAGE_OF_CAMPAIGN = example_of(gettext_noop("message %(message_id)s of campaign %(campaign_id)s"))
+HIDDEN_CHILD = example_of(gettext_noop("parent %(job_id)s: child %(child_id)s is %(state)s"))
+LEDGER = example_of(gettext_noop("credential %(credential_id)s: %(called)s called, %(known)s in the ledger"))
+WINDOW = example_of(gettext_noop("vendor %(vendor)s: %(calls)s calls, not %(limit)s, in %(seconds)s s from %(at)s"))
 
 
 DAY = "date_trunc('minute', now() - interval '1 day') + interval '2 minutes'"
@@ -42,8 +77,9 @@ SINCE = "greatest(now() - interval '50 minutes', (SELECT max(s.adopted_at) FROM 
 P4 = [
     Question(
         "P4",
-        "no window holds more calls than its limit",
-        """SELECT format('vendor %%s: %%s calls, not %%s, in %%s s from %%s', w.slug, w.calls, w.units, w.seconds, w.at)
+        Said("no window holds more calls than its limit"),
+        WINDOW,
+        """SELECT w.slug AS vendor, w.calls, w.units AS limit, w.seconds, w.at::text AS at
         FROM (
             SELECT v.slug, l.units, l.seconds, u.at, sum(u.units) OVER (
                 PARTITION BY l.id ORDER BY extract(epoch FROM u.at - v.limits_since)::float8 / l.seconds
@@ -55,9 +91,10 @@ P4 = [
     ),
     Question(
         "P4",
-        "each call is in the ledger",
+        Said("each call is in the ledger"),
         # The statement that stamps messages writes the ledger after them.
-        f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
+        LEDGER,
+        f"""SELECT s.id AS credential_id, s.called, coalesce(u.units, 0) AS known FROM (
             SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
                 SELECT m.sent_at, m.delivered_at, coalesce(m.error_code, '') AS error_code
                 FROM campaigns_message m WHERE {SLICE}
@@ -76,8 +113,9 @@ P4 = [
 P5 = [
     Question(
         "P5",
-        "no call was allowed after a stop or in a pause",
-        f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
+        Said("no call was allowed after a stop or in a pause"),
+        MESSAGE_OF_JOB,
+        f"""SELECT c.id AS message_id, j.id AS job_id FROM campaigns_job j
         CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
             UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
@@ -85,11 +123,10 @@ P5 = [
     ),
     Question(
         "P5",
-        "no call was allowed in a pause of its vendor or credential",
+        Said("no call was allowed in a pause of its vendor or credential"),
         # Only the last pause of each. Calls from before a takeover of the store may be known better than the pauses.
-        """SELECT CASE WHEN p.credential IS NULL THEN format('vendor %%s: %%s units at %%s', p.name, u.units, u.at)
-                ELSE format('credential %%s: %%s units at %%s', p.name, u.units, u.at) END
-        FROM (
+        of_a_pause,
+        """SELECT p.credential, p.name, u.units, u.at::text AS at FROM (
             SELECT v.id AS vendor, NULL::bigint AS credential, v.slug AS name,
                 v.paused_at AS first, v.paused, v.resumed_at FROM vendors_vendor v
             UNION ALL SELECT c.vendor_id, c.id, v.slug || '/' || c.name,
@@ -102,8 +139,9 @@ P5 = [
     ),
     Question(
         "P5",
-        "no message of a campaign was called before somebody had approved it",
-        f"""SELECT format('message %%s of campaign %%s', c.id, a.campaign_id) FROM campaigns_approval a
+        Said("no message of a campaign was called before somebody had approved it"),
+        MESSAGE_OF_CAMPAIGN,
+        f"""SELECT c.id AS message_id, a.campaign_id FROM campaigns_approval a
         JOIN campaigns_job j ON j.campaign_id = a.campaign_id AND {LEAF} AND {FRESH} CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
             UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
@@ -112,8 +150,9 @@ P5 = [
     ),
     Question(
         "P5",
-        "no parent that is over hides a child that is not",
-        """SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
+        Said("no parent that is over hides a child that is not"),
+        HIDDEN_CHILD,
+        """SELECT j.id AS job_id, k.id AS child_id, k.status AS state FROM campaigns_job k
         JOIN campaigns_job j ON j.id = k.parent_id
         WHERE k.finished_at IS NULL AND CASE j.status WHEN 'P_FINISHED' THEN true
             WHEN 'P_STOPPED' THEN k.status NOT IN ('STOPPED', 'SENT') ELSE false END""",

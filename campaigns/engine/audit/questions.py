@@ -1,34 +1,77 @@
-"""Audit questions: for each promise, the statements that find rows breaking it, each with an example as text."""
+"""Audit questions: for each promise, the statements that find rows breaking it, and the sentence of such a row."""
 
 from campaigns.engine.audit import leftover_bounds
-from campaigns.engine.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question
+from campaigns.engine.audit.calls import (
+    CALLED,
+    DAY,
+    FRESH,
+    KNOWN,
+    LEAF,
+    MESSAGE_OF_CAMPAIGN,
+    MESSAGE_OF_JOB,
+    P4,
+    P5,
+    PATIENCE,
+    SLICE,
+    STARTED,
+    Question,
+    example_of,
+)
 from campaigns.engine.failover import durability, guard
 from campaigns.engine.lifecycle import sql_list
 from campaigns.engine.routes import whose
 from campaigns.models.states import DONE, RUNNING
 from vendors import destinations, shut
+from vendors.said import Said, gettext_noop
+
+ACCEPTED_OF = example_of(gettext_noop("vendor %(vendor_id)s: %(accepted)s accepted of %(all)s"))
+ACCOUNT = example_of(gettext_noop("sponsor %(sponsor_id)s, credential %(credential_id)s: %(there)s of %(wanted)s"))
+ACCOUNT_UNITS = example_of(
+    gettext_noop("sponsor %(sponsor_id)s, credential %(credential_id)s: %(there)s units of %(wanted)s")
+)
+ANSWERS_OF_JOB = example_of(gettext_noop("answers %(answers_id)s of job %(job_id)s"))
+CAMPAIGN_PARTS = example_of(gettext_noop("campaign %(campaign_id)s: %(there)s of %(size)s"))
+CLAIM_OF_JOB = example_of(gettext_noop("claim %(claim_id)s of job %(job_id)s"))
+CONSTRAINT = example_of(gettext_noop("constraint of %(table)s: %(what)s"))
+CONSTRAINT_GONE = example_of("%(name)s")
+CREDENTIAL = example_of(gettext_noop("credential %(credential_id)s"))
+DECISIONS = example_of(gettext_noop("message %(message_id)s: %(decisions)s decisions"))
+JOB = example_of(gettext_noop("job %(job_id)s"))
+JOBS_OF_CAMPAIGN = example_of(gettext_noop("jobs %(job_id)s and %(other_id)s of campaign %(campaign_id)s"))
+JOB_WITH = example_of(gettext_noop("job %(job_id)s: %(what)s"))
+MAILCASTER = example_of(gettext_noop("mailcaster %(mailcaster_id)s"))
+MOVED = example_of(gettext_noop("message %(message_id)s, moved at %(at)s"))
+PARENT = example_of(gettext_noop("parent %(job_id)s"))
+PARENT_PARTS = example_of(gettext_noop("parent %(job_id)s: %(parts)s and %(rest)s of %(size)s"))
+RUN_COUNT = example_of(gettext_noop("run %(run_id)s: %(jobs)s, not %(wanted)s"))
+SAME_LETTER = example_of(gettext_noop("messages %(message_id)s and %(other_id)s: %(letter)s"))
+TAKEN_OVER = example_of(gettext_noop("the store was taken over: %(system)s"))
+VENDOR_ON = example_of(gettext_noop("vendor %(vendor_id)s on %(day)s"))
 
 RECENT = f"j.id IN (SELECT j.id FROM campaigns_job j WHERE {FRESH})"  # of a parent j
 TODAY = "date_trunc('day', now(), 'UTC')"
 P1 = [
     Question(
         "P1",
-        "no message is in two claims of one sender",
-        """SELECT format('message %%s of job %%s', u.id, c.job_id) FROM campaigns_claim c, unnest(c.messages) AS u(id)
+        Said("no message is in two claims of one sender"),
+        MESSAGE_OF_JOB,
+        """SELECT u.id AS message_id, c.job_id FROM campaigns_claim c, unnest(c.messages) AS u(id)
         GROUP BY c.job_id, c.fence, u.id HAVING count(*) > 1""",
     ),
     Question(
         "P1",
-        "no message waits for a call that a lost sender may have made",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM {CALLED} JOIN campaigns_job j ON j.id = c.job_id
+        Said("no message waits for a call that a lost sender may have made"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM {CALLED} JOIN campaigns_job j ON j.id = c.job_id
         -- unless that sender has proved later that it did not
         WHERE c.fence < j.fence AND m.dequeued_at IS NULL AND j.learned = 0
             AND NOT EXISTS (SELECT FROM campaigns_answerbatch b WHERE b.job_id = j.id)""",
     ),
     Question(
         "P1",
-        "no message belongs to two jobs",
-        f"""SELECT format('jobs %%s and %%s of campaign %%s', s.before, s.id, s.campaign_id) FROM (
+        Said("no message belongs to two jobs"),
+        JOBS_OF_CAMPAIGN,
+        f"""SELECT s.before AS job_id, s.id AS other_id, s.campaign_id FROM (
             SELECT j.id, j.campaign_id, j.first_message, lag(j.id) OVER w AS before,
                 max(j.first_message + j.size) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS taken
             FROM campaigns_job j
@@ -38,15 +81,17 @@ P1 = [
     ),
     Question(
         "P1",
-        "each time that a person sent again has a reference of its own",
-        """SELECT format('message %%s: %%s decisions', m.id, count(*))
+        Said("each time that a person sent again has a reference of its own"),
+        DECISIONS,
+        """SELECT m.id AS message_id, count(*) AS decisions
         FROM campaigns_resolution r JOIN campaigns_message m ON m.id = r.message_id
         WHERE r.decision = 'resend' GROUP BY m.id, m.resend_no HAVING count(*) > m.resend_no""",
     ),
     Question(
         "P1",
-        "no reference has changed but by a decision to send again",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        Said("no reference has changed but by a decision to send again"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND (
             -- the first 48 bits of a version 8 are the message's number
@@ -60,11 +105,12 @@ P1 = [
     ),
     Question(
         "P1",
-        "no two messages have one letter of the vendor",
+        Said("no two messages have one letter of the vendor"),
         # Another server may give the same ids to other letters. If the time of its call is unknown, a message counts as
         # called where its credential calls now. A relay's evidence may be its reply, also if its vendor was a relay
         # earlier.
-        f"""SELECT format('messages %%s and %%s: %%s', min(m.id), max(m.id), m.message_id) FROM campaigns_job j
+        SAME_LETTER,
+        f"""SELECT min(m.id) AS message_id, max(m.id) AS other_id, m.message_id AS letter FROM campaigns_job j
         JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'
         JOIN vendors_credential l ON l.id = j.credential_id
         JOIN campaigns_message m ON {SLICE} AND m.message_id NOT LIKE 'person:%%' AND m.message_id NOT LIKE '2__ %%'
@@ -74,20 +120,23 @@ P1 = [
     ),
     Question(
         "P1",
-        "what is in doubt is asked about, and called again, only where and as whom it was called",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        Said("what is in doubt is asked about, and called again, only where and as whom it was called"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.asked_destination <> coalesce(m.destination, 0)""",
     ),
     Question(
         "P1",
-        "the rows are in the PostgreSQL that wrote them (else: recover_store)",
-        f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {guard.SAME}",
+        Said("the rows are in the PostgreSQL that wrote them (else: recover_store)"),
+        TAKEN_OVER,
+        f"SELECT s.system FROM campaigns_store s WHERE NOT {guard.SAME}",
     ),
     Question(
         "P1",
-        "no message was called before it went to another vendor",
-        f"""SELECT format('message %%s, moved at %%s', c.id, r.at) FROM campaigns_routemove r
+        Said("no message was called before it went to another vendor"),
+        MOVED,
+        f"""SELECT c.id AS message_id, r.at::text AS at FROM campaigns_routemove r
         JOIN campaigns_job j ON j.id = r.parent_id AND {RECENT} CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m
             WHERE m.id >= r.first_message AND m.id < r.first_message + r.size
@@ -99,8 +148,9 @@ P1 = [
 P2 = [
     Question(
         "P2",
-        "each campaign has as many messages as recipients",
-        f"""SELECT format('campaign %%s: %%s of %%s', c.id, c.there, c.size) FROM (
+        Said("each campaign has as many messages as recipients"),
+        CAMPAIGN_PARTS,
+        f"""SELECT c.id AS campaign_id, c.there, c.size FROM (
             SELECT c.id, c.size, (SELECT count(*) FROM campaigns_message m WHERE m.campaign_id = c.id
                 AND m.id >= c.first_message AND m.id < c.first_message + c.size) AS there
             FROM campaigns_campaign c WHERE c.id IN (SELECT j.campaign_id FROM campaigns_job j WHERE {FRESH})
@@ -108,29 +158,33 @@ P2 = [
     ),
     Question(
         "P2",
-        "the jobs of a campaign add up to its recipients",
-        f"""SELECT format('campaign %%s: %%s of %%s', c.id, sum(j.size), c.size)
+        Said("the jobs of a campaign add up to its recipients"),
+        CAMPAIGN_PARTS,
+        f"""SELECT c.id AS campaign_id, sum(j.size) AS there, c.size
         FROM campaigns_campaign c JOIN campaigns_job j ON j.campaign_id = c.id AND j.parent_id IS NULL
         WHERE c.id IN (SELECT j.campaign_id FROM campaigns_job j WHERE {FRESH})
         GROUP BY c.id HAVING sum(j.size) <> c.size""",
     ),
     Question(
         "P2",
-        "the children of a parent and what is not cut yet add up to its size",
-        f"""SELECT format('parent %%s: %%s and %%s of %%s', j.id, coalesce(sum(k.size), 0), j.remaining, j.size)
+        Said("the children of a parent and what is not cut yet add up to its size"),
+        PARENT_PARTS,
+        f"""SELECT j.id AS job_id, coalesce(sum(k.size), 0) AS parts, j.remaining AS rest, j.size
         FROM campaigns_job j LEFT JOIN campaigns_job k ON k.parent_id = j.id
         WHERE NOT ({LEAF}) AND {FRESH} GROUP BY j.id HAVING coalesce(sum(k.size), 0) + j.remaining <> j.size""",
     ),
     Question(
         "P2",
-        "no job counts more messages than it has",
-        f"""SELECT format('job %%s', j.id) FROM campaigns_job j
+        Said("no job counts more messages than it has"),
+        JOB,
+        f"""SELECT j.id AS job_id FROM campaigns_job j
         WHERE {FRESH} AND j.accepted + j.refused + j.expired + j.suppressed + j.in_doubt > j.size""",
     ),
     Question(
         "P2",
-        "each claimed message belongs to its job",
-        f"""SELECT format('message %%s of job %%s', c.message, c.job_id) FROM (
+        Said("each claimed message belongs to its job"),
+        MESSAGE_OF_JOB,
+        f"""SELECT c.message AS message_id, c.job_id FROM (
             SELECT c.job_id, unnest(c.messages) AS message FROM campaigns_claim c
         ) c LEFT JOIN campaigns_job j ON j.id = c.job_id AND {LEAF}
             AND c.message >= j.first_message AND c.message < j.first_message + j.size
@@ -138,14 +192,16 @@ P2 = [
     ),
     Question(
         "P2",
-        "each answer is merged into its message",
-        f"""SELECT format('answers %%s of job %%s', b.id, b.job_id) FROM campaigns_answerbatch b
+        Said("each answer is merged into its message"),
+        ANSWERS_OF_JOB,
+        f"""SELECT b.id AS answers_id, b.job_id FROM campaigns_answerbatch b
         WHERE b.at < {PATIENCE}""",
     ),
     Question(
         "P2",
-        "no job ends without some of its messages",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        Said("no job ends without some of its messages"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NULL
             -- a late proof that a call was not made: the finaliser sends it again
@@ -153,8 +209,9 @@ P2 = [
     ),
     Question(
         "P2",
-        "what went to another vendor is in jobs of that vendor",
-        f"""SELECT format('job %%s: %%s', k.id, k.credential_id) FROM campaigns_routemove r
+        Said("what went to another vendor is in jobs of that vendor"),
+        JOB_WITH,
+        f"""SELECT k.id AS job_id, k.credential_id AS what FROM campaigns_routemove r
         JOIN campaigns_job j ON j.id = r.parent_id AND {RECENT}
         JOIN campaigns_job k ON k.parent_id = j.id AND k.first_message < r.first_message + r.size
             AND k.first_message + k.size > r.first_message AND {LEAF.replace("j.", "k.")}
@@ -165,29 +222,33 @@ P2 = [
     ),
     Question(
         "P2",
-        "no constraint of a cut that was broken off refuses messages",
-        f"SELECT format('constraint of %%s: %%s', l.name, l.bound) FROM ({leftover_bounds.FIND}) AS l",
+        Said("no constraint of a cut that was broken off refuses messages"),
+        CONSTRAINT,
+        f"SELECT l.name AS table, l.bound AS what FROM ({leftover_bounds.FIND}) AS l",
     ),
     Question(
         "P2",
-        "no setting of PostgreSQL lets a crash take back what was committed (else: doctor)",
-        f"SELECT l.sentence FROM ({durability.LOSING}) AS l(about, sentence, remedy) WHERE NOT %(may_lose)s",
+        Said("no setting of PostgreSQL lets a crash take back what was committed (else: doctor)"),
+        durability.sentence_of,
+        f"SELECT l.loses, l.setting, l.value FROM ({durability.LOSING}) AS l WHERE NOT %(may_lose)s",
     ),
 ]
 P3 = [
     Question(
         "P3",
-        "what is accepted has evidence",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        Said("what is accepted has evidence"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND (m.message_id = '' OR m.message_id LIKE 'person:%%'
             AND NOT EXISTS (SELECT FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'sent'))""",
     ),
     Question(
         "P3",
-        "what was recorded as accepted still is",
+        Said("what was recorded as accepted still is"),
         # A sender counts each answer in a minute not later than the answer itself.
-        f"""SELECT format('vendor %%s: %%s accepted of %%s', n.vendor_id, coalesce(s.accepted, 0), n.accepted) FROM (
+        ACCEPTED_OF,
+        f"""SELECT n.vendor_id, coalesce(s.accepted, 0) AS accepted, n.accepted AS all FROM (
             SELECT n.vendor_id, n.sponsor, sum(n.accepted) AS accepted FROM vendors_minute n
             WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor
         ) n LEFT JOIN (
@@ -200,10 +261,10 @@ P3 = [
     ),
     Question(
         "P3",
-        "the accounts of what vendors charge are the messages that were accepted",
+        Said("the accounts of what vendors charge are the messages that were accepted"),
         # After a takeover of the store a parent may have accepted messages not yet in any child.
-        f"""SELECT format('sponsor %%s, credential %%s: %%s of %%s', sponsor_id, credential_id, coalesce(e.messages, 0),
-            coalesce(j.accepted, 0)) FROM (
+        ACCOUNT,
+        f"""SELECT sponsor_id, credential_id, coalesce(e.messages, 0) AS there, coalesce(j.accepted, 0) AS wanted FROM (
             SELECT sponsor_id, credential_id, sum(accepted) FILTER (WHERE {LEAF}) AS accepted,
                 bool_or(NOT ({LEAF}) AND finished_at IS NULL AND learned > 0 AND created_at < (
                     SELECT adopted_at FROM campaigns_store WHERE adoptions > 1)) AS unsure
@@ -215,10 +276,10 @@ P3 = [
     ),
     Question(
         "P3",
-        "the accounts of today have the units of all messages that were called today and accepted",
+        Said("the accounts of today have the units of all messages that were called today and accepted"),
         # The accounts may have more: units of calls made today for doubts in jobs that ended long before.
-        f"""SELECT format('sponsor %%s, credential %%s: %%s units of %%s', s.sponsor_id, s.credential_id,
-            coalesce(e.units, 0), s.units) FROM (
+        ACCOUNT_UNITS,
+        f"""SELECT s.sponsor_id, s.credential_id, coalesce(e.units, 0) AS there, s.units AS wanted FROM (
             SELECT j.sponsor_id, j.credential_id, sum(coalesce(m.units, 1)) AS units
             FROM campaigns_job j JOIN campaigns_message m ON {SLICE}
             WHERE {LEAF} AND {FRESH} AND m.message_id IS NOT NULL AND m.sent_at >= {TODAY} GROUP BY 1, 2
@@ -229,15 +290,17 @@ P3 = [
     ),
     Question(
         "P3",
-        "what is reported as delivered or bounced is accepted, by a sending that there was",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        Said("what is reported as delivered or bounced is accepted, by a sending that there was"),
+        MESSAGE_OF_JOB,
+        f"""SELECT m.id AS message_id, j.id AS job_id FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.report IS NOT NULL
             AND (m.message_id IS NULL OR m.report_no > m.resend_no)""",
     ),
     Question(
         "P3",
-        "the database still refuses rows that contradict themselves",
+        Said("the database still refuses rows that contradict themselves"),
+        CONSTRAINT_GONE,
         """SELECT wanted.name FROM unnest(ARRAY['message_ended', 'message_answered', 'message_accepted',
             'message_refused', 'message_in_doubt', 'message_reported'
         ]) AS wanted(name)
@@ -247,14 +310,16 @@ P3 = [
 P6 = [
     Question(
         "P6",
-        "each vendor has at most one dispatch run a night",
-        """SELECT format('vendor %%s on %%s', r.vendor_id, r.local_date) FROM campaigns_dispatchrun r
+        Said("each vendor has at most one dispatch run a night"),
+        VENDOR_ON,
+        """SELECT r.vendor_id, r.local_date::text AS day FROM campaigns_dispatchrun r
         GROUP BY r.vendor_id, r.local_date HAVING count(*) > 1""",
     ),
     Question(
         "P6",
-        "each run counted the jobs that it dispatched, all of its own vendor",
-        """SELECT format('run %%s: %%s, not %%s', r.id, count(j.id), r.dispatched)
+        Said("each run counted the jobs that it dispatched, all of its own vendor"),
+        RUN_COUNT,
+        """SELECT r.id AS run_id, count(j.id) AS jobs, r.dispatched AS wanted
         FROM campaigns_dispatchrun r LEFT JOIN campaigns_job j ON j.run_id = r.id
         WHERE r.started_at > now() - interval '1 day'
         GROUP BY r.id HAVING count(j.id) <> r.dispatched OR bool_or(
@@ -264,14 +329,16 @@ P6 = [
 P7 = [
     Question(
         "P7",
-        "a logged job has no claims",
-        f"""SELECT format('claim %%s of job %%s', c.id, j.id)
+        Said("a logged job has no claims"),
+        CLAIM_OF_JOB,
+        f"""SELECT c.id AS claim_id, j.id AS job_id
         FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id WHERE j.status IN {sql_list(DONE)}""",
     ),
     Question(
         "P7",
-        "the counters of a logged job are those of its messages",
-        f"""SELECT format('job %%s', j.id) FROM campaigns_job j CROSS JOIN LATERAL (
+        Said("the counters of a logged job are those of its messages"),
+        JOB,
+        f"""SELECT j.id AS job_id FROM campaigns_job j CROSS JOIN LATERAL (
             SELECT count(m.message_id) AS accepted, count(m.in_doubt_at) AS in_doubt,
                 count(*) FILTER (WHERE m.error_code = 'expired') AS expired,
                 count(*) FILTER (WHERE m.error_code = 'suppressed') AS suppressed,
@@ -286,8 +353,9 @@ P7 = [
     # After a takeover, a parent with an uncut rest may have learned of acceptances in that rest alone.
     Question(
         "P7",
-        "the counters of a finished parent are those of its children",
-        """SELECT format('parent %%s', j.id) FROM campaigns_job j JOIN campaigns_job k ON k.parent_id = j.id
+        Said("the counters of a finished parent are those of its children"),
+        PARENT,
+        """SELECT j.id AS job_id FROM campaigns_job j JOIN campaigns_job k ON k.parent_id = j.id
         WHERE j.status IN ('P_FINISHED', 'P_STOPPED') AND j.remaining = 0
             AND j.finished_at > now() - interval '1 day' GROUP BY j.id
         HAVING (sum(k.accepted), sum(k.refused), sum(k.expired), sum(k.suppressed), sum(k.in_doubt), sum(k.delivered),
@@ -298,23 +366,26 @@ P7 = [
 ORDER = [
     Question(
         "001",
-        "no exclusive credential serves two campaigns",
-        f"""SELECT format('credential %%s', c.id) FROM vendors_credential c
+        Said("no exclusive credential serves two campaigns"),
+        CREDENTIAL,
+        f"""SELECT c.id AS credential_id FROM vendors_credential c
         JOIN campaigns_job j ON j.credential_id = c.id AND {STARTED}
         WHERE c.exclusive GROUP BY c.id HAVING count(DISTINCT j.campaign_id) > 1""",
     ),
     Question(
         "003",
-        "no mailcaster has two jobs",
-        f"""SELECT format('mailcaster %%s', j.mailcaster_id) FROM campaigns_job j
+        Said("no mailcaster has two jobs"),
+        MAILCASTER,
+        f"""SELECT j.mailcaster_id FROM campaigns_job j
         WHERE j.status IN {sql_list(RUNNING)} AND j.mailcaster_id IS NOT NULL
         GROUP BY j.mailcaster_id HAVING count(*) > 1""",
     ),
     Question(
         "stuck",
-        "every job that is not final has been moved within its deadline",
+        Said("every job that is not final has been moved within its deadline"),
         # A UNION plans faster than one OR, which the planner would test against each partial index.
-        f"""SELECT format('job %%s: %%s', s.id, s.status) FROM (SELECT j.id, j.status FROM campaigns_job j
+        JOB_WITH,
+        f"""SELECT s.id AS job_id, s.status AS what FROM (SELECT j.id, j.status FROM campaigns_job j
             WHERE j.status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED') AND j.heartbeat_at < {PATIENCE}
             UNION SELECT j.id, j.status FROM campaigns_job j
             WHERE j.status = 'STOPPED' AND j.heartbeat_at IS NULL AND j.stopped_at < {PATIENCE}
@@ -331,8 +402,9 @@ ORDER = [
     ),
     Question(
         "stuck",
-        "each doubt that the vendor can settle waits for its turn",
-        f"""SELECT format('message %%s of campaign %%s', m.id, m.campaign_id) FROM campaigns_message m
+        Said("each doubt that the vendor can settle waits for its turn"),
+        MESSAGE_OF_CAMPAIGN,
+        f"""SELECT m.id AS message_id, m.campaign_id FROM campaigns_message m
         JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
         JOIN vendors_vendor v ON v.id = l.vendor_id
         JOIN unnest(%(vendors)s::bigint[], %(asked_for)s::float8[]) AS can(vendor, seconds) ON can.vendor = v.id

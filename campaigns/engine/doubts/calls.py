@@ -25,6 +25,7 @@ from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.models import Credential
 from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
 from vendors.receivers import receiver_of
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class SingleCalls:
             if scope is None:
                 raise CredentialClosed("paused or closed")
             if scope.destination != self._destination:
-                raise CredentialClosed("its vendor is called elsewhere, or as somebody else, by now")
+                raise CredentialClosed(Said("its vendor is called elsewhere, or as somebody else, by now"))
             try:
                 answer = await self._throttle.acquire(scope, units, self.hold, units)
                 if isinstance(answer, Lost):

@@ -21,6 +21,7 @@ from campaigns.models import Store
 from vendors import alarms, redis_clients
 from vendors.limits.throttle import Granted, Throttle
 from vendors.models import Usage, Vendor
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ LEDGER = timedelta(minutes=50)  # how far back the ledger is complete; the sweep
 CLOCKS = timedelta(seconds=10)  # a limit to the clock skew between Redis and PostgreSQL
 
 
-def compare() -> str | None:
+def compare() -> Said | None:
     """Compare if PostgreSQL has crashed. Returns the reason calls still may not start, or None.
 
     Raises ThrottleUnreachable: without Redis there is nothing to compare, and no permit.

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 
 from vendors import redis_clients
+from vendors.said import Said, gettext_noop
 
 SECONDS = 2.0  # for each answer of Redis
 
@@ -21,8 +22,8 @@ class Weakness:
     """A setting with which a crash loses data. refused: mailhub does not start with it. remedy: what to do."""
 
     about: str
-    sentence: str
-    remedy: str
+    sentence: Said
+    remedy: Said
     refused: bool
 
     def __str__(self) -> str:
@@ -32,19 +33,29 @@ class Weakness:
 # Each of these loses commits or whole pages in a crash of PostgreSQL or its machine. A crash empties unlogged tables;
 # of ours only the one that detects crashes may be unlogged (guard.INTACT).
 LOSING = """
-SELECT s.name, format(bad.loses, s.name, s.setting), format('Set %%s = %%s', s.name, bad.wanted)
-FROM pg_settings s JOIN (VALUES
-    ('fsync', 'off', 'on', '%%s is %%s: a crash of the machine loses commits, and may destroy the database'),
-    ('full_page_writes', 'off', 'on', '%%s is %%s: a crash of the machine may leave pages that are half written'),
-    ('zero_damaged_pages', 'on', 'off', '%%s is %%s: damaged pages become empty ones, and their rows are gone')
-) AS bad(name, setting, wanted, loses) ON (bad.name, bad.setting) = (s.name, s.setting)
+SELECT bad.name AS loses, s.name AS setting, s.setting AS value FROM pg_settings s JOIN (VALUES
+    ('fsync', 'off'), ('full_page_writes', 'off'), ('zero_damaged_pages', 'on')
+) AS bad(name, setting) ON (bad.name, bad.setting) = (s.name, s.setting)
 UNION ALL
-SELECT 'tables', format('the table %%s is unlogged: a crash of PostgreSQL empties it', c.relname),
-    format('Say ALTER TABLE %%s SET LOGGED', c.relname)
+SELECT 'tables', c.relname::text, 'unlogged'
 FROM pg_class c WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND c.relname <> 'campaigns_intact'
     AND c.relnamespace = (SELECT s.relnamespace FROM pg_class s WHERE s.oid = to_regclass('campaigns_store'))
 ORDER BY 1, 2
 """
+SET = gettext_noop("Set %(setting)s = %(value)s")
+# Of what is lost, by LOSING's first column.
+SENTENCES = {
+    "fsync": gettext_noop(
+        "%(setting)s is %(value)s: a crash of the machine loses commits, and may destroy the database"
+    ),
+    "full_page_writes": gettext_noop(
+        "%(setting)s is %(value)s: a crash of the machine may leave pages that are half written"
+    ),
+    "zero_damaged_pages": gettext_noop(
+        "%(setting)s is %(value)s: damaged pages become empty ones, and their rows are gone"
+    ),
+    "tables": gettext_noop("the table %(setting)s is unlogged: a crash of PostgreSQL empties it"),
+}
 # Two columns: commits wait for no standby; a physical standby is connected.
 ASYNCHRONOUS = """
 SELECT current_setting('synchronous_standby_names') = '', EXISTS (
@@ -52,44 +63,62 @@ SELECT current_setting('synchronous_standby_names') = '', EXISTS (
     WHERE coalesce(r.application_name, '') <> ALL(ARRAY['pg_basebackup', 'pg_receivewal'])
         AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))
 """
-WAIT_FOR_ONE = "Set synchronous_standby_names on the primary, for example to 'ANY 1 (*)'"
-KEEP = "Set appendonly yes in its configuration"
+WAIT_FOR_ONE = Said("Set synchronous_standby_names on the primary, for example to 'ANY 1 (*)'")
+KEEP = Said("Set appendonly yes in its configuration")
+FOLLOWED = Said(
+    "a standby follows, and no commit waits for a standby: a failover loses the last ones, and recover_store puts in"
+    " doubt what may have been called"
+)
+SEVERAL = Said(
+    "DATABASE_URL names several servers, and no commit waits for a standby: a failover loses the last ones, and"
+    " recover_store puts in doubt what may have been called"
+)
+EMPTIED = Said(
+    "Redis keeps nothing over a restart: notifications wait for the sweep then, and after a failover of PostgreSQL all"
+    " that waits is in doubt"
+)
+
+
+def sentence_of(row: dict[str, str]) -> Said:
+    """Return the sentence of a row of LOSING."""
+    form = SENTENCES[row["loses"]]
+    return Said(form, setting=row["setting"], value=row["value"])
+
+
+def remedy_of(row: dict[str, str]) -> Said:
+    """Return what to do about a row of LOSING."""
+    if row["loses"] == "tables":
+        return Said("Say ALTER TABLE %(table)s SET LOGGED", table=row["setting"])
+    return Said(SET, setting=row["setting"], value="off" if row["value"] == "on" else "on")
 
 
 def of_postgres() -> list[Weakness]:
     """Return the weaknesses of the PostgreSQL on this thread's connection. Raises Django's database errors."""
     with connection.cursor() as cursor:
         cursor.execute(LOSING, {})
-        refused = not settings.STORES_MAY_LOSE
-        found = [Weakness(about, sentence, remedy, refused) for about, sentence, remedy in cursor.fetchall()]
+        rows = [dict(zip(("loses", "setting", "value"), row, strict=True)) for row in cursor.fetchall()]
         cursor.execute(ASYNCHRONOUS, {})
         asynchronous, followed = cursor.fetchone()
-    if asynchronous and (why := _expected(followed)):
-        sentence = (
-            f"{why}, and no commit waits for a standby: a failover loses the last ones, and recover_store puts in doubt"
-            " what may have been called"
-        )
+    refused = not settings.STORES_MAY_LOSE
+    found = [Weakness(row["loses"], sentence_of(row), remedy_of(row), refused) for row in rows]
+    if asynchronous and (sentence := _expected(followed)):
         found.append(Weakness("standby", sentence, WAIT_FOR_ONE, False))
     return found
 
 
-def _expected(followed: bool) -> str:
-    """Return the reason to expect a failover here, or ""."""
+def _expected(followed: bool) -> Said | None:
+    """Return the sentence if a failover is to be expected here."""
     if followed:
-        return "a standby follows"
+        return FOLLOWED
     ours = connection.settings_dict
     several = "," in str(ours["OPTIONS"].get("host") or ours["HOST"] or "")
-    return "DATABASE_URL names several servers" if several else ""
+    return SEVERAL if several else None
 
 
 def of_redis() -> Iterator[Weakness]:
     """Yield a weakness if Redis loses its data in a restart; nothing if it does not answer or hides its settings."""
     if redis_clients.keeps_data(settings.REDIS_URL, SECONDS) is False:
-        sentence = (
-            "Redis keeps nothing over a restart: notifications wait for the sweep then, and after a failover of"
-            " PostgreSQL all that waits is in doubt"
-        )
-        yield Weakness("redis", sentence, KEEP, False)
+        yield Weakness("redis", EMPTIED, KEEP, False)
 
 
 def weaknesses() -> list[Weakness]:

@@ -18,6 +18,7 @@ from django.apps import apps
 from django.db import ProgrammingError, connection
 
 from campaigns.models import Store
+from vendors.said import Said
 
 # Called before a process uses its first session for anything else; None: nothing (mailhub/presence.py).
 ask_first: Callable[[], None] | None = None
@@ -40,14 +41,14 @@ FITS = "(s.tables = current_setting('mailhub.tables', true))"
 INTACT = "campaigns_is_intact()"
 KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS} AND {INTACT}"
 
-TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
-LOST = "PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store"
-CRASHED = "PostgreSQL has crashed: what Redis remembers is compared with the rows"
+TAKEN_OVER = Said("the store was taken over: a person has to run manage.py recover_store")
+LOST = Said("PostgreSQL has lost commits in a crash: a person has to run manage.py recover_store")
+CRASHED = Said("PostgreSQL has crashed: what Redis remembers is compared with the rows")
 # Replaces the timeline while calls are held, so that no PostgreSQL counts as the one that wrote the rows (holding.py).
 HELD_TIMELINE = "held"
-HELD = "this installation was copied, moved or away: a person has to run manage.py recover_store"
+HELD = Said("this installation was copied, moved or away: a person has to run manage.py recover_store")
 FOR_A_PERSON = (TAKEN_OVER, LOST, HELD)
-MIGRATING = "the tables are being migrated"
+MIGRATING = Said("the tables are being migrated")
 ANOTHER = "the database was made by another version of mailhub"
 NEWER = "install that version again, on this machine too; an older one cannot use its tables"
 ANEW = (
@@ -55,7 +56,7 @@ ANEW = (
     " mailhub brings its own PostgreSQL, `manage.py services reset` deletes the old one with all its mail"
 )
 SINCE_0_2 = ("campaigns", "0002_storage")
-OTHER_TABLES = "the schema does not match this version of the program: manage.py migrate, then start it again"
+OTHER_TABLES = Said("the schema does not match this version of the program: manage.py migrate, then start it again")
 
 
 @cache
@@ -105,7 +106,7 @@ ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
 
 def why_halted(
     same: bool, fits: bool, migrating: bool, lost: bool = False, held: bool = False, intact: bool = True
-) -> str | None:
+) -> Said | None:
     """Return the reason for these answers of ASK and INTACT, or None if calls may start."""
     if not same:
         return LOST if lost else HELD if held else TAKEN_OVER
@@ -114,7 +115,7 @@ def why_halted(
     return None if intact else CRASHED
 
 
-def halted() -> str | None:
+def halted() -> Said | None:
     """Return the reason no call may start, or None."""
     with connection.cursor() as cursor:
         try:
@@ -126,7 +127,7 @@ def halted() -> str | None:
         return why_halted(*map(bool, cursor.fetchone() or (False, False, False)))
 
 
-def unfit() -> str | None:
+def unfit() -> Said | None:
     """Return the reason the tables do not match this version of the program, or None."""
     with connection.cursor() as cursor:
         cursor.execute(ASK)

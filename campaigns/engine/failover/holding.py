@@ -15,6 +15,8 @@ from campaigns.engine.failover import guard, queries
 from campaigns.models import Store
 from vendors import history
 from vendors.history import Actor
+from vendors.said import Said
+from vendors.said import read as read_said
 
 Mark = dict[str, str]
 ENDED = "('LOGGED', 'P_FINISHED', 'P_STOPPED', 'STOPPED')"
@@ -31,7 +33,8 @@ READ = f"SELECT s.mark::text, {guard.SAME} FROM campaigns_store s WHERE s.id = 1
 # Only if nobody else has decided since: several processes start together.
 HOLD = f"""
 UPDATE campaigns_store SET timeline = '{guard.HELD_TIMELINE}', noticed_at = clock_timestamp(),
-    held = jsonb_build_object('timeline', timeline, 'why', %(why)s::text, 'mark', %(mark)s::jsonb)
+    held = jsonb_build_object('timeline', timeline, 'why', %(why)s::text, 'said', %(said)s::jsonb,
+        'mark', %(mark)s::jsonb)
 WHERE id = 1 AND timeline <> '{guard.HELD_TIMELINE}'
 """
 NOTE = "UPDATE campaigns_store SET mark = %(mark)s::jsonb WHERE id = 1 AND held IS NULL"
@@ -51,7 +54,16 @@ class WaitingMail:
         return bool(self.jobs or self.doubts)
 
     def __str__(self) -> str:
-        return f"{self.jobs:,} jobs with {self.recipients:,} recipients, {self.doubts:,} messages in doubt"
+        return self.sentence
+
+    @property
+    def sentence(self) -> Said:
+        return Said(
+            "%(jobs)s jobs with %(recipients)s recipients, %(doubts)s messages in doubt",
+            jobs=self.jobs,
+            recipients=self.recipients,
+            doubts=self.doubts,
+        )
 
 
 class NotHeld(Exception):
@@ -75,10 +87,10 @@ def read() -> tuple[Mark | None, bool]:
     return json.loads(row[0]) if row[0] else None, bool(row[1])
 
 
-def hold_calls(why: str, mark: str) -> None:
+def hold_calls(why: Said, mark: str) -> None:
     """Hold calls until `go_on`. mark: JSON, stored once a person has decided."""
     with connection.cursor() as cursor:
-        cursor.execute(HOLD, {"why": why, "mark": mark})
+        cursor.execute(HOLD, {"why": why, "said": json.dumps(why.data), "mark": mark})
 
 
 def note_mark(mark: str) -> None:
@@ -90,7 +102,7 @@ def note_mark(mark: str) -> None:
 def why_held() -> str | None:
     """Return the reason calls are held, or None if they are not, or are halted for another reason."""
     held: dict[str, Any] | None = Store.objects.values_list("held", flat=True).first()
-    return str(held["why"]) if held else None
+    return read_said(held["why"], held.get("said")) if held else None
 
 
 @transaction.atomic

@@ -16,6 +16,7 @@ from campaigns.engine.lifecycle import sql_list
 from campaigns.models import Job, Store
 from campaigns.models.states import PARENTS
 from vendors import destinations
+from vendors.said import Said
 
 # Messages in flight by the rows go in doubt when their sender is found to be lost.
 NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages)
@@ -134,7 +135,7 @@ def adopt() -> None:
     mark_intact()
 
 
-def notice() -> str | None:
+def notice() -> Said | None:
     """Return the reason no call may start, or None. Stores the time a takeover was first seen."""
     why = guard.halted()
     if why in guard.FOR_A_PERSON:

@@ -58,7 +58,7 @@ class Halt:
     its discovery. held: the reason to ask a person if no other installation has these rows.
     """
 
-    why: str
+    why: Said
     taken_over: bool
     since: datetime | None
     held: str | None = None

@@ -44,6 +44,7 @@ from vendors.condition import brake
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import AcquireResult, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
+from vendors.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ LOOK_AGAIN = 60.0  # seconds at most until a job whose receivers wait is looked 
 RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
 RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
-MOVED = "its vendor is called elsewhere, or as somebody else, by now"
+MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
 
