@@ -76,13 +76,14 @@ def test_p2_a_job_that_is_logged_while_messages_wait(vendor: Sandbox, monkeypatc
 
 def test_p3_a_job_that_is_logged_while_calls_are_open(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.settings(lost_rate=1.0)
-    job = taken(3, login(sandbox.url, timeout=5))
+    job = taken(3, login(sandbox.url))
     planted(monkeypatch, finalizer, "ENDED", finalizer.OPEN, "false")
     with being_sent(job):
         calls(sandbox, 3)
         assert actions.stop([job.pk])[0].verdict == Verdict.DONE
         assert finalizer.finalise(job.pk)
         assert "P3" in broken(sandbox, final=False)
+        sandbox.kill()  # ends the open calls
 
 
 def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, m
     ours = taken(2, login(sandbox.url))
     sender.send(ours.pk, ours.fence)
     sandbox.settings(lost_rate=1.0)
-    other = taken(1, login(sandbox.url, timeout=5))
+    other = taken(1, login(sandbox.url))
     with being_sent(other):
         calls(sandbox, 3)
         with monkeypatch.context() as bug:
@@ -148,4 +149,6 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, m
             planted(bug, finalizer, "FORGET", "j.id = %(job)s AND c.job_id = j.id", "c.job_id = j.id")
             assert finalizer.finalise(ours.pk)
         assert "P3" in broken(sandbox, final=False)
+        sandbox.kill()  # ends the open call
+        sandbox.start()
     assert "P1" in broken(sandbox, final=False), "it was called again"
