@@ -32,10 +32,10 @@ from vendors import (
 )
 from vendors.adapters.options import NoSecret
 from vendors.condition.reading import conditions_of_credentials, conditions_of_vendors
-from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, VendorForm
+from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, ReceiverLimitForm, ReceiverRows, VendorForm
 from vendors.limits.values import Limit
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
-from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor, VendorChange
+from vendors.models import Credential, Mailcaster, Price, RateLimit, ReceiverLimit, Usage, Vendor, VendorChange
 from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned_vendors
 from vendors.said import Said, gettext_noop, show
 
@@ -146,6 +146,12 @@ def _said(row: RateLimit) -> str:
     return show(Limit(row.units, row.seconds).terms)
 
 
+def _with_receivers(inlines: Any, of: Vendor | None) -> list[Any]:
+    """Return the inlines; without those of receivers if the vendor, stored already, sends no e-mail."""
+    has_receivers = of is not None and of.channel == Vendor.Channel.EMAIL
+    return [one for one in inlines if has_receivers or not issubclass(one, ReceiverLimits)]
+
+
 class Limits(Rows):
     model = RateLimit
     verbose_name_plural = _("rate limits")
@@ -160,6 +166,31 @@ class VendorLimits(Limits):
 
 class CredentialLimits(Limits):
     fields = ["units", "seconds"]
+
+
+class ReceiverLimits(Rows):
+    """Limits of receiving domains, with what a warm-up allows today and tomorrow."""
+
+    model = ReceiverLimit
+    form = ReceiverLimitForm
+    formset = ReceiverRows
+    verbose_name_plural = _("limits of receivers")
+    fields = ["receiver", "units", "seconds", "grows_from", "growth", "allows"]
+    readonly_fields = ["allows"]
+
+    @admin.display(description=_("allows"), empty_value="")
+    def allows(self, row: ReceiverLimit) -> str:
+        return show(row.terms) if row.pk else ""
+
+
+class VendorReceiverLimits(ReceiverLimits):
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ReceiverLimit]:
+        return super().get_queryset(request).filter(credential=None).select_related("vendor")
+
+
+class CredentialReceiverLimits(ReceiverLimits):
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ReceiverLimit]:
+        return super().get_queryset(request).select_related("vendor")
 
 
 class Casters(Rows):
@@ -214,7 +245,10 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
     list_display = ["slug", "name", choice("channel"), "adapter", "limits", "state", "dispatch_at", "time_zone"]
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
-    inlines = [VendorLimits, Casters]
+    inlines = [VendorLimits, VendorReceiverLimits, Casters]
+
+    def get_inlines(self, request: HttpRequest, obj: Vendor | None = None) -> list[Any]:
+        return _with_receivers(self.inlines, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")
@@ -311,8 +345,11 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     list_filter = [("vendor", OfOwnVendors), "paused", "exclusive"]
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
-    inlines = [CredentialLimits]
+    inlines = [CredentialLimits, CredentialReceiverLimits]
     actions = ["end_waits", "hold_brakes", "release_brakes"]
+
+    def get_inlines(self, request: HttpRequest, obj: Credential | None = None) -> list[Any]:
+        return _with_receivers(self.inlines, obj.vendor if obj else None)
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Return the list; its rows have their conditions."""

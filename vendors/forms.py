@@ -4,15 +4,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.formsets import INITIAL_FORM_COUNT, TOTAL_FORM_COUNT
 from django.utils import formats
 from django.utils.functional import cached_property
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters, destinations
+from vendors import adapters, destinations, receiver_limits
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.described import reading
-from vendors.models import Credential, Vendor
+from vendors.listing import NamedFields
+from vendors.models import Credential, ReceiverLimit, Vendor
+from vendors.receivers import OTHERS, known_groups
 from vendors.said import Said
 
 UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form only
@@ -54,8 +58,9 @@ def _warning(doubts: int) -> str:
 if TYPE_CHECKING:  # where alone Django's forms have a parameter
     _VendorForm = forms.ModelForm[Vendor]
     _CredentialForm = forms.ModelForm[Credential]
+    _LimitForm = forms.ModelForm[ReceiverLimit]
 else:
-    _VendorForm = _CredentialForm = forms.ModelForm
+    _VendorForm = _CredentialForm = _LimitForm = forms.ModelForm
 
 
 class VendorForm(_VendorForm):
@@ -161,3 +166,31 @@ class CredentialForm(_CredentialForm):
             except (InvalidSettings, LookupError) as error:
                 self.add_error("secret", getattr(error, "errors", [str(error)]))
         return cleaned
+
+
+class ReceiverLimitForm(_LimitForm):
+    receiver = forms.ChoiceField(
+        label=_("Receiver"),
+        choices=lambda: [("", "---------"), *((one, one) for one in known_groups()), (OTHERS, _("* (all others)"))],
+    )
+
+
+class ReceiverRows(NamedFields):
+    """Limits of receivers on the page of a vendor or credential: no window twice, and only where they hold calls."""
+
+    def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
+        """A form without these rows, such as that of a page from before an upgrade, changes none of them."""
+        prefix = kwargs.get("prefix") or self.get_default_prefix()
+        if data is not None and f"{prefix}-{TOTAL_FORM_COUNT}" not in data:
+            data = {**data.dict(), f"{prefix}-{TOTAL_FORM_COUNT}": "0", f"{prefix}-{INITIAL_FORM_COUNT}": "0"}
+        super().__init__(data, *args, **kwargs)
+
+    def clean(self) -> None:
+        super().clean()
+        rows = [form.cleaned_data for form in self.forms if getattr(form, "cleaned_data", None)]
+        kept = [(row.get("receiver"), row.get("seconds")) for row in rows if not row.get("DELETE")]
+        if twice := next((name for name, seconds in kept if name and kept.count((name, seconds)) > 1), None):
+            raise ValidationError(Said(receiver_limits.TWICE, receiver=twice))
+        of = self.instance if isinstance(self.instance, Vendor) else getattr(self.instance, "vendor", None)
+        if kept and of is not None and of.pk:
+            receiver_limits.require_single_units(of)

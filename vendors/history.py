@@ -50,11 +50,13 @@ OF_COMMANDS = (
 # Rows of inline tables, by the name of their table.
 ADDED = {
     "rate limit": gettext_noop("rate limit %(row)s added"),
+    "limit of a receiver": gettext_noop("limit of a receiver %(row)s added"),
     "mailcaster": gettext_noop("mailcaster %(row)s added"),
     "route entry": gettext_noop("route entry %(row)s added"),
 }
 DELETED = {
     "rate limit": gettext_noop("rate limit %(row)s deleted"),
+    "limit of a receiver": gettext_noop("limit of a receiver %(row)s deleted"),
     "mailcaster": gettext_noop("mailcaster %(row)s deleted"),
     "route entry": gettext_noop("route entry %(row)s deleted"),
 }

@@ -81,7 +81,7 @@ class TestVendor:
         of_login = RateLimit.objects.create(vendor=row, credential=factories.credential(row), units=1, seconds=60)
         page = admin_client.get(f"/admin/vendors/vendor/{row.pk}/change/")
         assert "units × seconds / (seconds + the vendor's latency)" in page.content.decode()
-        (limits, _) = page.context["inline_admin_formsets"]
+        (limits, *_) = page.context["inline_admin_formsets"]
         assert [one.original.units for one in limits if one.original] == [5]
         assert of_login.units == 1
 

@@ -1,14 +1,32 @@
 """Receiving domains of a vendor's mail: those that wait, and limits of their own."""
 
+from datetime import date, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
+from vendors.limits.values import Limit
 from vendors.models.vendors import LONGEST_WINDOW, Credential, Vendor
+from vendors.receivers import OTHERS, known_groups
+from vendors.said import Said, gettext_noop
 
 AT_A_TIME = 0.01
 """Seconds of a window that counts calls at the same time: a place is held until its call has ended."""
+MOST_STEPS = 60
+"""Days after which a warm-up grows no more."""
+MOST_UNITS = 2e9
+AT_ONCE = gettext_noop("%(count)s at a time")
+GROWS = gettext_noop("today %(now)s, tomorrow %(then)s")
+NO_GROUP = gettext_noop("There is no receiver %(name)s. There are: %(known)s.")
+NO_GROWTH = gettext_noop("Calls at a time do not grow. Give the warm-up a window of a day (86400 seconds).")
+NO_MAIL = gettext_noop("%(vendor)s sends no e-mail, so it has no receivers.")
+OTHER_VENDOR = gettext_noop("%(credential)s is no credential of %(vendor)s.")
 
 
 class ReceiverWait(models.Model):
@@ -83,7 +101,37 @@ class ReceiverLimit(models.Model):
         ]
 
     def __str__(self) -> str:
+        return Said.joined(": ", [self.receiver, self.terms])
+
+    @property
+    def terms(self) -> Said:
+        """The limit as a sentence, with the numbers of today and tomorrow if it is a warm-up."""
         if self.seconds == AT_A_TIME:
-            return f"{self.units} at a time"
-        grows = f" on {self.grows_from}, each day times {self.growth:g}" if self.grows_from else ""
-        return f"{self.units}/{self.seconds:g} s{grows}"
+            return Said(AT_ONCE, count=self.units)
+        if self.grows_from is None:
+            return Limit(self.units, self.seconds).terms
+        today = timezone.localdate(timezone=ZoneInfo(self.vendor.time_zone))
+        days = (today, today + timedelta(days=1))
+        now, then = (Limit(self.units_on(day), self.seconds).terms for day in days)
+        return Said(GROWS, now=now, then=then)
+
+    def units_on(self, day: date) -> int:
+        """Return the units that are allowed on a day of the vendor's clock (engine/claiming/contexts.py)."""
+        if self.grows_from is None:
+            return self.units
+        days = min(MOST_STEPS, max(0, (day - self.grows_from).days))
+        return int(min(MOST_UNITS, self.units * self.growth**days))
+
+    def clean(self) -> None:
+        """Refuse what would never hold back a call. `vendor` may be empty if there is a credential."""
+        if self.receiver not in (*known_groups(), OTHERS):
+            known = ", ".join([*known_groups(), OTHERS])
+            why = Said(NO_GROUP, name=self.receiver, known=known)
+            raise ValidationError({"receiver": why})
+        if self.grows_from is not None and self.seconds == AT_A_TIME:
+            raise ValidationError({"grows_from": Said(NO_GROWTH)})
+        of: Any = self.vendor if self.vendor_id else self.credential and self.credential.vendor
+        if of and of.channel != Vendor.Channel.EMAIL:
+            raise ValidationError(Said(NO_MAIL, vendor=of.slug))
+        if self.credential_id and of and self.credential and self.credential.vendor_id != of.pk:
+            raise ValidationError(Said(OTHER_VENDOR, credential=str(self.credential), vendor=of.slug))

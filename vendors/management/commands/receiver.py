@@ -1,22 +1,17 @@
 """`manage.py receiver`: receiving domains that wait or have limits, such as gmail."""
 
-from datetime import date
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
-from django.db import transaction
-from django.utils import timezone
 
-from vendors import deferrals, history, locks
-from vendors.management import arguments, facts
+from vendors import deferrals, history, receiver_limits
+from vendors.management import arguments
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import AT_A_TIME, Credential, ReceiverLimit, ReceiverWait, Vendor
-from vendors.receivers import OTHERS, known_groups
-from vendors.said import Said, gettext_noop
+from vendors.receivers import OTHERS
 
 DAY = 86_400.0
-LIMITED = gettext_noop("limits of %(receiver)s: %(before)s → %(after)s")
 
 
 def wait_facts(row: ReceiverWait) -> dict[str, Any]:
@@ -76,42 +71,60 @@ class Command(ResourceCommand):
         argument("--credential", metavar="NAME", help="only there"),
         argument("--clear", action="store_true", help="no limit any more"),
     )
-    def do_limit(self, vendor: str, receiver: str, limits: list[str], **options: Any) -> None:
+    def do_limit(self, vendor: str, receiver: str, **options: Any) -> None:
         of = arguments.vendor(vendor)
-        if receiver != OTHERS and receiver not in known_groups():
-            raise CommandError(f"there is no group {receiver!r}; there are: {', '.join([*known_groups(), OTHERS])}")
-        if of.channel != Vendor.Channel.EMAIL:
-            raise CommandError(f"{vendor} sends no e-mail")
         login = arguments.credential(of, options["credential"]) if options["credential"] else None
-        key: dict[str, Any] = {"vendor": of, "credential": login, "receiver": receiver}
-        rows = [ReceiverLimit(units=units, seconds=seconds, **key) for units, seconds in arguments.windows(limits)]
-        if options["at_a_time"] is not None:
-            rows.append(ReceiverLimit(units=options["at_a_time"], seconds=AT_A_TIME, **key))
-        if options["warm_up"] is not None:
-            begins = {"grows_from": self._today(of), "growth": options["growth"]}
-            rows.append(ReceiverLimit(units=options["warm_up"], seconds=DAY, **begins, **key))
+        rows = _wanted(of, options)
         if rows and options["clear"]:
             raise CommandError("give new limits or --clear, not both")
+        changed = None
         if rows or options["clear"]:
-            self._replace(of, key, rows)
-        now = self._describe(key)
-        self.tell(f"{login or of} {receiver}: {now}", {"vendor": vendor, "receiver": receiver, "limits": now})
+            try:
+                changed = receiver_limits.change_receiver_limits(
+                    of, login, receiver, rows, history.Actor(arguments.person())
+                )
+            except ValidationError as error:
+                raise refused(error) from None
+        now = receiver_limits.read_receiver_limits(of, login, receiver)
+        done = "" if changed is None else "changed: " if changed else "already so: "
+        self.tell(
+            f"{login or of} {receiver}: {done}{receiver_limits.describe_limits(now)}",
+            {
+                "vendor": vendor,
+                "credential": login.name if login else None,
+                "receiver": receiver,
+                "limits": [receiver_limits.limit_facts(row) for row in now],
+                "changed": bool(changed),
+            },
+        )
 
-    def _replace(self, of: Vendor, key: dict[str, Any], rows: list[ReceiverLimit]) -> None:
-        for row in rows:
-            arguments.check(row)
-        with transaction.atomic():
-            locks.lock_vendor(of.pk)
-            before = self._describe(key)
-            ReceiverLimit.objects.filter(**key).delete()
-            ReceiverLimit.objects.bulk_create(rows)
-            changed = Said(LIMITED, receiver=key["receiver"], before=before, after=self._describe(key))
-            facts.changed(key["credential"] or of, changed)
+    @verb("all limits of receivers, of all vendors or of one", argument("vendor", nargs="?"))
+    def do_limits(self, vendor: str | None, **options: Any) -> None:
+        rows = ReceiverLimit.objects.select_related("vendor", "credential").order_by("vendor__slug", "receiver", "pk")
+        found = rows.filter(vendor=arguments.vendor(vendor)) if vendor else rows
+        facts = (
+            {
+                "vendor": row.vendor.slug,
+                "credential": row.credential.name if row.credential else None,
+                "receiver": row.receiver,
+                **(receiver_limits.limit_facts(row) if self.as_json else {"limit": row.terms}),
+            }
+            for row in found
+        )
+        self.write_facts(facts, ("vendor", "credential", "receiver", "limit"))
 
-    @staticmethod
-    def _describe(key: dict[str, Any]) -> str:
-        return ", ".join(map(str, ReceiverLimit.objects.filter(**key))) or "no limit"
 
-    @staticmethod
-    def _today(of: Vendor) -> date:
-        return timezone.localdate(timezone=ZoneInfo(of.time_zone))
+def _wanted(of: Vendor, options: dict[str, Any]) -> list[ReceiverLimit]:
+    """Return unsaved rows of the limits that the options name."""
+    rows = [ReceiverLimit(units=units, seconds=seconds) for units, seconds in arguments.windows(options["limits"])]
+    if options["at_a_time"] is not None:
+        rows.append(ReceiverLimit(units=options["at_a_time"], seconds=AT_A_TIME))
+    if options["warm_up"] is not None:
+        begins = {"grows_from": receiver_limits.vendor_today(of), "growth": options["growth"]}
+        rows.append(ReceiverLimit(units=options["warm_up"], seconds=DAY, **begins))
+    return rows
+
+
+def refused(error: ValidationError) -> CommandError:
+    """Return a refusal in words, whether it concerns a field or the whole."""
+    return arguments.refused(error) if hasattr(error, "error_dict") else CommandError(" ".join(error.messages))

@@ -1,0 +1,125 @@
+"""Changes of the limits of receiving domains: the one function of every door.
+
+The database raises `limits_version` with each row, so an edit is in force from the next claim.
+"""
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from vendors import adapters, history, locks
+from vendors.adapters.base import one_unit
+from vendors.adapters.options import InvalidSettings
+from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
+from vendors.models.vendors import Unreadable
+from vendors.said import Said, gettext_noop
+
+LIMITED = gettext_noop("limits of %(receiver)s: %(before)s → %(after)s")
+NONE = gettext_noop("no limit")
+TWICE = gettext_noop("Two limits of %(receiver)s have the same window.")
+BY_SIZE = gettext_noop("The letters of %(vendor)s differ in units. Limits of receivers need letters of one unit each.")
+
+
+def read_receiver_limits(of: Vendor, login: Credential | None, receiver: str) -> list[ReceiverLimit]:
+    """Return a receiver's limits at the vendor, or those at this credential alone."""
+    rows = ReceiverLimit.objects.filter(vendor=of, credential=login, receiver=receiver)
+    return list(rows.select_related("vendor"))
+
+
+def change_receiver_limits(
+    of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit], by: history.Actor
+) -> bool:
+    """Replace a receiver's limits by these unsaved rows, in force from the next grant.
+
+    Equal rows are kept; so is a warm-up that began with the same number and growth. Returns False if nothing changed.
+    Raises ValidationError.
+    """
+    rows = {row.seconds: row for row in _checked(of, login, receiver, wanted)}
+    with transaction.atomic():
+        locks.lock_vendor(of.pk)
+        there = read_receiver_limits(of, login, receiver)
+        known = {row.seconds: row for row in there}
+        gone = [row for row in there if row.seconds not in rows]
+        fresh = [row for row in rows.values() if row.seconds not in known]
+        edited = [
+            (known[row.seconds], row)
+            for row in rows.values()
+            if row.seconds in known and not _is_same(known[row.seconds], row)
+        ]
+        if not (gone or fresh or edited):
+            return False
+        before = describe_limits(there)
+        ReceiverLimit.objects.filter(pk__in=[row.pk for row in gone]).delete()
+        for old, new in edited:
+            ReceiverLimit.objects.filter(pk=old.pk).update(
+                units=new.units, grows_from=new.grows_from, growth=new.growth
+            )
+        for row in fresh:
+            row.save(force_insert=True)
+        after = describe_limits(read_receiver_limits(of, login, receiver))
+        changed = Said(LIMITED, receiver=receiver, before=before, after=after)
+        about: Any = (Credential, login.pk) if login else (Vendor, of.pk)
+        history.record(by, about[0], [(about[1], changed)])
+    return True
+
+
+def describe_limits(rows: Iterable[ReceiverLimit]) -> Said:
+    """Say the limits of one receiver in a sentence."""
+    terms = [row.terms for row in rows]
+    return Said.joined(", ", terms) if terms else Said(NONE)
+
+
+def limit_facts(row: ReceiverLimit) -> dict[str, Any]:
+    """Return a limit for --json, with what it allows today and tomorrow by the vendor's clock."""
+    today = vendor_today(row.vendor)
+    return {
+        "units": row.units,
+        "seconds": row.seconds,
+        "at_a_time": row.seconds == AT_A_TIME,
+        "grows_from": row.grows_from,
+        "growth": row.growth if row.grows_from else None,
+        "today": row.units_on(today),
+        "tomorrow": row.units_on(today + timedelta(days=1)),
+    }
+
+
+def vendor_today(of: Vendor) -> date:
+    """Return the day by the vendor's clock."""
+    return timezone.localdate(timezone=ZoneInfo(of.time_zone))
+
+
+def require_single_units(of: Vendor) -> None:
+    """Raise ValidationError if the vendor's letters differ in units. Adapters that cannot be asked pass."""
+    try:
+        login = of.credentials.order_by("pk").first()
+        adapter = adapters.load(of.adapter).for_credential(of.settings, login.secret if login else {})
+    except (LookupError, InvalidSettings, Unreadable):
+        return
+    if adapter.capabilities.cost is not one_unit:
+        raise ValidationError(Said(BY_SIZE, vendor=of.slug))
+
+
+def _checked(
+    of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit]
+) -> list[ReceiverLimit]:
+    rows = list(wanted)
+    for row in rows:
+        row.vendor, row.credential, row.receiver = of, login, receiver
+        row.full_clean(validate_unique=False, validate_constraints=False)
+    if len({row.seconds for row in rows}) < len(rows):
+        raise ValidationError(Said(TWICE, receiver=receiver))
+    if rows:
+        require_single_units(of)
+    return rows
+
+
+def _is_same(old: ReceiverLimit, new: ReceiverLimit) -> bool:
+    """Whether nothing changes. A warm-up goes on, whatever day a repeated command would begin it."""
+    if (old.units, old.grows_from is None) != (new.units, new.grows_from is None):
+        return False
+    return new.grows_from is None or old.growth == new.growth
