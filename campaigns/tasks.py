@@ -43,7 +43,7 @@ from campaigns.engine.threads import drop_lost_connection
 from campaigns.intake import files, uploads
 from campaigns.results import writer
 from campaigns.webhooks import delivery
-from vendors import alarms
+from vendors import alarms, deferrals
 from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
@@ -237,6 +237,7 @@ def sweep() -> None:
         dispatch_night.delay(vendor_id)
     # A late notification is useless: the next sweep notifies again.
     notify_vendors(facts.vendors_waiting, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+    deferrals.warn_of_lasting_waits()
     delivery_reports.take_waiting()  # last, so that an error there blocks nothing else
 
 

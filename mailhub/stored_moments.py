@@ -131,7 +131,7 @@ CHOSEN = {
 PAST = {
     "mailhub.KeptAnswer": ("created_at",),
     "mailhub.ApiKey": ("created_at", "revoked_at", "last_used_at"),
-    "vendors.ReceiverWait": ("since",),
+    "vendors.ReceiverWait": ("since", "warned_at"),
     "mailhub.FormerSecretKey": ("created_at",),
     "mailhub.MomentFound": ("at",),
     "campaigns.Topic": ("archived_at", "created_at"),

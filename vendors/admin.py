@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from vendors import (
     configuration,
+    deferrals,
     destinations,
     history,
     locks,
@@ -406,8 +407,39 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         return False
 
     def get_urls(self) -> list[Any]:
-        wait = self.admin_site.admin_view(self.try_now)
-        return [path("<int:pk>/try/", wait, name="vendors_credential_try"), *super().get_urls()]
+        wait, receivers = self.admin_site.admin_view(self.try_now), self.admin_site.admin_view(self.receivers)
+        return [
+            path("<int:pk>/try/", wait, name="vendors_credential_try"),
+            path("<int:pk>/receivers/", receivers, name="vendors_credential_receivers"),
+            *super().get_urls(),
+        ]
+
+    def receivers(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the receiving domains that wait, and end a wait by POST."""
+        login = get_object_or_404(self.get_queryset(request), pk=pk)
+        if not self.has_view_or_change_permission(request, login):
+            raise PermissionDenied
+        if request.method == "POST":
+            if not self.may_operate(request, login):
+                raise PermissionDenied
+            receiver, reason = request.POST.get("receiver", ""), request.POST.get("reason", "").strip()
+            if deferrals.end_wait(login, receiver, _actor(request), reason):
+                done = gettext("%(receiver)s is called again, also by campaigns that wait, within a minute.")
+                messages.success(request, done % {"receiver": receiver})
+            else:
+                done = gettext("Nothing was changed: %(receiver)s does not wait any more.")
+                messages.error(request, done % {"receiver": receiver})
+            return redirect("admin:vendors_credential_receivers", pk)
+        waits = deferrals.receiver_waits([pk], deferrals.MOST_LISTED)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Receivers of %s") % login,
+            "row": login,
+            "opts": self.opts,
+            "waits": [(one, show(deferrals.describe_wait(one))) for one in waits],
+            "may_operate": self.may_operate(request, login),
+        }
+        return TemplateResponse(request, "admin/vendors/receivers.html", context)
 
     @staticmethod
     def _hold(login: Credential) -> str:
@@ -452,6 +484,8 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         login: Any = kwargs.get("obj")
         context["changes"] = second_person.waiting(login.vendor) if login else []
+        waits = deferrals.receiver_waits([login.pk], deferrals.MOST_SHOWN) if login else []
+        context["waits"] = [show(deferrals.describe_wait(one)) for one in waits]
         return super().render_change_form(request, context, *args, **kwargs)
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:

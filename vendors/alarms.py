@@ -109,6 +109,14 @@ RECEIVER_WAITS = Alarm(
     "[Read its answer](../how-to/receiving-domains.md): `receiver list`; mend reputation or rate",
 )
 
+RECEIVER_WAITS_LONG = Alarm(
+    WARNING,
+    "vendor %s: %s has accepted nothing since %s: %s",
+    "For four hours this receiving domain has put off or refused all of our mail; logged once",
+    "[Read its answer](../how-to/receiving-domains.md), mend what it names, then `receiver resume`",
+    "mailhub_receivers_waiting_seconds",
+)
+
 WINDOW_REBUILT = Alarm(
     WARNING,
     "vendor %s: the throttle's window was rebuilt from the ledger",
@@ -606,6 +614,7 @@ RULES = (
     PrometheusRule("MailhubHalted", f"{NOTHING_CALLED.metric} == 1"),
     PrometheusRule("MailhubCampaignPaused", f"{CAMPAIGN_PAUSED.metric} > 0"),
     PrometheusRule("MailhubComplaints", f"{COMPLAINTS_PAUSED.metric} > 0"),
+    PrometheusRule("MailhubReceivers", f"{RECEIVER_WAITS_LONG.metric} > 14400"),
     PrometheusRule("MailhubHeld", "mailhub_jobs_held > 0", "4h"),
     PrometheusRule("MailhubPromise", f"{PROMISE_BROKEN.metric} > 0"),
     PrometheusRule("MailhubWorkers", "mailhub_queue_workers == 0", "1m"),

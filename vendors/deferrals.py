@@ -1,33 +1,158 @@
 """Receiving domains that wait, for pages, commands and metrics: which they are, why, and how a person ends a wait."""
 
-from collections.abc import Iterable
-from datetime import datetime
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import Count, F, Min, Window
+from django.db.models.functions import Now, RowNumber
+from django.urls import reverse
 from django.utils import timezone
 
-from vendors import history
+from vendors import alarms, history
 from vendors.models import Credential, ReceiverWait
-from vendors.said import Said, gettext_noop
+from vendors.ownership import owned_vendors
+from vendors.remedies import OPERATE
+from vendors.said import Said, gettext_noop, show
+
+log = logging.getLogger(__name__)
 
 SLOWED = gettext_noop("%(receiver)s waits until %(at)s: it asked us to slow down")
 REFUSES = gettext_noop("%(receiver)s waits until %(at)s: it refuses our mail, whoever the recipient is")
 TRIED = gettext_noop("%(receiver)s is tried with one mail at a time: it asked us to slow down")
+LASTING = gettext_noop("vendor %(vendor)s: %(receiver)s has accepted nothing since %(at)s: %(answer)s")
 ENDED = gettext_noop("the wait of %(receiver)s ended")
+MOST_SHOWN = 5
+"""Receivers that a page names, of a vendor or a campaign."""
+MOST_LISTED = 200
+"""Receivers on the page of a credential."""
+LONG = timedelta(hours=4)
+"""After so long without an acceptance a person should look; longer waits than this have no rule."""
 
 
-def receiver_waits(credential_ids: Iterable[int]) -> list[ReceiverWait]:
+class ShownWait(NamedTuple):
+    """A wait on a page. `address`: of the page that ends it; "" for readers who may not."""
+
+    said: str
+    address: str
+
+
+class VendorWaits(NamedTuple):
+    """The receivers that wait at one vendor: the longest waits, and the number of all."""
+
+    rows: tuple[ReceiverWait, ...] = ()
+    total: int = 0
+
+
+NO_WAITS = VendorWaits()
+
+
+def receiver_waits(credential_ids: Iterable[int], most: int | None = None) -> list[ReceiverWait]:
     """Return the receivers that wait on these credentials or have accepted nothing since, the longest wait first."""
     rows = ReceiverWait.objects.filter(credential__in=list(credential_ids))
-    return list(rows.select_related("credential__vendor").defer("credential__secret").order_by("-until", "receiver"))
+    named = rows.select_related("credential__vendor").defer("credential__secret")
+    return list(named.order_by("-until", "receiver")[:most])
+
+
+def waits_of_vendors(vendor_ids: Collection[int], most: int = MOST_SHOWN) -> dict[int, VendorWaits]:
+    """Return the receivers that wait at these vendors, with one statement."""
+    by_vendor = [F("credential__vendor")]
+    rows = ReceiverWait.objects.filter(credential__vendor__in=list(vendor_ids)).annotate(
+        place=Window(RowNumber(), partition_by=by_vendor, order_by=["-until", "receiver"]),
+        total=Window(Count("*"), partition_by=by_vendor),
+    )
+    found: dict[int, list[Any]] = defaultdict(list)
+    named = rows.filter(place__lte=most).select_related("credential__vendor").defer("credential__secret")
+    for row in named.order_by("place"):
+        found[row.credential.vendor_id].append(row)
+    return {
+        vendor: VendorWaits(tuple(found[vendor]), found[vendor][0].total) if found[vendor] else NO_WAITS
+        for vendor in vendor_ids
+    }
 
 
 def describe_wait(wait: ReceiverWait, now: datetime | None = None) -> Said:
     """Say in a sentence until when the receiver waits, or that its wait is over and it is tried."""
     if wait.until <= (now or timezone.now()):
         return Said(TRIED, receiver=wait.receiver)
-    at = f"{timezone.localtime(wait.until):%H:%M}"
-    return Said(REFUSES if wait.refused else SLOWED, receiver=wait.receiver, at=at)
+    return Said(REFUSES if wait.refused else SLOWED, receiver=wait.receiver, at=_clock(wait.until))
+
+
+def show_waits(waits: Iterable[ReceiverWait], user: Any) -> list[ShownWait]:
+    """Return the waits as sentences in the reader's language and time, with the page that ends each."""
+    return [
+        ShownWait(
+            show(describe_wait(wait)),
+            waits_address(wait.credential_id) if _may_end(user, wait.credential.vendor_id) else "",
+        )
+        for wait in waits
+    ]
+
+
+def _may_end(user: Any, vendor_id: int) -> bool:
+    """Return True if the user operates the vendor. A user of a request reads the governed vendors once."""
+    if not user.is_staff or not user.has_perm(OPERATE):
+        return False
+    if not hasattr(user, "operated_vendors"):
+        mine = owned_vendors(user)
+        user.operated_vendors = None if mine is None else frozenset(mine.values_list("pk", flat=True))
+    return user.operated_vendors is None or vendor_id in user.operated_vendors
+
+
+def waits_address(credential_id: int) -> str:
+    """Return the page of the receivers that wait on a credential."""
+    return reverse("admin:vendors_credential_receivers", args=[credential_id])
+
+
+def wait_facts(row: ReceiverWait) -> dict[str, Any]:
+    """Return a wait for --json."""
+    return {
+        "vendor": row.credential.vendor.slug,
+        "credential": row.credential.name,
+        "receiver": row.receiver,
+        "since": row.since,
+        "until": row.until,
+        "cause": row.cause,
+        "answers": row.answers,
+        "answer": row.answer,
+    }
+
+
+def lasting_waits(vendor_ids: Collection[int] | None = None) -> list[Said]:
+    """Return a sentence for each receiver that has accepted nothing for long, oldest first, up to MOST_SHOWN."""
+    rows = ReceiverWait.objects.filter(since__lt=Now() - LONG)
+    if vendor_ids is not None:
+        rows = rows.filter(credential__vendor__in=list(vendor_ids))
+    named = rows.select_related("credential__vendor").defer("credential__secret").order_by("since")[:MOST_SHOWN]
+    return [
+        Said(LASTING, vendor=row.credential.vendor.slug, receiver=row.receiver, at=_clock(row.since), answer=row.answer)
+        for row in named
+    ]
+
+
+def warn_of_lasting_waits() -> None:
+    """Log each receiver that has accepted nothing for long, once. Concurrent calls do no harm."""
+    with transaction.atomic():
+        rows = ReceiverWait.objects.filter(since__lt=Now() - LONG, warned_at=None)
+        late = list(rows.select_for_update(skip_locked=True, of=["self"]).order_by("pk")[:MOST_LISTED])
+        ReceiverWait.objects.filter(pk__in=[row.pk for row in late]).update(warned_at=Now())
+        known = Credential.objects.select_related("vendor").defer("secret").in_bulk({row.credential_id for row in late})
+    for row in late:
+        if login := known.get(row.credential_id):
+            alarms.RECEIVER_WAITS_LONG.log(log, login.vendor.slug, row.receiver, row.since.isoformat(), row.answer)
+
+
+def count_waits() -> list[tuple[int, int, float]]:
+    """Return for each vendor how many receivers wait and for how many seconds the first one has accepted nothing."""
+    rows = ReceiverWait.objects.order_by().values_list("credential__vendor")
+    now = timezone.now()
+    return [
+        (vendor, number, max(0.0, (now - since).total_seconds()))
+        for vendor, number, since in rows.annotate(number=Count("*"), first=Min("since"))
+    ]
 
 
 def end_wait(login: Credential, receiver: str, by: history.Actor, reason: str = "") -> bool:
@@ -40,3 +165,9 @@ def end_wait(login: Credential, receiver: str, by: history.Actor, reason: str = 
         if found:
             history.record(by, Credential, [(login.pk, Said(ENDED, receiver=receiver))], reason)
     return bool(found)
+
+
+def _clock(at: datetime) -> str:
+    """Format a time of the reader's clock, with the date if it is not today's."""
+    local = timezone.localtime(at)
+    return f"{local:%H:%M}" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d %H:%M}"

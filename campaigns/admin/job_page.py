@@ -15,7 +15,9 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job
 from campaigns.reports import reasons
 from campaigns.reports.reasons import FailureReason
-from vendors import ownership
+from vendors import deferrals, ownership
+from vendors.deferrals import ShownWait
+from vendors.models import Vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "job": job,
         "remedy": remedy,
         "remedy_offered": bool(remedy and remedy.is_offered_to(user)),
+        "receivers": _receivers(job, user),
         "disclosed": ownership.is_disclosed(job.vendor_id),
         "governs": user.has_perm("vendors.view_credential") and ownership.owns(user, job.vendor_id),
         "shares": shares(job),
@@ -53,6 +56,13 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "sees_messages": user.has_perm("campaigns.view_message"),
         "sees_vendors": user.has_perm("vendors.view_vendor"),
     }
+
+
+def _receivers(job: Any, user: Any) -> list[ShownWait]:
+    """Return the receiving domains that wait at the job's credential while it is not done."""
+    if job.is_done or job.vendor.channel != Vendor.Channel.EMAIL:
+        return []
+    return deferrals.show_waits(deferrals.receiver_waits([job.credential_id], deferrals.MOST_SHOWN), user)
 
 
 def failures(job: Any) -> int:

@@ -24,9 +24,9 @@ from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import S
 from campaigns.results import writer as result_store
 from campaigns.suppression.refused import reason_of
-from vendors import alarms, ownership, shut
+from vendors import alarms, deferrals, ownership, shut
 from vendors.adapters.letter_faults import PART_SENTENCES, part_of_refusal
-from vendors.models import Credential
+from vendors.models import Credential, Vendor
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ REASONS = {"expired": "it was not sent before its expiry", "template": "its temp
 TO_CALL = (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 UNREAD = ("answer", "fingerprint", "job__campaign__approval__frozen", "job__credential__secret")  # of a session
+MOST_RECEIVERS = 20
 WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 
@@ -90,6 +91,19 @@ class SessionView:
                 "limit": one.limit,
             }
             for one in complaints.lasting_pauses([self.job.sponsor_id])
+        ]
+
+    @property
+    def waiting_receivers(self) -> list[dict[str, Any]]:
+        """The receiving domains that put off its mail, the longest wait first, up to MOST_RECEIVERS."""
+        if self.finished or self.job.vendor.channel != Vendor.Channel.EMAIL:
+            return []
+        logins = {self.job.credential_id}
+        if self.job.campaign.routed:
+            logins |= set(Job.objects.filter(parent=self.job.pk).values_list("credential", flat=True).distinct())
+        return [
+            {"receiver": one.receiver, "since": one.since, "until": one.until, "refuses": one.refused}
+            for one in deferrals.receiver_waits(logins, MOST_RECEIVERS)
         ]
 
     @property

@@ -234,6 +234,13 @@ class ProviderPauseOut(BaseModel):
     limit: float = Field(description="Percent")
 
 
+class ReceiverWaitOut(BaseModel):
+    receiver: str = Field(description="A group of receiving domains, such as gmail, or a domain")
+    since: datetime = Field(description="Nothing accepted since")
+    until: datetime = Field(description="Not called before; later it is tried with one mail at a time")
+    refuses: bool = Field(description="It refuses the mail for a reason that is not the recipients'")
+
+
 class SessionOut(BaseModel):
     id: str
     status: str = Field(
@@ -244,6 +251,9 @@ class SessionOut(BaseModel):
     paused: str | None = Field(description="Reason of the pause, until a person ends it for the session or its vendor")
     paused_providers: list[ProviderPauseOut] = Field(
         description="Providers whose recipients wait for an operator after too many complaints; all other mail goes on"
+    )
+    waiting_receivers: list[ReceiverWaitOut] = Field(
+        description="Receiving domains that asked to slow down: their recipients wait, all others go on; at most 20"
     )
     approval: ApprovalOut | None = Field(description="Set if the session needs one; else null")
     due: datetime | None = Field(

@@ -207,6 +207,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "held": look.held or None,
         "paused": look.paused,
         "paused_providers": look.paused_providers,
+        "waiting_receivers": look.waiting_receivers,
         "approval": look.approval,
         "due": look.due,
         "revision": look.job.revision,

@@ -24,7 +24,7 @@ from campaigns.models.states import PARENTS
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import outcomes
-from vendors import redis_clients
+from vendors import deferrals, redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 
@@ -149,6 +149,12 @@ def _of_rows() -> Iterator[Metric]:
     yield _inbound()
     yield _reports(by)
     yield _causes(by)
+    waits = deferrals.count_waits()
+    about = "Receiving domains that wait at the vendor, or have accepted nothing since."
+    yield by.gauge("mailhub_receivers_waiting", about, ((vendor, number) for vendor, number, _ in waits))
+    about = "Seconds for which the first of these has accepted nothing; 0: none waits."
+    seconds = [*((one.vendor_id, 0.0) for one in found), *((vendor, lasts) for vendor, _, lasts in waits)]
+    yield by.gauge("mailhub_receivers_waiting_seconds", about, seconds, largest=True)
     about = "Reports that came before their letters were known by the vendor's id: at 10,000 further ones are not kept."
     yield by.gauge("mailhub_reports_waiting", about, _reports_waiting())
     yield GaugeMetricFamily(

@@ -17,6 +17,7 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from kombu.exceptions import OperationalError
 
 from campaigns import labels
@@ -33,8 +34,9 @@ from campaigns.models.states import PARENTS, RUNNING
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters
-from vendors import health, ownership, redis_clients, report_counts, restarts
+from vendors import deferrals, health, ownership, redis_clients, report_counts, restarts
 from vendors.condition.values import Condition, ConditionKind
+from vendors.deferrals import NO_WAITS, VendorWaits
 from vendors.limits.values import Limit
 from vendors.listing import CONDITIONS
 from vendors.models import Vendor
@@ -91,8 +93,8 @@ class VendorRow:
     apart: messages that wait for something other than the window. condition: of its best credential, in one word `kind`
     and as a sentence `state`; while no vendor may be called, both say that. look: the style of its badge. notes: what
     else is to be known, such as credentials in a worse condition. remedy: what mends it. doubts: messages without a
-    known answer, up to MOST_DOUBTS. reports: today's delivery reports by kind. governed: the viewer governs the vendor;
-    if not, the row hides numbers that reveal others' mail.
+    known answer, up to MOST_DOUBTS. reports: today's delivery reports by kind. receivers: domains that wait. governed:
+    the viewer governs the vendor; if not, the row hides what reveals others' mail.
     """
 
     vendor: Vendor
@@ -115,6 +117,20 @@ class VendorRow:
     today: dict[str, int] = field(default_factory=dict)
     reports: dict[str, int] = field(default_factory=dict)
     governed: bool = True
+    receivers: VendorWaits = NO_WAITS
+
+    @property
+    def receiver_lines(self) -> list[str]:
+        """The receiving domains that wait, as sentences."""
+        said = [show(deferrals.describe_wait(one)) for one in self.receivers.rows]
+        return [*said, *filter(None, [self.more_receivers])]
+
+    @property
+    def more_receivers(self) -> str:
+        """How many more receiving domains wait than are named; "" if none does."""
+        more = self.receivers.total - len(self.receivers.rows)
+        form = ngettext("%(number)s more receiving domain waits", "%(number)s more receiving domains wait", more)
+        return form % {"number": labels.number(more)} if more > 0 else ""
 
     @property
     def refused_reports(self) -> str:
@@ -244,7 +260,12 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         attention=attention,
         parked=_parked(now) if sponsors is None else [],
         streams=found,
-        alarms=[*_about_complaints(sponsors), *streams.alarms(found, seen), *_failing(rows)],
+        alarms=[
+            *_about_complaints(sponsors),
+            *streams.alarms(found, seen),
+            *_failing(rows),
+            *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
+        ],
     )
 
 
@@ -304,19 +325,22 @@ def _rows(
     *,
     counted: bool,
 ) -> list[VendorRow]:
-    """Return the vendors' rows, with two requests to Redis and one statement in total.
+    """Return the vendors' rows, with two requests to Redis and two statements in total.
 
     counted: the viewer may see the total of waiting mail.
     """
     eta.read_windows(seen.values())
-    reports = report_counts.of_today(list(seen))
+    reports, waits = report_counts.of_today(list(seen)), deferrals.waits_of_vendors(list(seen))
     looked: Mapping[int, health.HealthStatus] = {}
     with suppress(health.HealthStoreUnreachable):
         looked = health.at(settings.REDIS_URL).looks({one.pk: health.HealthPolicy.of(one) for one in vendors})
-    return [
+    rows = [
         _row(vendor, seen[vendor.pk], today[vendor.pk], looked.get(vendor.pk), reports[vendor.pk], now, counted)
         for vendor in vendors
     ]
+    for row in rows:
+        row.receivers = waits[row.vendor.pk] if row.governed else NO_WAITS
+    return rows
 
 
 def _row(

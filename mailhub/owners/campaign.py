@@ -22,14 +22,14 @@ from campaigns.reports import message_rows, reasons
 from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
-from vendors import deferrals, history, said
+from vendors import deferrals, history
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
+from vendors.deferrals import ShownWait
 from vendors.models import Vendor
 
 VERBS = ("pause", "resume", "stop", "retry")
 MOST_PARTS = 500  # of one job
 FEW = 5_000  # failures; above it a running campaign's reasons are not counted on each poll
-MOST_RECEIVERS = 5  # receiving domains that wait, on the page
 DECIDED = 10  # decisions on the page
 MEANS = {
     labels.WAITING: gettext_lazy("Nothing has been sent yet."),
@@ -122,17 +122,17 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
         "reasons": why,
-        "receivers": [] if state.finished else _receivers(state),
+        "receivers": [] if state.finished else _receivers(state, request.user),
         "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.remedies],
     }
     return part, state
 
 
-def _receivers(state: CampaignState) -> list[str]:
-    """Say which receiving domains wait at the credentials of the campaign's open jobs."""
+def _receivers(state: CampaignState, user: Any) -> list[ShownWait]:
+    """Return the receiving domains that wait at the credentials of the campaign's open jobs."""
     logins = {job.credential_id for job in state.jobs if not job.is_done and job.vendor.channel == Vendor.Channel.EMAIL}
-    found = deferrals.receiver_waits(logins)[:MOST_RECEIVERS] if logins else []
-    return [said.show(deferrals.describe_wait(one)) for one in found]
+    found = deferrals.receiver_waits(logins, deferrals.MOST_SHOWN) if logins else []
+    return deferrals.show_waits(found, user)
 
 
 def means(state: CampaignState) -> Any:

@@ -19,6 +19,7 @@ from campaigns.engine.lifecycle import GROUPS
 from campaigns.engine.progress import Progress
 from mailhub.operations.charts import WindowUsage
 from mailhub.operations.dashboard import RunningJob, VendorRow
+from vendors.deferrals import ShownWait, show_waits
 
 register = template.Library()
 KEPT = 2_000  # rows, of about a kilobyte
@@ -78,6 +79,8 @@ class VendorFacts(NamedTuple):
     doubts: int
     refused_reports: str
     governed: bool
+    receivers: tuple[ShownWait, ...]
+    more_receivers: str
 
 
 class CampaignRow(NamedTuple):
@@ -131,6 +134,7 @@ def vendor_row(row: VendorRow, user: Any) -> SafeString:
         row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, ends, tuple(row.apart), row.ratio,
         row.total, row.threshold, row.kind, row.state, row.look, tuple(row.notes), remedy.asks if remedy else "",
         remedy.button if remedy and address else "", address, row.doubts, row.refused_reports, row.governed,
+        tuple(show_waits(row.receivers.rows, user)), row.more_receivers,
     )  # fmt: skip
     return _row("admin/operations/vendor_row.html", facts)
 

@@ -56,7 +56,7 @@ from tests.front.everything import everything
 from tests.front.program import Program, api_vendor
 from vendors import prices
 from vendors.history import Actor
-from vendors.models import Minute, Price, Usage, Vendor, VendorChange
+from vendors.models import Minute, Price, ReceiverLimit, ReceiverWait, Usage, Vendor, VendorChange
 from waiter.models import ParkedTask
 
 HTML = "<h1>Hello {{ first_name }}</h1><p>The library opens at <b>nine</b>.</p>"
@@ -88,6 +88,7 @@ NO_PAGES = {
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
     *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause", "vendors_credential_try"),
+    "vendors_credential_receivers",  # `operators` has it with its credential
 }
 LOGGED_OUT = {"login", "admin-login", "login-mistake"}
 NOWHERE = {"/campaigns/1000000000/", "/admin/nothing/"}
@@ -192,6 +193,7 @@ def operators(rows: Rows) -> dict[str, str]:
         "admin-job-ended": f"{jobs}{rows.job.pk}/change/",
         "admin-messages": f"/admin/campaigns/message/?job={rows.job.pk}",
         "admin-message": f"/admin/campaigns/message/{rows.job.first_message + 2}/change/",
+        "admin-receivers": reverse("admin:vendors_credential_receivers", args=[rows.job.credential_id]),
         "admin-nothing": "/admin/nothing/",
     }
     return found
@@ -307,6 +309,9 @@ def rows(client: Client) -> Rows:
     full = refused() | {"error_code": "552", "error_sub_type": "5.2.2 mailbox full"}
     shapes = [accepted(), accepted("v-2"), full, refused(), expired(), in_doubt(), suppressed(), accepted("v-3")]
     job = logged(9, shapes, **of)
+    soon, wait = timezone.now() + timedelta(hours=1), {"since": timezone.now(), "seconds": 3600.0, "cause": "us"}
+    ReceiverWait.objects.create(credential=login, receiver="gmail", until=soon, answer="4.7.28 unusual rate", **wait)
+    ReceiverLimit.objects.create(vendor=vendor, receiver="gmail", units=2000, seconds=86_400)
     delivered = Message.objects.filter(id=job.first_message)
     delivered.update(report="delivered", report_at=timezone.now(), report_no=0)
     recount(job)

@@ -1,6 +1,7 @@
 """A program pauses its session, lets it go on, and hears of a pause; it may ask for the first N only."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from campaigns.webhooks import events
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from vendors.history import Actor
+from vendors.models import ReceiverWait
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -57,6 +59,25 @@ def test_a_session_names_the_providers_to_which_it_waits_for_an_operator(program
     assert {**of, "provider": "gmail"}.items() <= paused.items() and paused["since"]
     single = program.send(letter(api_vendor())).json()["links"]["self"]
     assert program.get(single).json()["paused_providers"] == []
+
+
+def test_a_session_names_the_receiving_domains_that_asked_to_slow_down(program: Program) -> None:
+    links = send(program)
+    assert program.get(links["self"]).json()["waiting_receivers"] == []
+    job, soon = Job.objects.get(), timezone.now() + timedelta(minutes=5)
+    wait: dict[str, Any] = {
+        "since": timezone.now(),
+        "until": soon,
+        "seconds": 300.0,
+        "cause": "us",
+        "answer": "192.0.2.1",
+    }
+    ReceiverWait.objects.create(credential=job.credential, receiver="gmail", **wait)
+    ReceiverWait.objects.create(credential=factories.credential(), receiver="yahoo", **wait)
+    [waits] = program.get(links["self"]).json()["waiting_receivers"]
+    assert (waits["receiver"], waits["refuses"]) == ("gmail", False) and set(waits) == {
+        *("receiver", "since", "until", "refuses")
+    }
 
 
 def test_a_program_sends_to_the_first_n_and_has_limits_of_its_own(program: Program) -> None:

@@ -48,6 +48,7 @@ class ReceiverWait(models.Model):
     seconds = models.FloatField(gettext_lazy("seconds"))
     answers = models.PositiveIntegerField(gettext_lazy("answers"), default=1)
     answer = models.CharField(gettext_lazy("last answer"), max_length=255)
+    warned_at = models.DateTimeField(gettext_lazy("warned at"), null=True)
 
     class Meta:
         ordering = ["credential", "receiver"]

@@ -19,7 +19,8 @@ from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
-from vendors import alarms
+from vendors import alarms, deferrals
+from vendors.deferrals import wait_facts
 from vendors.management.facts import condition_facts
 from vendors.management.output import PIPE_WIDTH, write_json
 from vendors.not_now import refusal
@@ -47,8 +48,9 @@ class Command(BaseCommand):
         how.add_argument(
             "--check",
             action="store_true",
-            help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, a constraint "
-            "that refuses messages, workers to be restarted, a wrong clock",
+            help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, "
+            "receiving domains that accept nothing for hours, a constraint that refuses messages, workers to be "
+            "restarted, a wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -83,7 +85,8 @@ class Command(BaseCommand):
         late, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
         clocks, tables = findings.of_clocks(), findings.of_tables()
         failing = [] if away else dashboard.failing_vendors()
-        for alarm in (*away, *late, *failing, *tables, *outdated, *clocks):
+        lasting = [] if away else deferrals.lasting_waits()
+        for alarm in (*away, *late, *failing, *lasting, *tables, *outdated, *clocks):
             self.stdout.write(str(alarm))
         if away:
             raise CommandError("a server or a process is in trouble")
@@ -93,6 +96,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{len(failing)} {'vendor fails' if len(failing) == 1 else 'vendors fail'}, and mail waits"
             )
+        if lasting:
+            raise CommandError("receiving domains have accepted nothing for hours")
         if tables:
             raise CommandError("a constraint refuses messages")
         if outdated:
@@ -133,7 +138,8 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join(["no end" if row.state in row.ends else row.ends, *row.apart]))  # the reason once
-        problems = [*row.notes, *_doubts(row), row.refused_reports, row.remedy.command if row.remedy else ""]
+        problems = [*row.notes, *_receivers(row), *_doubts(row), row.refused_reports]
+        problems += [row.remedy.command if row.remedy else ""]
         state.append("".join(f"\n{problem}" for problem in problems if problem), style="default")
         name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
@@ -159,6 +165,12 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -
 def _streams(seen: dashboard.Dashboard) -> str:
     waiting = f" ({seen.jobs_waiting:,}{'+' if seen.more_waiting else ''} wait for one)" if seen.jobs_waiting else ""
     return f"{seen.running_streams:,} streams{waiting}"
+
+
+def _receivers(row: dashboard.VendorRow) -> list[str]:
+    """Name the receiving domains that wait, and the command that shows their answers."""
+    lines = row.receiver_lines
+    return [*lines, f"manage.py receiver list {row.vendor.slug}"] if lines else []
 
 
 def _doubts(row: dashboard.VendorRow) -> list[str]:
@@ -208,6 +220,7 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "state": row.state,
         "condition": condition_facts(row.condition),
         "notes": row.notes,
+        "receivers": [wait_facts(one) for one in row.receivers.rows],
         "in_doubt": row.doubts,
         "command": row.remedy.command if row.remedy else "",
         "good": row.good,

@@ -8,23 +8,10 @@ from django.core.management.base import CommandError
 from vendors import deferrals, history, receiver_limits
 from vendors.management import arguments
 from vendors.management.resources import ResourceCommand, argument, verb
-from vendors.models import AT_A_TIME, Credential, ReceiverLimit, ReceiverWait, Vendor
+from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
 from vendors.receivers import OTHERS
 
 DAY = 86_400.0
-
-
-def wait_facts(row: ReceiverWait) -> dict[str, Any]:
-    return {
-        "vendor": row.credential.vendor.slug,
-        "credential": row.credential.name,
-        "receiver": row.receiver,
-        "since": row.since,
-        "until": row.until,
-        "cause": row.cause,
-        "answers": row.answers,
-        "answer": row.answer,
-    }
 
 
 class Command(ResourceCommand):
@@ -34,7 +21,7 @@ class Command(ResourceCommand):
     )
     one_object = "a receiver that waits"
     shown = ("vendor", "credential", "receiver", "until", "cause", "answers", "answer")
-    row_facts = staticmethod(wait_facts)
+    row_facts = staticmethod(deferrals.wait_facts)
 
     @verb("those that wait or have accepted nothing since, of all vendors or of one", argument("vendor", nargs="?"))
     def do_list(self, vendor: str | None, **options: Any) -> None:
