@@ -43,7 +43,7 @@ from campaigns.engine.threads import drop_lost_connection
 from campaigns.intake import files, uploads
 from campaigns.results import writer
 from campaigns.webhooks import delivery
-from vendors import alarms, deferrals
+from vendors import alarms, deferrals, receiver_domains
 from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
@@ -252,6 +252,7 @@ def pause_campaigns() -> None:
         paused += rates.pause_those_too_high()
     finally:  # even after an error there, campaigns must pause after their first messages
         try:
+            receiver_domains.refresh_domains()
             complaints.judge_complaints()
         finally:
             if paused + pauses.pause_after_first():

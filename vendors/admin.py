@@ -26,6 +26,7 @@ from vendors import (
     history,
     locks,
     prices,
+    receiver_domains,
     remedies,
     restarts,
     said,
@@ -33,10 +34,28 @@ from vendors import (
 )
 from vendors.adapters.options import NoSecret
 from vendors.condition.reading import conditions_of_credentials, conditions_of_vendors
-from vendors.forms import SAME_ACCOUNT, UPLOAD, CredentialForm, ReceiverLimitForm, ReceiverRows, VendorForm
+from vendors.forms import (
+    SAME_ACCOUNT,
+    UPLOAD,
+    CredentialForm,
+    ReceiverDomainForm,
+    ReceiverLimitForm,
+    ReceiverRows,
+    VendorForm,
+)
 from vendors.limits.values import Limit
 from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
-from vendors.models import Credential, Mailcaster, Price, RateLimit, ReceiverLimit, Usage, Vendor, VendorChange
+from vendors.models import (
+    Credential,
+    Mailcaster,
+    Price,
+    RateLimit,
+    ReceiverDomain,
+    ReceiverLimit,
+    Usage,
+    Vendor,
+    VendorChange,
+)
 from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned_vendors
 from vendors.said import Said, gettext_noop, show
 
@@ -417,11 +436,11 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     def receivers(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show the receiving domains that wait, and end a wait by POST."""
         login = get_object_or_404(self.get_queryset(request), pk=pk)
-        if not self.has_view_or_change_permission(request, login):
+        may_operate = self.may_operate(request, login)
+        may_look = may_operate or self.has_view_or_change_permission(request, login)
+        if not (may_operate if request.method == "POST" else may_look):
             raise PermissionDenied
         if request.method == "POST":
-            if not self.may_operate(request, login):
-                raise PermissionDenied
             receiver, reason = request.POST.get("receiver", ""), request.POST.get("reason", "").strip()
             if deferrals.end_wait(login, receiver, _actor(request), reason):
                 done = gettext("%(receiver)s is called again, also by campaigns that wait, within a minute.")
@@ -437,7 +456,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             "row": login,
             "opts": self.opts,
             "waits": [(one, show(deferrals.describe_wait(one))) for one in waits],
-            "may_operate": self.may_operate(request, login),
+            "may_operate": may_operate,
         }
         return TemplateResponse(request, "admin/vendors/receivers.html", context)
 
@@ -563,6 +582,60 @@ class RateLimitAdmin(OfOwners, ReadOnly):
     @admin.display(description=_("limit"), ordering="seconds")
     def limit(self, row: RateLimit) -> str:
         return _said(row)
+
+
+@admin.register(ReceiverDomain)
+class ReceiverDomainAdmin(OwnLookups):
+    """Groups of receiving domains hold for all vendors, so only users who see all sponsors may read or change them."""
+
+    form = ReceiverDomainForm
+    list_display = ["domain", "receiver"]
+    list_filter = ["receiver"]
+    search_fields = ["domain"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ReceiverDomain | None = None) -> list[str]:
+        return ["domain"] if obj else []
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return super().has_module_permission(request) and self._governs(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_view_permission(request, obj) and self._governs(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and self._governs(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and self._governs(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and self._governs(request)
+
+    @staticmethod
+    def _governs(request: HttpRequest) -> bool:
+        return owned_vendors(request.user) is None
+
+    def save_model(self, request: HttpRequest, obj: ReceiverDomain, form: Any, change: bool) -> None:
+        """Store the row by the one function; it keeps the history, so the admin's own entries are left out."""
+        receiver_domains.put_domain(form.cleaned_data["domain"], obj.receiver, _actor(request))
+        stored = ReceiverDomain.objects.get(domain=form.cleaned_data["domain"])
+        obj.pk, obj.domain, obj._state.adding = stored.pk, stored.domain, False
+
+    def delete_model(self, request: HttpRequest, obj: ReceiverDomain) -> None:
+        receiver_domains.remove_domain(obj.domain, _actor(request))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ReceiverDomain]) -> None:
+        for row in queryset:
+            self.delete_model(request, row)
+
+    def log_addition(self, *args: Any) -> Any:
+        return None
+
+    def log_change(self, *args: Any) -> Any:
+        return None
+
+    def log_deletions(self, *args: Any) -> Any:
+        return None
 
 
 @admin.register(Usage)

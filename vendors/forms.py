@@ -11,11 +11,11 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters, destinations, receiver_limits
+from vendors import adapters, destinations, receiver_domains, receiver_limits
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.listing import NamedFields
-from vendors.models import Credential, ReceiverLimit, Vendor
+from vendors.models import Credential, ReceiverDomain, ReceiverLimit, Vendor
 from vendors.receivers import OTHERS, known_groups
 from vendors.said import Said
 
@@ -59,8 +59,9 @@ if TYPE_CHECKING:  # where alone Django's forms have a parameter
     _VendorForm = forms.ModelForm[Vendor]
     _CredentialForm = forms.ModelForm[Credential]
     _LimitForm = forms.ModelForm[ReceiverLimit]
+    _DomainForm = forms.ModelForm[ReceiverDomain]
 else:
-    _VendorForm = _CredentialForm = _LimitForm = forms.ModelForm
+    _VendorForm = _CredentialForm = _LimitForm = _DomainForm = forms.ModelForm
 
 
 class VendorForm(_VendorForm):
@@ -165,6 +166,20 @@ class CredentialForm(_CredentialForm):
                     )
             except (InvalidSettings, LookupError) as error:
                 self.add_error("secret", getattr(error, "errors", [str(error)]))
+        return cleaned
+
+
+class ReceiverDomainForm(_DomainForm):
+    class Meta:
+        model = ReceiverDomain
+        fields = ["domain", "receiver"]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors:
+            domain = cleaned.get("domain", self.instance.domain)
+            cleaned["domain"] = receiver_domains.checked_domain(domain)
+            receiver_domains.check_group(cleaned["receiver"])
         return cleaned
 
 

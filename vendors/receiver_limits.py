@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from vendors import adapters, history, locks
+from vendors import adapters, history, locks, receiver_domains
 from vendors.adapters.base import one_unit
 from vendors.adapters.options import InvalidSettings
 from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
@@ -39,6 +39,7 @@ def change_receiver_limits(
     Equal rows are kept; so is a warm-up that began with the same number and growth. Returns False if nothing changed.
     Raises ValidationError.
     """
+    receiver_domains.refresh_domains(at_once=True)
     rows = {row.seconds: row for row in _checked(of, login, receiver, wanted)}
     with transaction.atomic():
         locks.lock_vendor(of.pk)

@@ -14,6 +14,7 @@ from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.suppressed.digests import digest, made_key
 from campaigns.models import MessageEvent
+from vendors import receiver_domains
 from vendors.models import Vendor
 from vendors.receivers import receiver_of
 
@@ -115,6 +116,8 @@ def append(events: Sequence[NewEvent], source: str) -> int:
     """Store these events in the caller's transaction. Returns how many nobody else had stored in the meantime."""
     if not events:
         return 0
+    if any(one.reported.kind == Kind.COMPLAINT for one in events):
+        receiver_domains.refresh_domains()
     params: dict[str, Any] = {
         "source": source,
         "ids": [one.reported.id for one in events],

@@ -28,7 +28,7 @@ GROUPS = (
             "CostEntry",
         ),
     ),
-    (gettext_noop("Vendors"), ("Vendor", "Credential", "VendorChange", "Mailcaster", "Price")),
+    (gettext_noop("Vendors"), ("Vendor", "Credential", "VendorChange", "Mailcaster", "Price", "ReceiverDomain")),
     (gettext_noop("Access"), ("User", "Group", "ApiKey", "Webhook")),
 )
 

@@ -56,7 +56,7 @@ from tests.front.everything import everything
 from tests.front.program import Program, api_vendor
 from vendors import prices
 from vendors.history import Actor
-from vendors.models import Minute, Price, ReceiverLimit, ReceiverWait, Usage, Vendor, VendorChange
+from vendors.models import Minute, Price, ReceiverDomain, ReceiverLimit, ReceiverWait, Usage, Vendor, VendorChange
 from waiter.models import ParkedTask
 
 HTML = "<h1>Hello {{ first_name }}</h1><p>The library opens at <b>nine</b>.</p>"
@@ -312,6 +312,7 @@ def rows(client: Client) -> Rows:
     soon, wait = timezone.now() + timedelta(hours=1), {"since": timezone.now(), "seconds": 3600.0, "cause": "us"}
     ReceiverWait.objects.create(credential=login, receiver="gmail", until=soon, answer="4.7.28 unusual rate", **wait)
     ReceiverLimit.objects.create(vendor=vendor, receiver="gmail", units=2000, seconds=86_400)
+    ReceiverDomain.objects.create(domain="one.invalid", receiver="gmail")
     delivered = Message.objects.filter(id=job.first_message)
     delivered.update(report="delivered", report_at=timezone.now(), report_no=0)
     recount(job)

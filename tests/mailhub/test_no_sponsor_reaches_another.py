@@ -58,6 +58,7 @@ from tests.mailhub.valid_forms import Form, names_row, read_forms
 from tests.row_digests import Rows, count_written, digest_rows, find_lost, rows_of, undo
 from vendors.history import Actor
 from vendors.models import Credential, Vendor
+from vendors.said import Said
 
 __all__ = ["fresh"]
 T = TypeVar("T")
@@ -93,11 +94,14 @@ UNPROVEN: dict[str, str] = {
 # Forms with the number of a row that are answered as if it had just been removed, without 404.
 LEADS_BACK = {"topic-remove"}
 # What concerns no sponsor: nobody who does not see all sponsors may do anything there.
-OF_ALL = ("auth_", "django_celery_beat_", "operations-audit", "operations-recover", "waiter_")
+OF_ALL = (
+    *("auth_", "django_celery_beat_", "operations-audit", "operations-recover", "waiter_"),
+    "vendors_receiverdomain",
+)
 # The stores after a failover, and those of an installation that was copied.
 STORE_STATES: tuple[Callable[[], Any], ...] = (
     lambda: Store.objects.update(timeline="000000AA"),
-    lambda: holding.hold_calls("it was copied", "{}"),
+    lambda: holding.hold_calls(Said("it was copied"), "{}"),
 )
 
 

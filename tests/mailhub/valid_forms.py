@@ -76,6 +76,7 @@ TYPED: dict[str, dict[str, str]] = {
     "vendors_credential_add": {"vendor": "spare-letters", "name": "second", "secret": '{"token": "t"}'},
     "vendors_credential_change": {"name": "another"},
     "vendors_mailcaster_add": {"vendor": "amazingmail", "name": "MC9", "kind": "small-only"},
+    "vendors_receiverdomain_add": {"domain": "firm.example", "receiver": "gmail"},
     "vendors_price_add": {
         "vendor": "amazingmail",
         "since": "2040-01-01",

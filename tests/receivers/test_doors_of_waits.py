@@ -110,7 +110,7 @@ def test_nobody_else_ends_it(person: Callable[..., Client], login: Credential, o
     if of == "Beta":
         assert client.get(receivers_page(login)).status_code == 404
     else:
-        assert "again now" not in read_page(client, receivers_page(login))
+        assert "Call it again" not in read_page(client, receivers_page(login))
 
 
 def test_status_names_a_few_of_them_and_the_command(login: Credential) -> None:

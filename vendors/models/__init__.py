@@ -2,15 +2,15 @@
 
 `vendors`: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. `changes`: changes that wait for a
 second person. `conditions`: the answers to the last calls. `prices`: what vendors charge. `histories`: sentences of the
-history as data. `reports`: keys and counts of delivery reports. `receivers`: receiving domains that wait, and limits of
-theirs.
+history as data. `reports`: keys and counts of delivery reports. `receivers`: receiving domains that wait, limits of
+theirs, and operators' own groups.
 """
 
 from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
-from vendors.models.receivers import AT_A_TIME, ReceiverLimit, ReceiverWait
+from vendors.models.receivers import AT_A_TIME, ReceiverDomain, ReceiverLimit, ReceiverWait
 from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
@@ -40,6 +40,7 @@ __all__ = [
     "Minute",
     "Price",
     "RateLimit",
+    "ReceiverDomain",
     "ReceiverLimit",
     "ReceiverWait",
     "ReportCount",

@@ -61,6 +61,29 @@ class ReceiverWait(models.Model):
         return f"{self.credential_id}/{self.receiver}"
 
 
+class ReceiverDomain(models.Model):
+    """A domain that operators put into a group of receivers. It wins over receivers.toml.
+
+    Written by vendors/receiver_domains.py. With each row the database raises `limits_version` of the vendors of e-mail,
+    so senders read the rows again.
+    """
+
+    domain = models.CharField(
+        gettext_lazy("domain"), max_length=253, unique=True, help_text=gettext_lazy("Such as example.org")
+    )
+    receiver = models.CharField(
+        gettext_lazy("group"), max_length=40, help_text=gettext_lazy("Such as gmail, or a new name; * for none")
+    )
+
+    class Meta:
+        ordering = ["domain"]
+        verbose_name = gettext_lazy("domain of a receiver")
+        verbose_name_plural = gettext_lazy("domains of receivers")
+
+    def __str__(self) -> str:
+        return f"{self.domain}: {self.receiver}"
+
+
 class ReceiverLimit(models.Model):
     """At most `units` calls to a receiving domain in any window of `seconds`.
 

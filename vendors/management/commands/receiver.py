@@ -5,18 +5,19 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
-from vendors import deferrals, history, receiver_limits
+from vendors import deferrals, history, receiver_domains, receiver_limits
 from vendors.management import arguments
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
-from vendors.receivers import OTHERS
+from vendors.receivers import OTHERS, group_of, groups_of_domains, own_domains
 
 DAY = 86_400.0
 
 
 class Command(ResourceCommand):
     help = (
-        "Receiving domains, grouped by provider (gmail, outlook, ...): list those that wait, resume, limit. "
+        "Receiving domains, grouped by provider (gmail, outlook, ...): list those that wait, resume, limit, "
+        "add domains. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     one_object = "a receiver that waits"
@@ -99,6 +100,46 @@ class Command(ResourceCommand):
             for row in found
         )
         self.write_facts(facts, ("vendor", "credential", "receiver", "limit"))
+
+    @verb(
+        "put a domain into a group, whatever the table says",
+        argument("domain"),
+        argument("group", help=f"of the table, or a new name; '{OTHERS}' for none"),
+    )
+    def do_add(self, domain: str, group: str, **options: Any) -> None:
+        try:
+            changed = receiver_domains.put_domain(domain, group, history.Actor(arguments.person()))
+        except ValidationError as error:
+            raise refused(error) from None
+        plain = receiver_domains.checked_domain(domain)
+        self.tell(
+            f"{plain}: {'now' if changed else 'already'} {group}",
+            {**receiver_domains.domain_facts(plain, group, "own"), "changed": changed},
+        )
+
+    @verb("take a domain of one's own away: the table decides again", argument("domain"))
+    def do_remove(self, domain: str, **options: Any) -> None:
+        removed = receiver_domains.remove_domain(domain, history.Actor(arguments.person()))
+        now = group_of(domain)
+        self.tell(
+            f"{domain}: {'removed' if removed else 'no row of its own'}; its group is {now}",
+            {**receiver_domains.domain_facts(domain, now, "table"), "changed": removed},
+        )
+
+    @verb(
+        "the domains of all groups or of one, and whether the table or a row of one's own says so",
+        argument("group", nargs="?"),
+        argument("--own", action="store_true", help="rows of one's own alone"),
+    )
+    def do_domains(self, group: str | None, own: bool, **options: Any) -> None:
+        receiver_domains.refresh_domains(at_once=True)
+        mine = own_domains()
+        rows = (
+            receiver_domains.domain_facts(domain, of, "own" if domain in mine else "table")
+            for domain, of in sorted(groups_of_domains().items(), key=lambda row: (row[1], row[0]))
+            if (group is None or of == group) and (domain in mine or not own)
+        )
+        self.write_facts(rows, ("domain", "receiver", "source"))
 
 
 def _wanted(of: Vendor, options: dict[str, Any]) -> list[ReceiverLimit]:
