@@ -1,4 +1,4 @@
-"""Handles messages to our numbers: STOP suppresses, START lifts that, HELP is answered; the rest is kept to be read.
+"""Handles messages to our numbers: STOP suppresses, START lifts that, HELP is answered; a person reads the rest.
 
 A message and its effect are one transaction, and the vendor gets its answer afterwards. So a stored STOP has
 suppressed, and a lost one comes again. A repeated one is without a second effect, even if its sender has written
@@ -7,10 +7,10 @@ in whatever order they arrive; at equal times STOP wins.
 """
 
 import logging
-import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -18,12 +18,15 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from campaigns import intake
+from campaigns.answers import inbox
+from campaigns.answers.inbox import NewAnswer, Understood
+from campaigns.answers.judgement import answer_itself, judge_answer, split_text
 from campaigns.engine import day_counts
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.entitlements import require
 from campaigns.intake import BadInput
-from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Suppression
+from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, RecipientAnswer, Suppression
 from campaigns.phone_numbers import e164
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -36,34 +39,64 @@ from vendors.said import Said, gettext_noop
 log = logging.getLogger(__name__)
 Command = InboundMessage.Command
 
-ASKING = {
-    Command.STOP: frozenset(["stop", "stopall", "stop all", "stopp", "arret", "end", "quit", "cancel", "revoke"])
-    | {"unsubscribe", "optout", "opt out", "opt-out"},
-    Command.START: frozenset(["start", "unstop"]),
-    Command.HELP: frozenset(["help", "info"]),
-}
+# Texts that ask for more than STOP, whose words are in campaigns/answers/phrases.toml.
+ASKING = {Command.START: ("start", "unstop"), Command.HELP: ("help", "info")}
 AGAIN = timedelta(hours=1)  # a number gets one answer to HELP within this time, lest two machines answer each other
 LONGEST = 255
 MOST = 500  # messages of one request, each in its own transaction
 
 
-def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> int:
-    """Store new messages and carry out their commands. Returns the number of new ones. Raises database errors.
+@dataclass(frozen=True, slots=True)
+class TakenTexts:
+    """The result of one request. new: number of messages not stored before. calls: webhook calls that are due now."""
+
+    new: int
+    calls: tuple[int, ...]
+
+
+def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> TakenTexts:
+    """Store new messages, carry out their commands, keep the others to be read. Raises database errors.
 
     Call it before the vendor gets its answer. credentials: whose proof came with the request; only sponsors that may
     use one of them are concerned. Empty: all of the vendor's.
     """
     vendor = Vendor.objects.get(pk=vendor_id)
-    new = 0
+    new, calls = 0, list[int]()
     for one in messages:  # a transaction each, or two requests could deadlock
         with transaction.atomic():
             stored = _store(vendor, one, credentials)
-            job = _obey(vendor, stored, credentials) if stored else None
+            job = None
+            if stored:  # webhooks are locked before suppressions, for which claims wait
+                calls += inbox.take_answer(_answer_of(vendor, stored, credentials))
+                job = _obey(vendor, stored, credentials)
         new += stored is not None
         if job:  # if this process dies here, the sweep does it
             dispatcher.dispatch_ready([job])
             dispatcher.notify_vendors([vendor_id])
-    return new
+    return TakenTexts(new, tuple(calls))
+
+
+def _answer_of(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> NewAnswer:
+    """Return a stored message for the inbox of answers and for programs."""
+    understood: Understood = "other"
+    if row.command:
+        understood = cast("Understood", row.command)
+    elif judge_answer(row.text) != "other":
+        understood = "near"
+    return NewAnswer(
+        name=f"sms {row.pk}",
+        kind=RecipientAnswer.Kind.SMS,
+        channel=Vendor.Channel.SMS.value,
+        understood=understood,
+        sender=row.sender,
+        to=row.to,
+        text=row.text,
+        sponsor_id=row.sponsor_id,
+        concerned=() if row.command else sponsors_concerned(vendor, row, credentials),
+        vendor_id=vendor.pk,
+        at=row.written_at,
+        test=vendor.sandbox,
+    )
 
 
 ONE_SENDER = "SELECT pg_advisory_xact_lock(hashtextextended('campaigns.inbound ' || %s, 0))"
@@ -108,23 +141,15 @@ def _owner(number: str) -> Identity | None:
 
 
 def command_of(text: str, identity: Identity | None) -> Command:
-    """Return the command in a text: one of the words alone, in any case, with any punctuation around it."""
-    asked = _plain(text)
-    for command, texts in ASKING.items():
-        own = getattr(identity, f"{command.value}_texts") if identity else ()
-        if asked and (asked in texts or asked in map(_plain, own)):
-            return command
-    return Command.NONE
-
-
-def _plain(text: str) -> str:
-    """Return the text in lower case without accents, with single blanks, and without signs or emojis at the ends."""
-    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    kept = [one for one in letters if unicodedata.category(one) not in ("Mn", "Cf")]
-    while kept and not kept[-1].isalnum():
-        kept.pop()
-    first = next((at for at, one in enumerate(kept) if one.isalnum()), 0)
-    return " ".join("".join(kept[first:]).split())
+    """Return the command in a text. The identity's own words count first, and START and HELP as a whole text only."""
+    tokens = split_text(answer_itself(text))
+    if tokens and identity:
+        for command in (Command.STOP, Command.START, Command.HELP):
+            if tokens in map(split_text, getattr(identity, f"{command.value}_texts")):
+                return command
+    if judge_answer(text) == "stop":
+        return Command.STOP
+    return next((one for one, texts in ASKING.items() if tokens in map(split_text, texts)), Command.NONE)
 
 
 def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
@@ -132,12 +157,14 @@ def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> in
     match row.command:
         case Command.STOP:
             new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
-            for sponsor in _sponsors(vendor, row, credentials):
+            for sponsor in sponsors_concerned(vendor, row, credentials):
                 restarted = _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
                 if not restarted and lists.add(sponsor, Vendor.Channel.SMS, [new]):
                     day_counts.unsubscribed(sponsor)
         case Command.START:
-            held = [id for sponsor in _sponsors(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)]
+            held = [
+                id for sponsor in sponsors_concerned(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)
+            ]
             lists.lift(held)
         case Command.HELP:
             return _answer(vendor, row, credentials)
@@ -148,16 +175,16 @@ def _source(vendor: Vendor, row: InboundMessage) -> str:
     return Said(gettext_noop("inbound, %(vendor)s: %(number)s"), vendor=vendor.slug, number=row.to)
 
 
-def _sponsors(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:
+def sponsors_concerned(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:
     """Return the sponsors whose messages the sender may have received.
 
-    Without an identity, the number may be that of any sponsor of the account. STOP also counts for the number's sponsor
-    if it has lost the account through which it has sent.
+    Without an identity, the number may be that of any sponsor of the account. Whatever is no START or HELP also
+    concerns the number's sponsor if it has lost the account through which it has sent.
     """
     if row.sponsor_id:
         return [row.sponsor_id]
     found = set(_entitled(vendor, credentials).values_list("sponsor", flat=True))
-    if row.command == Command.STOP and (owner := _owner(row.to)):
+    if row.command in (Command.STOP, Command.NONE) and (owner := _owner(row.to)):
         sent = Campaign.objects.filter(sponsor=owner.sponsor_id, credential__in=credentials)
         if not credentials or sent.exists():
             found.add(owner.sponsor_id)

@@ -35,6 +35,7 @@ OPERATE = [
     "campaigns.see_recipients",
     "campaigns.add_suppression",
     "campaigns.change_suppression",
+    "campaigns.change_recipientanswer",
     "vendors.operate_vendor",
     "waiter.change_parkedtask",
 ]
@@ -50,6 +51,7 @@ OWN = [
     "campaigns.change_job",
     "campaigns.see_recipients",
     "campaigns.add_suppression",
+    "campaigns.change_recipientanswer",
     "campaigns.add_template",
     "campaigns.change_template",
 ]
@@ -178,6 +180,7 @@ def interval_entries() -> list[BeatEntry]:
         BeatEntry("drafts", "mailhub.tasks.sweep_drafts", timedelta(seconds=30)),
         BeatEntry("fetch reports", "mailhub.tasks.fetch_reports", timedelta(minutes=1)),
         BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10)),
+        BeatEntry("unread answers", "mailhub.tasks.tell_unread_answers", timedelta(hours=1)),
         BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP),
     ]
 

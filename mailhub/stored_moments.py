@@ -166,6 +166,7 @@ PAST = {
     "campaigns.VendorMessageId": ("at",),
     "campaigns.WaitingReport": ("at",),
     "campaigns.InboundMessage": ("written_at", "stored_at"),
+    "campaigns.RecipientAnswer": ("written_at", "stored_at", "decided_at"),
     "campaigns.DispatchRun": ("due_at", "started_at", "finished_at"),
     "campaigns.RefusalRun": ("since", "full_at"),
     "campaigns.Resolution": ("created_at",),

@@ -7,6 +7,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from campaigns import inbound
+from campaigns.answers import inbox
 from campaigns.drafts import checking, sending
 from campaigns.engine import fetched_reports, message_events
 from campaigns.models import Draft
@@ -24,10 +25,17 @@ def clear_sessions() -> None:
 
 @shared_task(name="mailhub.tasks.delete_events")
 def delete_events() -> None:
-    """Delete bounces, complaints and inbound messages older than EVENT_DAYS, and old kept answers."""
+    """Delete bounces, complaints, inbound messages and answers older than EVENT_DAYS, and old kept answers."""
     message_events.delete_old()
     inbound.delete_old()
+    inbox.delete_old()
     KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
+
+
+@shared_task(name="mailhub.tasks.tell_unread_answers")
+def tell_unread_answers() -> None:
+    """Log an alarm if recipients' answers have been unread for a day."""
+    inbox.tell_unread()
 
 
 @shared_task(name="mailhub.tasks.fetch_reports")

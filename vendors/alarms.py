@@ -305,6 +305,14 @@ LIST_NOT_CHECKED = Alarm(
     "Report the error",
 )
 
+ANSWERS_UNREAD = Alarm(
+    WARNING,
+    "%s answers of recipients are unread, the oldest for %.0f hours",
+    "Nobody has read what recipients wrote; some may ask to stop. Repeated hourly",
+    "[Read them](../how-to/answers-to-sms.md#read-them): the page Answers, or `answers list`",
+    "mailhub_answers_unread",
+)
+
 DRAFT_NOT_SENT = Alarm(
     ERROR,
     "no campaign can be made of draft %s",
@@ -618,5 +626,6 @@ RULES = (
     PrometheusRule("MailhubHeld", "mailhub_jobs_held > 0", "4h"),
     PrometheusRule("MailhubPromise", f"{PROMISE_BROKEN.metric} > 0"),
     PrometheusRule("MailhubWorkers", "mailhub_queue_workers == 0", "1m"),
+    PrometheusRule("MailhubAnswers", "mailhub_answers_unread_oldest_seconds > 86400"),
     PrometheusRule("MailhubDoubts", "mailhub_messages_in_doubt > 0", "1h"),
 )

@@ -11,19 +11,24 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from campaigns import return_paths
-from campaigns.bounces.parser import MOST, ParsedMail, parse
+from campaigns.answers import inbox
+from campaigns.answers.inbox import NewAnswer, Understood
+from campaigns.answers.judgement import answer_itself, judge_answer
+from campaigns.bounces.parser import FRAUD, MOST, ParsedMail, parse
+from campaigns.bounces.replies import MailReply, read_reply
 from campaigns.engine import delivery_reports
 from campaigns.engine.message_events import Kind
 from campaigns.engine.routes import whose
-from campaigns.models import Identity, Message
+from campaigns.models import Identity, Message, RecipientAnswer
 from campaigns.models.jobs import Reference, read_reference
 from campaigns.suppression import unsubscribing
-from vendors.adapters.reports import Bounce, Reported
+from vendors.adapters.reports import Bounce, Reported, ReportedKind
 
 BOUNCE: dict[str, Bounce] = {Kind.HARD_BOUNCE: "hard", Kind.SOFT_BOUNCE: "soft", Kind.BLOCKED: "blocked"}
+WISHES: dict[str, ReportedKind] = {Kind.COMPLAINT: "complained", Kind.UNSUBSCRIBED: "unsubscribed"}
 FRESH = 30.0  # seconds for which the identities' mailboxes are cached
 
 COUNT = """
@@ -49,7 +54,7 @@ class InboundMail:
 class TakenMail:
     """The result for a mail.
 
-    what: a kind of event, or repeated, unsubscribed, forged, not_ours, refused, or `parser.Other`.
+    what: a kind of event, or repeated, unsubscribed, answer, forged, not_ours, refused, or `parser.Other`.
 
     calls: ids of webhook calls that are due now.
     """
@@ -68,11 +73,12 @@ def take(mail: InboundMail, source: str) -> TakenMail:
 def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     to = " ".join(mail.recipients)
     if not isinstance(parsed.what, Kind):
-        asked = None if mail.null_sender else return_paths.read(to, "unsubscribe")
-        if asked and parsed.what == "not_a_report":
+        if mail.null_sender or parsed.what != "not_a_report":
+            return TakenMail(parsed.what)
+        if asked := return_paths.read(to, "unsubscribe"):
             known = unsubscribing.by_message(asked.uuid, "e-mail")
             return TakenMail("unsubscribed" if known else "not_ours")
-        return TakenMail(parsed.what)
+        return _take_reply(mail, to)
     text = mail.content[:MOST].decode("latin-1")
     message = return_paths.read(to, "return-path") or return_paths.read(text, "return-path")
     message = message or read_reference(parsed.reference)
@@ -80,7 +86,77 @@ def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     if not message or vendor_id is None:
         return TakenMail("forged" if not message and return_paths.looks_like_one(to) else "not_ours")
     stored = delivery_reports.take(vendor_id, [_reported(message, parsed, mail.at)], source)
-    return TakenMail(parsed.what.value if stored.events else "repeated", stored.calls)
+    calls = stored.calls
+    if parsed.note == FRAUD and (found := _answered(message)):
+        calls += tuple(inbox.take_answer(_of_fraud(found, parsed, to, mail.at)))
+    return TakenMail(parsed.what.value if stored.events else "repeated", calls)
+
+
+def _take_reply(mail: InboundMail, to: str) -> TakenMail:
+    """Unsubscribe whoever surely asks for it in a reply to one of our mails; keep other replies to be read."""
+    reply = read_reply(mail.content)
+    named = return_paths.read(to, "return-path") or read_reference(reply.reference)
+    message = _answered(named) if named else None
+    if message is None:
+        return TakenMail("not_a_report")
+    understood = _judged(reply)
+    if message.campaign.transactional and understood == "stop":
+        understood = "near"  # such a mail has no link to unsubscribe either; a person decides
+    text = reply.text.strip() or reply.subject
+    new = _answer_to(message, "mail", reply.digest, RecipientAnswer.Kind.REPLY, understood, to, text, mail.at)
+    with transaction.atomic():
+        calls = inbox.take_answer(new)
+        if understood == "stop":
+            unsubscribing.by_message(message.uuid, "reply", everything=True)
+    return TakenMail("unsubscribed" if understood == "stop" else "answer", tuple(calls))
+
+
+def _judged(reply: MailReply) -> Understood:
+    """Judge the text. The subject counts if it is no repetition of ours, or if there is no text."""
+    said, about, is_empty = judge_answer(reply.text), judge_answer(reply.subject), not answer_itself(reply.text)
+    if said == "stop" or (about == "stop" and is_empty and not reply.is_reply):
+        return "stop"
+    counts = is_empty or not reply.is_reply
+    return "near" if said == "near" or (counts and about != "other") else "other"
+
+
+def _of_fraud(message: Message, parsed: ParsedMail, to: str, at: datetime) -> NewAnswer:
+    kind, name = RecipientAnswer.Kind.FRAUD, f"{message.resend_no}"
+    return _answer_to(message, "fraud", name, kind, "fraud", to, f"Feedback-Type: {parsed.note}", at)
+
+
+def _answer_to(
+    message: Message,
+    prefix: str,
+    name: str,
+    kind: RecipientAnswer.Kind,
+    understood: Understood,
+    to: str,
+    text: str,
+    at: datetime,
+) -> NewAnswer:
+    campaign = message.campaign
+    return NewAnswer(
+        name=f"{prefix} {message.uuid} {name}",
+        kind=kind,
+        channel=campaign.credential.vendor.channel,
+        understood=understood,
+        sender=message.recipient,
+        to=to,
+        text=text,
+        sponsor_id=campaign.sponsor_id,
+        vendor_id=campaign.credential.vendor_id,
+        message_id=message.pk,
+        message_uuid=message.uuid,
+        campaign_id=campaign.pk,
+        at=at,
+        test=campaign.credential.vendor.sandbox,
+    )
+
+
+def _answered(message: Reference) -> Message | None:
+    rows = Message.objects.filter(pk=message.id, uuid=message.uuid).defer("campaign__credential__secret")
+    return rows.select_related("campaign__credential__vendor").first()
 
 
 def _vendor(message: Reference) -> int | None:
@@ -90,8 +166,8 @@ def _vendor(message: Reference) -> int | None:
 
 def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
     at, reference = min(at, datetime.now(UTC)), f"{message.uuid}-{message.resend_no}"
-    if parsed.what == Kind.COMPLAINT:
-        return Reported(reference, "complained", at, note=parsed.note)
+    if wish := WISHES.get(parsed.what):
+        return Reported(reference, wish, at, note=parsed.note)
     bounce = BOUNCE[parsed.what]
     return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code)
 

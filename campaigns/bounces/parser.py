@@ -48,6 +48,14 @@ WARNING = re.compile(
     r"|remise (est |a été )?(différée|retardée)|livraison.{0,20}retard|nouvelle tentative",
     re.IGNORECASE,
 )
+FRAUD = "fraud"
+# Types of feedback (RFC 5965 and its drafts) that express what a recipient wants.
+WISHES = {
+    "abuse": MessageEvent.Kind.COMPLAINT,
+    FRAUD: MessageEvent.Kind.COMPLAINT,
+    "opt-out": MessageEvent.Kind.UNSUBSCRIBED,
+    "opt-out-list": MessageEvent.Kind.UNSUBSCRIBED,
+}
 REPLY = re.compile(r"(re|aw|antw|antwort|sv|tr|rv) ?:", re.IGNORECASE)
 AUTO_SUBJECT = re.compile(
     r"^(auto(matic|mated)?[ -]?(reply|response|antwort)|out of( the)? office|abwesen|vacation|r[ée]ponse automatique"
@@ -104,7 +112,7 @@ def read_mail(raw: bytes) -> Message:
 
 
 def _parsed(mail: Message) -> ParsedMail:
-    parts = [part for _, part in zip(range(MOST_PARTS), _walk(mail), strict=False)]
+    parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     types = {part.get_content_type(): part for part in reversed(parts)}
     if status := next((types[name] for name in STATUS if name in types), None):
         return _of_status(status, parts)
@@ -119,12 +127,12 @@ def _parsed(mail: Message) -> ParsedMail:
     return _of_text(mail, parts, failed)
 
 
-def _walk(mail: Message) -> Iterator[Message]:
+def walk_parts(mail: Message) -> Iterator[Message]:
     """Yield the mail and its parts, but not those of the original mail."""
     yield mail
     if mail.get_content_type() not in (*ORIGINALS, *STATUS) and mail.is_multipart():
         for part in _inside(mail):
-            yield from _walk(part)
+            yield from walk_parts(part)
 
 
 def _inside(mail: Message) -> list[Message]:
@@ -162,11 +170,11 @@ def _blocks(part: Message) -> Iterator[Message]:
 
 
 def _of_feedback(part: Message) -> ParsedMail:
-    """Classify feedback: "abuse" is a complaint; other types do not express the recipient's wish."""
+    """Classify feedback by its type; those that are not in WISHES do not express the recipient's wish."""
     for block in islice(_blocks(part), MOST_BLOCKS):
         kind = _header(block, "Feedback-Type").strip().lower()
         if kind:
-            return ParsedMail(MessageEvent.Kind.COMPLAINT, note=kind) if kind == "abuse" else ParsedMail("other_report")
+            return ParsedMail(WISHES[kind], note=kind) if kind in WISHES else ParsedMail("other_report")
     return ParsedMail("other_report")
 
 

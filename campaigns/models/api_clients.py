@@ -70,6 +70,7 @@ class Event(models.TextChoices):
     MESSAGE_DELIVERED = "message.delivered"
     MESSAGE_BOUNCED = "message.bounced"
     MESSAGE_COMPLAINED = "message.complained"
+    ANSWER_RECEIVED = "answer.received"
 
 
 def all_events() -> list[str]:
@@ -113,12 +114,12 @@ class Webhook(models.Model):
 class WebhookCall(models.Model):
     """One event for one webhook: posted until it is accepted, at most ten times in three days.
 
-    event: its id, the same for every try. next_at: the time of the next try; empty: never. During a call, this is the
-    time by which its process must have finished or died.
+    session: empty if the event belongs to none. event: its id, the same for every try. next_at: the time of the next
+    try; empty: never. During a call, this is the time by which its process must have finished or died.
     """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls", db_index=False)
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="calls", db_index=False)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="calls", db_index=False)
     event = models.UUIDField()
     kind = models.CharField(max_length=40, choices=Event.choices)
     body = models.TextField()
@@ -132,7 +133,11 @@ class WebhookCall(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["webhook", "event"], name="webhook_event_once")]
-        indexes = [models.Index(fields=["webhook", "next_at"], condition=Q(next_at__isnull=False), name="webhook_due")]
+        indexes = [
+            models.Index(fields=["webhook", "next_at"], condition=Q(next_at__isnull=False), name="webhook_due"),
+            # Finds old events with recipients' texts.
+            models.Index(fields=["created_at"], condition=Q(session=None), name="webhook_call_of_no_session"),
+        ]
 
     def __str__(self) -> str:
         return gettext("%(event)s for %(webhook)s") % {"event": self.kind, "webhook": self.webhook_id}

@@ -60,6 +60,7 @@ CAMPAIGN = {
     "one-click": gettext_noop("one-click, campaign %(campaign)s"),
     "link": gettext_noop("link, campaign %(campaign)s"),
     "e-mail": gettext_noop("e-mail, campaign %(campaign)s"),
+    "reply": gettext_noop("reply, campaign %(campaign)s"),
 }
 
 
@@ -100,8 +101,8 @@ def subscribe_again(of: Subscription) -> int:
     return lifted
 
 
-def by_message(message_uuid: UUID, source: str) -> bool:
-    """Unsubscribe the recipient of this message, as its link would. False: no such bulk message.
+def by_message(message_uuid: UUID, source: str, everything: bool = False) -> bool:
+    """Unsubscribe the recipient of this message, as its link would, or from everything. False: no such bulk message.
 
     Also returns True if the recipient was unsubscribed before.
     """
@@ -117,7 +118,7 @@ def by_message(message_uuid: UUID, source: str) -> bool:
         return False
     campaign, channel = found.campaign, found.campaign.credential.vendor.channel
     known = digest(made_key(), channel, found.recipient)
-    unsubscribe(Subscription(found.pk, known, campaign.sponsor_id, campaign.topic_id, channel), source)
+    unsubscribe(Subscription(found.pk, known, campaign.sponsor_id, campaign.topic_id, channel), source, everything)
     return True
 
 

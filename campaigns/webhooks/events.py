@@ -7,7 +7,7 @@ import base64
 import logging
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -188,6 +188,19 @@ def paused(session: Session, campaign: Campaign) -> list[int]:
     return store([_row(hook, session, name, Event.SESSION_PAUSED, data) for hook in mine]) if mine else []
 
 
+def answered(sponsor_id: int, name: str, describe: Callable[[], dict[str, Any]], test: bool) -> list[int]:
+    """Store the calls for a recipient's answer in the transaction that stores it; return the ids of new ones.
+
+    name: of the answer, so that a repeat is the same event.
+    """
+    kind = Event.ANSWER_RECEIVED
+    wanted = list(Webhook.objects.filter(sponsor=sponsor_id, test=test, enabled=True, events__contains=[kind]))
+    if not wanted:
+        return []
+    event, data = uuid5(SPACE, f"{sponsor_id} {name} {kind.value}"), describe()
+    return store([_call(hook, None, event, kind, data) for hook in wanted])
+
+
 def store(rows: Sequence[WebhookCall]) -> list[int]:
     """Store new calls in the caller's transaction; return their ids."""
     with connection.cursor() as cursor:
@@ -253,9 +266,12 @@ def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happene
 
 
 def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
+    return _call(hook, session, event, kind, {"session_id": session.name, **data})
+
+
+def _call(hook: Webhook, session: Session | None, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
     now = timezone.now()
-    facts = {"type": kind.value, "timestamp": now.isoformat(), "data": {"session_id": session.name, **data}}
-    body = orjson.dumps(facts).decode()
+    body = orjson.dumps({"type": kind.value, "timestamp": now.isoformat(), "data": data}).decode()
     return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
 
 

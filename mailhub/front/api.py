@@ -8,6 +8,7 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
 from mailhub.front import (
+    answers,
     costs,
     days,
     files,
@@ -103,6 +104,7 @@ for part in (
     suppressions,
     vendors,
     inbound,
+    answers,
     webhooks,
     costs,
     days,

@@ -12,7 +12,7 @@ from ninja import Router, Status
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns import inbound
+from campaigns import inbound, tasks
 from campaigns.labels import recipient
 from campaigns.models import InboundMessage
 from campaigns.public_ids import PATTERN, name
@@ -59,7 +59,8 @@ def _take(request: HttpRequest, slug: str) -> Status[None]:
     of, messages, credentials = receipts.read_inbound(request, slug)
     if len(messages) > inbound.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
-    inbound.take(of.id, messages, credentials)
+    if inbound.take(of.id, messages, credentials).calls:
+        tasks.notify_webhooks()
     receipts.counts.add(of.id, "taken", len(messages))
     return Status(204, None)
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from campaigns.answers import inbox
 from campaigns.engine import audit, ground_truth
 from campaigns.engine.failover import guard
 from campaigns.forecast import obstacles, queues, streams
@@ -27,6 +28,7 @@ from mailhub.operations import outcomes
 from vendors import deferrals, redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
+from vendors.models import Vendor
 
 LABELLED = 200
 OTHERS = "(others)"  # not a valid slug
@@ -147,6 +149,7 @@ def _of_rows() -> Iterator[Metric]:
     yield by.gauge("mailhub_messages_suppressed", "Suppressed messages of jobs since midnight.", _suppressed())
     yield from _counted()
     yield _inbound()
+    yield from _answers()
     yield _reports(by)
     yield _causes(by)
     waits = deferrals.count_waits()
@@ -272,6 +275,20 @@ def _inbound() -> Metric:
     for what, mails in found:
         family.add_metric([what], mails)
     return family
+
+
+def _answers() -> Iterator[Metric]:
+    """Yield the inbox of recipients' answers, by channel."""
+    unread = {one.channel: one for one in inbox.unread_by_channel()}
+    number = GaugeMetricFamily("mailhub_answers_unread", "Unread answers of recipients.", labels=["channel"])
+    about = "Age of the oldest unread answer; 0: there is none."
+    oldest = GaugeMetricFamily("mailhub_answers_unread_oldest_seconds", about, labels=["channel"])
+    for channel in (Vendor.Channel.EMAIL.value, Vendor.Channel.SMS.value):
+        one = unread.get(channel)
+        number.add_metric([channel], one.number if one else 0)
+        oldest.add_metric([channel], (timezone.now() - one.oldest).total_seconds() if one else 0)
+    yield number
+    yield oldest
 
 
 def _reports(by: _ByVendor) -> Metric:

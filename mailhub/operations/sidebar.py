@@ -25,6 +25,7 @@ GROUPS = (
             "Suppression",
             "ComplaintPause",
             "InboundMessage",
+            "RecipientAnswer",
             "CostEntry",
         ),
     ),

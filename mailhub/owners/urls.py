@@ -4,6 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
 from mailhub.owners import (
+    answers,
     api_keys,
     approvals,
     campaign,
@@ -85,6 +86,8 @@ def _suppressions_and_senders() -> list[URLPattern]:
         path("suppressions/export/", suppressions.choose_export, name="suppression-export"),
         path("suppressions/export/file.csv", suppressions.export, name="suppression-file"),
         path("suppressions/<int:pk>/lift/", suppressions.lift, name="suppression-lift"),
+        path("answers/", answers.index, name="answers"),
+        path("answers/<int:pk>/<slug:verb>/", answers.decide, name="answer-decide"),
         path("senders/", identities.index, name="identities"),
         path("senders/add/<str:channel>/", identities.add, name="identity-add"),
         path("senders/<int:pk>/", identities.identity, name="identity"),

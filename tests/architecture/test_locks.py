@@ -43,6 +43,7 @@ ALLOWED = {
     "campaigns/engine/failover/crash.py:compare": "the store alone, SKIP LOCKED",
     "campaigns/engine/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/operators/senders.py:rename_topic": "a topic alone",
+    "campaigns/operators/unread_answers.py": "an answer, before suppressions, which wait for no answer",
     "campaigns/engine/claiming/rebuild.py:rebuild": "a vendor",
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/template_versions/versions.py:_held": "a template, before its next version",

@@ -322,7 +322,7 @@ FORMS: dict[str, Expected] = {
     ),
     "yahoo, feedback": (feedback("abuse"), Kind.COMPLAINT, ""),
     "feedback that it is no spam": (feedback("not-spam"), "other_report", ""),
-    "feedback about fraud": (feedback("fraud"), "other_report", ""),
+    "feedback about fraud": (feedback("fraud"), "complaint", ""),
     "outlook.com, feedback": (
         f"From: staff@hotmail.com\nTo: bounces@brand.example\nSubject: complaint about message from 192.0.2.9\n"
         f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="J"\n\n--J\nContent-Type: message/rfc822\n\n'

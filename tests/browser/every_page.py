@@ -35,6 +35,7 @@ from campaigns.models import (
     Job,
     Message,
     MessageEvent,
+    RecipientAnswer,
     Resolution,
     Route,
     RouteEntry,
@@ -75,6 +76,7 @@ NO_PAGES = {
     *("campaign-download", "suppression-file", "draft_bad_rows", "draft_letter_pdf", "printed_message"),
     # verbs: their page is the one that they lead to
     *(
+        "answer-decide",
         "campaign-copy",
         "draft_list",
         "draft_columns",
@@ -438,6 +440,11 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
         text="STOP",
         command="stop",
     )
+    for number, text in enumerate(("Ich sagte: Schluss damit", "Bis um fünf")):
+        RecipientAnswer.objects.create(
+            sponsor=job.sponsor, channel="sms", kind="sms", near=not number, name=f"sms {number}", text=text,
+            sender="+447946000001", to="+447946000000",
+        )  # fmt: skip
     ParkedTask.objects.create(
         due_at=now + timedelta(days=2),
         task="campaigns.tasks.send",

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 
 from campaigns import public_ids
-from campaigns.models import Job, Session, Topic, WebhookCall
+from campaigns.models import Job, RecipientAnswer, Session, Topic, WebhookCall
 from campaigns.results import writer
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
@@ -21,6 +21,7 @@ from vendors.history import Actor
 OF_VENDORS = "/api/v1/receipts/{vendor}"  # signed by a vendor; no API key opens it
 URL = "https://receiver.example/very-own-hook"
 REFERENCE, RUN, TEMPLATE, TOPIC = "very-own-reference", "very-own-run", "very-own-template", "very-own-topic"
+ANSWER = "very-own-answer"
 
 
 @functools.cache
@@ -39,11 +40,11 @@ class Everything:
     @property
     def secrets(self) -> set[str]:
         """What nobody else may see."""
-        return {URL, REFERENCE, RUN, *(thing for name, thing in self.things.items() if name != "vendor")}
+        return {URL, REFERENCE, RUN, ANSWER, *(thing for name, thing in self.things.items() if name != "vendor")}
 
 
 def everything(program: Program, vendor) -> Everything:
-    """A finished session with a message, a webhook, an event that waits to be posted, a template and a topic."""
+    """A finished session with a message, a webhook, an event that waits, a template, a topic and an answer."""
     hook, _ = events.create(program.sponsor, URL, [], test=False)
     recipients = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
     sent = program.send(letter(vendor, recipients=recipients, metadata={"run": RUN}), "very-own-key")
@@ -54,6 +55,9 @@ def everything(program: Program, vendor) -> Everything:
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
     file = program.client.post("/api/v1/files", b"very-own-file", content_type="application/octet-stream")
     added = versions.add(program.sponsor.pk, TEMPLATE, "email", TemplateContent("Hello", "Good day"), Actor("ann"))
+    answer = RecipientAnswer.objects.create(
+        sponsor=program.sponsor, channel="sms", kind="sms", name=f"sms {program.sponsor.pk}", sender="+1", text=ANSWER
+    )
     return Everything(
         {
             "template": added.version.template.name,
@@ -64,5 +68,6 @@ def everything(program: Program, vendor) -> Everything:
             "webhook_id": public_ids.name("whk", hook.pk),
             "event_id": f"evt_{call.event.hex}",
             "vendor": vendor.slug,
+            "answer_id": public_ids.name("ans", answer.pk),
         }
     )

@@ -57,6 +57,7 @@ OPENED_BY: dict[tuple[str, ...], set[str]] = {
         "post /topics/{topic}/restore",
     },
     ("read",): {
+        "get /answers",
         "get /costs",
         "get /days",
         "get /inbound",
@@ -69,6 +70,8 @@ OPENED_BY: dict[tuple[str, ...], set[str]] = {
         "post /recipients/find",
     },
     ("ops",): {
+        "post /answers/{answer_id}/read",
+        "post /answers/{answer_id}/stop",
         "patch /sessions/{session_id}",
         "post /sessions/{session_id}/pause",
         "post /sessions/{session_id}/resume",

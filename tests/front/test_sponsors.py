@@ -11,6 +11,7 @@ from campaigns.models import (
     Identity,
     Job,
     Message,
+    RecipientAnswer,
     Session,
     Suppression,
     Template,
@@ -43,6 +44,7 @@ NOTHING = {
     "vendor": "nobody",
     "template": "nobody",
     "topic": "nobody",
+    "answer_id": "ans_999999999",
 }
 # Test keys use the sponsor's templates and topics, and change none: test_templates.py, test_topics.py.
 OF_BOTH_MODES = ("/api/v1/templates", "/api/v1/topics")
@@ -70,6 +72,7 @@ def rows(sponsor):
         Topic.objects.filter(sponsor=sponsor),
         TemplateVersion.objects.filter(template__sponsor=sponsor),
         Suppression.objects.filter(sponsor=sponsor),
+        RecipientAnswer.objects.filter(sponsor=sponsor),
         Entitlement.objects.filter(sponsor=sponsor),
         Identity.objects.filter(sponsor=sponsor).defer("secret"),
         Draft.objects.filter(sponsor=sponsor),

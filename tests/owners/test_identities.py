@@ -171,7 +171,7 @@ def test_further_words_and_the_answer_to_help_are_changed_and_hold(client, spons
     assert client.post(page, given | {"seen": old}).status_code == 302
     row.refresh_from_db()
     assert row.stop_texts == ["Schluss", "bitte nicht"] and row.help_answer == "Call 0800 1"
-    asked = [inbound.command_of(one, row).value for one in ("SCHLUSS!", "bitte  nicht", "no more")]
+    asked = [inbound.command_of(one, row).value for one in ("SCHLUSS!", "bitte  nicht", "no idea")]
     assert asked == ["stop", "stop", ""]
     assert "stop texts none → Schluss, bitte nicht" in LogEntry.objects.get().change_message
     shown = client.get(f"/senders/{row.pk}/").content.decode()

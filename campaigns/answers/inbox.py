@@ -1,0 +1,171 @@
+"""The inbox of unread answers: keeps them, each once by its name, tells programs, counts and deletes them."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, Min
+from django.utils import timezone
+
+from campaigns import labels, public_ids
+from campaigns.models import RecipientAnswer
+from campaigns.webhooks import events
+from vendors import alarms
+
+log = logging.getLogger(__name__)
+
+MOST_TEXT = 2_000  # characters of an answer that are kept
+LONGEST = 320  # characters of an address
+LATE = timedelta(days=1)
+Understood = Literal["stop", "start", "help", "near", "other", "fraud"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """What a recipient wrote.
+
+    name: makes a repeat known. sponsor_id: whose; None: an SMS to a number without an identity, which `concerned` are
+    about. understood: what was done, or near, other and fraud, which a person reads. at: UTC; None: now.
+    """
+
+    name: str
+    kind: RecipientAnswer.Kind
+    channel: str
+    understood: Understood
+    sender: str
+    to: str
+    text: str
+    sponsor_id: int | None
+    concerned: Collection[int] = ()
+    vendor_id: int | None = None
+    message_id: int | None = None
+    message_uuid: UUID | None = None
+    campaign_id: int | None = None
+    at: datetime | None = None
+    test: bool = field(default=False, kw_only=True)
+
+
+KEEP = """
+INSERT INTO campaigns_recipientanswer (name, kind, channel, near, sender, "to", text, sponsor_id, concerned, vendor_id,
+    message, message_uuid, campaign, written_at)
+VALUES (%(name)s, %(kind)s, %(channel)s, %(near)s, %(sender)s, %(to)s, %(text)s, %(sponsor)s, %(concerned)s::bigint[],
+    %(vendor)s, %(message)s, %(uuid)s, %(campaign)s, least(%(at)s::timestamptz, clock_timestamp()))
+ON CONFLICT (name) DO NOTHING RETURNING id
+"""
+
+
+def take_answer(new: NewAnswer) -> list[int]:
+    """Keep an answer that a person has to read, and tell the sponsor's programs of any answer.
+
+    Call it in the transaction that carries out what the answer asks. Returns the ids of webhook calls that are due.
+    """
+    unread = new.understood in ("near", "other", "fraud") and new.text.strip()
+    kept = _keep_unread(new) if unread else None
+    if new.sponsor_id is None:
+        return []
+    return events.answered(new.sponsor_id, new.name, lambda: _event_data(new, kept), new.test)
+
+
+def _event_data(new: NewAnswer, kept: int | None) -> dict[str, Any]:
+    return {
+        "id": public_ids.name("ans", kept) if kept else None,
+        "channel": new.channel,
+        "kind": new.kind.value,
+        "understood": new.understood,
+        "sender": labels.recipient(new.sender, seen=False),
+        "to": shown_text(new.to, LONGEST),
+        "text": shown_text(new.text, MOST_TEXT),
+        "message_id": public_ids.name("msg", new.message_id) if new.message_id else None,
+        "at": (new.at or timezone.now()).isoformat(),
+    }
+
+
+def _keep_unread(new: NewAnswer) -> int | None:
+    """Return the id of a new row; None for a repeat."""
+    row: dict[str, Any] = {
+        "name": new.name,
+        "kind": new.kind.value,
+        "channel": new.channel,
+        "near": new.understood != "other",
+        "sender": shown_text(new.sender, LONGEST),
+        "to": shown_text(new.to, LONGEST),
+        "text": shown_text(new.text, MOST_TEXT),
+        "sponsor": new.sponsor_id,
+        "concerned": sorted(new.concerned),
+        "vendor": new.vendor_id,
+        "message": new.message_id,
+        "uuid": new.message_uuid,
+        "campaign": new.campaign_id,
+        "at": new.at,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, row)
+        found = cursor.fetchone()
+    return found[0] if found else None
+
+
+def shown_text(text: str, most: int) -> str:
+    """Return a text that can be stored, cut to so many characters."""
+    bare = text[:most].encode(errors="replace").decode().replace("\0", "\ufffd")
+    return bare if len(text) <= most else f"{bare[: most - 1]}…"
+
+
+def count_unread(sponsors: Collection[int] | None) -> int:
+    """Count the unread answers of these sponsors; None: of all. At most 1,000."""
+    rows = RecipientAnswer.objects.of_sponsors(sponsors).filter(outcome="")
+    return len(rows.order_by().values_list("pk", flat=True)[:1_000])
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadAnswers:
+    """The unread answers of a channel. oldest: when the oldest was stored."""
+
+    channel: str
+    number: int
+    oldest: datetime
+
+
+def unread_by_channel() -> list[UnreadAnswers]:
+    """Return the unread answers of all sponsors, by channel."""
+    rows = RecipientAnswer.objects.filter(outcome="").order_by().values_list("channel")
+    found = rows.annotate(number=Count("pk"), oldest=Min("stored_at"))
+    return [UnreadAnswers(*one) for one in sorted(found)]
+
+
+def tell_unread() -> None:
+    """Log an alarm if answers have been unread for a day."""
+    late = [one for one in unread_by_channel() if one.oldest < timezone.now() - LATE]
+    if late:
+        hours = (timezone.now() - min(one.oldest for one in late)).total_seconds() / 3600
+        alarms.ANSWERS_UNREAD.log(log, sum(one.number for one in late), hours)
+
+
+# By id, because ids rise with the time of storing.
+DELETE = """
+DELETE FROM campaigns_recipientanswer WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
+    SELECT id FROM campaigns_recipientanswer ORDER BY id LIMIT %(most)s)
+"""
+DELETE_EVENTS = """
+DELETE FROM campaigns_webhookcall WHERE id IN (
+    SELECT id FROM campaigns_webhookcall WHERE session_id IS NULL AND created_at < clock_timestamp() - %(kept)s
+    ORDER BY created_at LIMIT %(most)s)
+"""
+
+
+def delete_old(at_once: int = 10_000) -> int:
+    """Delete answers, and webhooks' events about them, after EVENT_DAYS, read or not. Returns their number."""
+    params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
+    number = 0
+    with connection.cursor() as cursor:
+        for statement in (DELETE, DELETE_EVENTS):
+            some = -1
+            while some:
+                cursor.execute(statement, params)
+                some = cursor.rowcount
+                number += some
+    return number

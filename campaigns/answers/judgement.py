@@ -1,0 +1,154 @@
+"""Judges what a recipient wrote: whether it surely asks to stop, perhaps does, or says something else.
+
+The phrases are data (phrases.toml). A text surely asks if phrases that mean *stop*, and fillers that change nothing
+beside them, cover all of it in one language. Everything else is for a person. Takes bounded time for any text.
+"""
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+TABLE = Path(__file__).with_name("phrases.toml")
+MOST = 8_000  # characters that are read
+MOST_TOKENS = 12  # of a text that surely asks
+INTRODUCTION = 3  # lines at most of "On ... wrote:"
+AnswerMeaning = Literal["stop", "near", "other"]
+Phrase = tuple[str, ...]
+
+_WORD = re.compile(r"[^\W_]+")
+_APOSTROPHES = re.compile("(?<=\\w)['’ʼ´`](?=\\w)")
+_SIGNATURE = re.compile(r"--\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class LanguagePhrases:
+    """The phrases of a language together with those of no language."""
+
+    whole: frozenset[Phrase]
+    stop: frozenset[Phrase]
+    fillers: frozenset[Phrase]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPhrases:
+    """All words. near: by their first word. signs: such as emojis. The rest are beginnings and ends of lines."""
+
+    languages: tuple[LanguagePhrases, ...]
+    near: Mapping[str, frozenset[Phrase]]
+    signs: tuple[str, ...]
+    signatures: tuple[str, ...]
+    quotes: tuple[str, ...]
+    introductions: tuple[str, ...]
+    wrote: tuple[str, ...]
+
+
+def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
+    """Judge a text without its quoted parts and signature. own: further texts that ask to stop as a whole."""
+    said = answer_itself(text)
+    tokens, known = split_text(said), answer_phrases()
+    if tokens and (tokens in map(split_text, own) or any(_asks(tokens, one) for one in known.languages)):
+        return "stop"
+    if any(sign in said for sign in known.signs) or _has_near(tokens, known.near):
+        return "near"
+    return "other"
+
+
+def split_text(text: str) -> Phrase:
+    """Return a text's words, in lower case without accents, signs, emojis and apostrophes."""
+    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text[:MOST]).casefold())
+    kept = "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf"))
+    return tuple(_WORD.findall(_APOSTROPHES.sub("", kept)))
+
+
+def answer_itself(text: str) -> str:
+    """Return what the writer wrote: the text without quoted mails and signature; of a quote alone, nothing."""
+    lines = text[:MOST].splitlines()
+    known = answer_phrases()
+    kept: list[str] = []
+    for at, line in enumerate(lines):
+        bare = line.strip().casefold()
+        if bare.startswith(">"):
+            continue
+        if _is_introduction(lines, at, known):
+            if any(one.lstrip().startswith(">") for one in lines[at:]):
+                continue  # what follows the quote may be the answer
+            break
+        if _SIGNATURE.fullmatch(bare) or bare.startswith((*known.signatures, *known.quotes)):
+            break
+        kept.append(line.strip())
+    return "\n".join(kept).strip()
+
+
+def _is_introduction(lines: list[str], at: int, known: AnswerPhrases) -> bool:
+    """Tell if a line is part of "On Monday, somebody wrote:", which may be broken into several lines."""
+    bare = [line.strip().casefold() for line in lines[max(0, at - INTRODUCTION + 1) : at + INTRODUCTION]]
+    here = min(at, INTRODUCTION - 1)
+    if _ends_introduction(bare[here], known):
+        return True
+    for first in range(here + 1):
+        if bare[first].startswith(known.introductions):
+            for last in range(here, min(first + INTRODUCTION, len(bare))):
+                if _ends_introduction(" ".join(bare[first : last + 1]), known):
+                    return True
+    return False
+
+
+def _ends_introduction(text: str, known: AnswerPhrases) -> bool:
+    return text.endswith(":") and any(word in text for word in known.wrote)
+
+
+def _asks(tokens: Phrase, known: LanguagePhrases) -> bool:
+    """Tell if the words ask as a whole, or phrases that ask and fillers cover them."""
+    if tokens in known.whole:
+        return True
+    if len(tokens) > MOST_TOKENS:
+        return False
+    reached = {(0, False)}  # up to which word the text is covered, and whether a phrase in it asks
+    for start in range(len(tokens)):
+        for asked in (True, False):
+            if (start, asked) in reached:
+                for end in range(start + 1, len(tokens) + 1):
+                    if tokens[start:end] in known.stop:
+                        reached.add((end, True))
+                    elif tokens[start:end] in known.fillers:
+                        reached.add((end, asked))
+    return (len(tokens), True) in reached
+
+
+def _has_near(tokens: Phrase, near: Mapping[str, frozenset[Phrase]]) -> bool:
+    return any(
+        tokens[at : at + len(phrase)] == phrase
+        for at, word in enumerate(tokens)
+        for phrase in near.get(word, frozenset())
+    )
+
+
+@cache
+def answer_phrases() -> AnswerPhrases:
+    """Read phrases.toml, once in a process."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    cut, common = table.pop("cut"), table.pop("any")
+    languages = (common, *table.values())
+    near: dict[str, set[Phrase]] = {}
+    signs = []
+    for text in (text for language in languages for text in language.get("near", ())):
+        if phrase := split_text(text):
+            near.setdefault(phrase[0], set()).add(phrase)
+        else:
+            signs.append(text)
+    kinds = ("whole", "stop", "fillers")
+    return AnswerPhrases(
+        tuple(LanguagePhrases(*(_phrases(common, one, kind) for kind in kinds)) for one in languages),
+        {word: frozenset(phrases) for word, phrases in near.items()},
+        tuple(signs),
+        *(tuple(cut[name]) for name in ("signatures", "quotes", "introductions", "wrote")),
+    )  # fmt: skip
+
+
+def _phrases(common: dict[str, list[str]], own: dict[str, list[str]], kind: str) -> frozenset[Phrase]:
+    return frozenset(split_text(text) for one in (common, own) for text in one.get(kind, ()))

@@ -1,0 +1,146 @@
+"""Recipients answer mails: who surely asks to stop is unsubscribed, everything else is read by a person."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from campaigns import return_paths
+from campaigns.bounces import inbound
+from campaigns.bounces.inbound import InboundMail
+from campaigns.bounces.replies import read_reply
+from campaigns.models import Campaign, Message, MessageEvent, RecipientAnswer, Suppression
+from campaigns.return_paths import ReturnPaths
+from tests.bounces.forms import feedback, written
+from tests.bounces.test_inbound import MAILBOX, address, counts, sent
+from tests.campaigns.rows import messages
+
+pytestmark = pytest.mark.django_db
+
+
+def mail(text: str, subject: str = "Re: News", more: str = "", kind: str = "text/plain; charset=utf-8") -> bytes:
+    head = f"From: Ann <someone@else.example>\nTo: Velma <hello@velma.example>\nSubject: {subject}\n{more}"
+    return f"{head}Message-ID: <1@else.example>\nContent-Type: {kind}\n\n{text}".replace("\n", "\r\n").encode()
+
+
+def answer(row: Message, text: str, to: str = "", null_sender: bool = False, **more: str) -> str:
+    """The result for a mail that names the message by In-Reply-To, or by its envelope's recipient."""
+    head = "" if to else f"In-Reply-To: <{row.reference}@velma.example>\n"
+    content = mail(text, more=head + more.pop("more", ""), **more)
+    return inbound.take(InboundMail(content, (to or MAILBOX,), null_sender, timezone.now()), "mailbox").what
+
+
+def suppressed() -> set[tuple[str, str, int | None]]:
+    return set(Suppression.objects.values_list("address", "reason", "topic"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please remove me from this list.\n\n-- \nAnn\n\nOn Mon, 4 May 2026, Velma wrote:\n> News",
+        "STOP\nSent from my iPhone\n",
+        "Bitte abmelden, danke\n\nAm 04.05.2026 um 10:00 schrieb Velma:\n> Hallo",
+    ],
+)
+def test_a_reply_that_surely_asks_unsubscribes_its_recipient_from_everything(text: str) -> None:
+    (row,) = messages(sent())
+    assert answer(row, text) == "unsubscribed" and answer(row, text) == "unsubscribed"
+    assert suppressed() == {(row.recipient, "unsubscribed", None)}
+    assert Suppression.objects.get().source == f"reply, campaign {row.campaign_id}"
+    assert not RecipientAnswer.objects.exists() and counts() == {"unsubscribed": 2}
+
+
+def test_another_reply_is_read_by_a_person_and_a_repeat_is_the_same() -> None:
+    (row,) = messages(sent())
+    assert [answer(row, "Why do I get this? Please stop it.") for _ in range(2)] == ["answer"] * 2
+    found = RecipientAnswer.objects.get()
+    assert (found.kind, found.near, found.sender, found.message) == ("reply", True, row.recipient, row.pk)
+    assert found.campaign == row.campaign_id and found.sponsor_id == row.campaign.sponsor_id
+    assert answer(row, "Thanks, see you!", more="Message-ID: <2@else.example>\n") == "answer"
+    assert suppressed() == set() and RecipientAnswer.objects.count() == 2
+
+
+def test_a_reply_to_the_return_path_names_its_message() -> None:
+    (row,) = messages(sent())
+    assert answer(row, "unsubscribe", to=address(row)) == "unsubscribed"
+
+
+def test_html_alone_is_read_without_what_it_quotes() -> None:
+    (row,) = messages(sent())
+    text = "<html><body><div>Please unsubscribe me</div><blockquote>Dear Ann, <b>news</b></blockquote></body></html>"
+    assert answer(row, text, kind="text/html") == "unsubscribed"
+
+
+def test_a_subject_counts_where_it_is_not_ours() -> None:
+    (row,) = messages(sent())
+    assert answer(row, "", subject="unsubscribe") == "unsubscribed"
+    other = messages(sent())[0]
+    assert answer(other, "> quoted", subject="Re: Stop") == "answer", "the subject may be ours"
+    assert suppressed() == {(row.recipient, "unsubscribed", None)}
+
+
+def test_a_transactional_mail_has_no_stop_but_a_reader() -> None:
+    (row,) = messages(sent())
+    Campaign.objects.filter(pk=row.campaign_id).update(transactional=True)
+    assert answer(row, "stop") == "answer"
+    assert suppressed() == set() and RecipientAnswer.objects.get().near
+
+
+@pytest.mark.parametrize(
+    ("more", "null_sender"),
+    [({"more": "Auto-Submitted: auto-replied\n"}, False), ({"subject": "Out of office"}, False), ({}, True)],
+)
+def test_a_machine_is_no_writer(more: dict[str, str], null_sender: bool) -> None:
+    (row,) = messages(sent())
+    answer(row, "I am away. Please stop worrying.", null_sender=null_sender, **more)
+    assert suppressed() == set() and not RecipientAnswer.objects.exists()
+
+
+def test_who_names_no_message_of_ours_changes_nothing() -> None:
+    (row,) = messages(sent())
+    forged = f"In-Reply-To: <{row.reference[:-3]}{'0' if row.reference[-3] != '0' else '1'}-0@velma.example>\n"
+    content = mail("stop", more=forged)
+    assert inbound.take(InboundMail(content, (MAILBOX,), False, timezone.now()), "mailbox").what == "not_a_report"
+    assert suppressed() == set() and not RecipientAnswer.objects.exists()
+
+
+def test_an_unreadable_mail_is_read_anyway() -> None:
+    for raw in (
+        b"",
+        b"\xff" * 1000,
+        b"Subject: =?x?b?\xff?=\r\nContent-Type: text/plain; charset=nonsense\r\n\r\nstop",
+    ):
+        assert len(read_reply(raw).digest) == 32
+
+
+class TestFeedback:
+    def back(self, row: Message, kind: str) -> str:
+        content = written(feedback(kind), address(row))
+        return inbound.take(InboundMail(content, (MAILBOX,), False, datetime.now(UTC)), "receiver").what
+
+    @pytest.mark.parametrize("kind", ["opt-out", "opt-out-list"])
+    def test_an_opt_out_unsubscribes(self, kind: str) -> None:
+        (row,) = messages(sent())
+        assert self.back(row, kind) == "unsubscribed" and self.back(row, kind) == "repeated"
+        assert suppressed() == {(row.recipient, "unsubscribed", None)}
+        assert MessageEvent.objects.get().kind == "unsubscribed"
+
+    def test_a_report_of_fraud_is_a_complaint_that_a_person_reads(self) -> None:
+        (row,) = messages(sent())
+        assert self.back(row, "fraud") == "complaint" and self.back(row, "fraud") == "repeated"
+        assert suppressed() == {(row.recipient, "complained", None)}
+        found = RecipientAnswer.objects.get()
+        assert (found.kind, found.near, found.message) == ("fraud", True, row.pk)
+
+    @pytest.mark.parametrize("kind", ["virus", "other", "not-spam"])
+    def test_other_types_are_no_wish(self, kind: str) -> None:
+        (row,) = messages(sent())
+        assert self.back(row, kind) == "other_report"
+        assert suppressed() == set() and not RecipientAnswer.objects.exists()
+
+
+def test_a_mail_to_unsubscribe_is_as_before() -> None:
+    (row,) = messages(sent())
+    to: Any = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
+    assert answer(row, "whatever", to=to) == "unsubscribed"
