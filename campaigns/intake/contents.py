@@ -16,6 +16,8 @@ from campaigns.content.parts import (
     shows_images,
     text_beside,
 )
+from campaigns.content.signs import sign_check, with_signs
+from campaigns.content.sizes import largest_mail, with_size
 from campaigns.content.templates import Content
 from campaigns.given_texts import composed
 from campaigns.intake.checking import BadInput, RowError
@@ -86,8 +88,13 @@ def compiled(
         text = _beside(body, html, text, headers, files, vendor)
     made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
     made = with_beside(made, header_templates(headers), files.faults if files and files.fields else None)
+    vendors = (vendor, *others)
+    if vendor.channel == Vendor.Channel.EMAIL:
+        limits = [largest_mail(one.adapter, one.settings) for one in vendors]
+        made = with_size(made, html, files.size_of if files else None, limits)
     if vendor.channel == Vendor.Channel.PRINT:
-        made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in (vendor, *others)])
+        made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in vendors])
+        made = with_signs(made, body, html, [sign_check(one.adapter, one.settings) for one in vendors])
     return CampaignContent(subject, body, html, text, headers, files, made, version)
 
 

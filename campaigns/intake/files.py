@@ -196,6 +196,11 @@ class CampaignFiles:
         if size > LARGEST_MAIL:
             yield Said("its files have %(size)s bytes together; %(most)s are the most", size=size, most=LARGEST_MAIL)
 
+    def size_of(self, fields: Mapping[str, Any]) -> int:
+        """Return the bytes of all files of a recipient's letter; those that cannot be sent do not count."""
+        own = sum(self.own.get(name, 0) for name in file_names(fields, self.fields)) if self.fields else 0
+        return own + sum(file.size for file in self.to_all)
+
     def _known(self, name: str) -> int:
         if name in self.own:
             return self.own[name]

@@ -196,6 +196,11 @@ class Adapter(ABC):
         return True
 
     @classmethod
+    def largest_mail(cls, settings: Mapping[str, Any]) -> int:
+        """Return the bytes of a mail that the vendor takes, beyond which intake refuses it; 0: unknown."""
+        return 0
+
+    @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
         """Return True if the vendor sends delivery reports under these settings; needs no secret. Raises ValueError."""
         return False

@@ -58,6 +58,12 @@ def several(letter: Letter) -> list[bytes]:
     return _merged(parts[0])
 
 
+def encoded_size(content: int) -> int:
+    """Return the bytes of a file of this size as base64, with its line ends."""
+    plain = -(-content // 3) * 4
+    return plain + 2 * -(-plain // _ENCODED_LINE)
+
+
 def encoded(file: Attachment) -> bytes:
     """Return the file as a part with its header; encoded once and cached."""
     if not file.part:

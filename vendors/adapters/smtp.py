@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from vendors import alarms
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
-from vendors.adapters.letter_faults import refuse_letter
+from vendors.adapters.letter_faults import LetterPart, refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
@@ -112,6 +112,13 @@ class Smtp(Adapter):
             tuning=True,
             about="Replies that this relay uses for one recipient, though most use them for the sender, as `5.7.1`",
         ),
+        "size_kb": Option(
+            options.whole(0, 1_000_000),
+            0,
+            tuning=True,
+            about="Kilobytes of a mail that the relay takes, as its EHLO says after SIZE; larger ones are bad rows; 0: "
+            "unknown",
+        ),
         "unit_kb": Option(
             options.whole(0, 1_000_000),
             0,
@@ -160,6 +167,10 @@ class Smtp(Adapter):
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
         return frozenset({"text", "headers", "attachments"})
 
+    @classmethod
+    def largest_mail(cls, settings: Mapping[str, Any]) -> int:
+        return 1000 * int(cls.validate(settings)["size_kb"])
+
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
@@ -180,9 +191,13 @@ class Smtp(Adapter):
                 return NotSent("the mail has no sender identity", scope="credential", pause=True)
             recipient = mime.address(letter.recipient)
             envelope = Envelope(letter.return_path or origin.return_path, recipient)
-            return envelope, mime.compose(origin, recipient, letter)
+            mail = mime.compose(origin, recipient, letter)
         except ValueError as error:
             return refuse_letter(error)
+        size, most = sum(map(len, mail)), 1000 * self._known["size_kb"]
+        if most and size > most:
+            return refuse_letter(f"the mail has {size:,} bytes, and the relay takes {most:,}", LetterPart.SIZE)
+        return envelope, mail
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
         """Send a round. Returns one outcome per mail; mails not begun are NotSent."""

@@ -18,11 +18,12 @@ from django.conf import settings as installation
 from vendors.adapters import addresses
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, one_unit
+from vendors.adapters.glyphs import DrawsSigns
 from vendors.adapters.letter_faults import LetterPart, refuse_letter
 from vendors.adapters.options import InvalidSettings
 from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-from vendors.printing import acknowledgements, batches, places, sheets
+from vendors.printing import acknowledgements, batches, glyphs, places, sheets
 from vendors.printing.batches import Sheet
 from vendors.printing.options import OPTIONS, faults
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
@@ -36,7 +37,7 @@ LETTERS_TIME = 0.75  # share of the setting `making` for rendering letters; the 
 NEXT_BATCH = 5.0  # least seconds until a letter that did not fit is called again
 
 
-class PrintFile(FetchesReports, PrintsAddresses, Adapter):
+class PrintFile(FetchesReports, PrintsAddresses, DrawsSigns, Adapter):
     """A vendor that prints PDF files.
 
     `host`: its SFTP server; without one, folders lie below the setting PRINT_FOLDER on this machine. For SFTP the
@@ -80,6 +81,18 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
             known["country"],
             frozenset(one.upper() for one in known["countries"]),
         )
+
+    @classmethod
+    def missing_glyphs(cls, text: str) -> str:
+        return glyphs.missing_glyphs(text)
+
+    @classmethod
+    def scripts(cls) -> tuple[list[str], list[str]]:
+        return glyphs.scripts_of_fonts()
+
+    @classmethod
+    def draws_address(cls, settings: Mapping[str, Any]) -> bool:
+        return cls.validate(settings)["window"] in sheets.WINDOWS
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         self._known = known = self.validate(settings)

@@ -67,6 +67,11 @@ def missing(*more: str) -> str:
     return ""
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of the process. An empty PATH, or WeasyPrint would run a compiler for each library."""
+    return {"PATH": "", **{name: os.environ[name] for name in KEPT if name in os.environ}}
+
+
 def _loads(name: str) -> bool:
     try:
         ctypes.CDLL(name)
@@ -182,8 +187,6 @@ class PageMaker:
             raise
 
     async def _start(self) -> asyncio.subprocess.Process:
-        # An empty PATH: WeasyPrint's search for libraries would otherwise run a compiler and a linker for each name.
-        environment = {"PATH": "", **{name: os.environ[name] for name in KEPT if name in os.environ}}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
@@ -191,7 +194,7 @@ class PageMaker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=environment,
+            env=environment(),
             cwd="/",
             start_new_session=True,
             limit=1 << 20,

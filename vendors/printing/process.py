@@ -5,6 +5,8 @@ writes frames: four bytes with the length, then the content. A request is a fram
 the answer is a frame of JSON, plus one with the PDF if there is one.
 """
 
+import contextlib
+import ctypes
 import io
 import json
 import logging
@@ -13,10 +15,17 @@ import signal
 import struct
 import sys
 import time
+import unicodedata
 from typing import Any, BinaryIO
 
 MEMORY = 1 << 30  # bytes of address space
 SIZE_TOLERANCE = 0.75  # millimetres of allowed difference between page and paper
+CODE_POINTS = 0x110000
+# Signs without a glyph: by category, and those that Unicode lets a renderer ignore.
+INVISIBLE = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
+IGNORED = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | frozenset(
+    map(chr, (*range(0xFE00, 0xFE10), *range(0x180B, 0x1810), *range(0xE0100, 0xE01F0)))
+)
 DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # stands in for a missing image
 
 
@@ -58,11 +67,86 @@ class MissingPart(logging.Handler):
             raise Unprintable(record.getMessage()[:120].rstrip(": "), "file")
 
 
+class FontSet(ctypes.Structure):
+    """fontconfig's FcFontSet."""
+
+    _fields_ = (("nfont", ctypes.c_int), ("sfont", ctypes.c_int), ("fonts", ctypes.POINTER(ctypes.c_void_p)))
+
+
+def installed_signs(config: Any = None) -> bytes:
+    """Return a byte for each code point: 1 if an installed font has it. Raises OSError.
+
+    config: WeasyPrint's FcConfig, with the fonts that letters have brought; None: the machine's.
+    """
+    library = _fontconfig()
+    pointer, number = ctypes.c_void_p, ctypes.c_uint32
+    library.FcInitLoadConfigAndFonts.restype = pointer
+    library.FcConfigGetFonts.restype = ctypes.POINTER(FontSet)
+    library.FcConfigGetFonts.argtypes = [pointer, ctypes.c_int]
+    library.FcPatternGetCharSet.argtypes = [pointer, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(pointer)]
+    for name in ("FcCharSetFirstPage", "FcCharSetNextPage"):
+        function = getattr(library, name)
+        function.argtypes, function.restype = [pointer, ctypes.POINTER(number * 8), ctypes.POINTER(number)], number
+    if config is None:
+        found = library.FcInitLoadConfigAndFonts()
+    else:
+        from weasyprint.text.ffi import ffi
+
+        found = int(ffi.cast("uintptr_t", config))
+    signs = bytearray(CODE_POINTS)
+    for kind in (0, 1):  # FcSetSystem, FcSetApplication
+        fonts = library.FcConfigGetFonts(found, kind)
+        for at in range(fonts.contents.nfont if fonts else 0):
+            charset = pointer()
+            if library.FcPatternGetCharSet(fonts.contents.fonts[at], b"charset", 0, ctypes.byref(charset)) == 0:
+                _mark_signs(library, charset, signs)
+    return bytes(signs)
+
+
+def _fontconfig() -> Any:
+    """Return the library that WeasyPrint uses. Raises OSError."""
+    for name in ("libfontconfig.so.1", "libfontconfig.1.dylib"):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
+    raise OSError("there is no libfontconfig")
+
+
+def _mark_signs(library: Any, charset: Any, signs: bytearray) -> None:
+    """Mark the code points of an FcCharSet, which gives them as pages of 256 bits."""
+    bits, following = (ctypes.c_uint32 * 8)(), ctypes.c_uint32()
+    page = library.FcCharSetFirstPage(charset, ctypes.byref(bits), ctypes.byref(following))
+    while page != 0xFFFFFFFF:
+        for word, mask in enumerate(bits):
+            while mask:
+                signs[page + 32 * word + (mask & -mask).bit_length() - 1] = 1
+                mask &= mask - 1
+        page = library.FcCharSetNextPage(charset, ctypes.byref(bits), ctypes.byref(following))
+
+
+def missing_signs(text: str, signs: bytes) -> list[str]:
+    """Return the signs of a text that need a glyph and have none, in order. signs: of installed_signs."""
+    return [
+        one
+        for one in sorted(set(unicodedata.normalize("NFC", text)))
+        if not signs[ord(one)]
+        and unicodedata.category(one) not in INVISIBLE
+        and one not in IGNORED
+        and not all(signs[ord(part)] for part in unicodedata.normalize("NFD", one))
+    ]
+
+
+def named_signs(missing: list[str]) -> str:
+    """Return the first signs with their numbers, such as '日' (U+65E5)."""
+    shown = ", ".join(f"{one!r} (U+{ord(one):04X})" for one in missing[:3])
+    return f"{shown} and {len(missing) - 3} more" if len(missing) > 3 else shown
+
+
 class PdfMaker:
     """Renders PDFs. `files`: what letters may show as cid:NAME, with its type."""
 
     def __init__(self) -> None:
         self._fonts: Any = None
+        self._signs = b""
         self._files: dict[str, tuple[str, bytes]] = {}
         self._shown: set[str] = set()  # of the current letter
 
@@ -76,9 +160,19 @@ class PdfMaker:
 
             logging.getLogger("weasyprint").addHandler(MissingPart())
             self._fonts = FontConfiguration()
+            self._signs = installed_signs(self._fonts._config)
 
     def keep(self, name: str, kind: str, content: bytes) -> None:
         self._files[name] = kind, content
+
+    def _check_signs(self, pages: list[Any], part: str) -> None:
+        """Abort a letter that shows a sign that no font has: it would be an empty box."""
+        boxes = (box for page in pages for box in page._page_box.descendants(placeholders=True))
+        text = "".join({sign for box in boxes for sign in getattr(box, "text", "")})
+        if missing_signs(text, self._signs):
+            self._signs = installed_signs(self._fonts._config)  # a letter may bring fonts
+        if missing := missing_signs(text, self._signs):
+            raise Unprintable(f"it shows {named_signs(missing)}, which no installed font has", part)
 
     def render(self, asked: dict[str, Any]) -> tuple[int, bytes]:
         """Render a letter. Returns its number of pages and the PDF. Raises Unprintable. Call `prepare` first.
@@ -97,9 +191,12 @@ class PdfMaker:
                 raise Unprintable(f"it has {len(document.pages)} pages, more than {asked['pages_max']}", "size")
             for number, page in enumerate(document.pages, start=1):
                 self._check_size(number, page.width / 96 * 25.4, page.height / 96 * 25.4, asked["paper"])
+            self._check_signs(document.pages, "character")
             made = document.write_pdf()
             if asked["over"]:
-                made = self._over(made, self._document(asked["over"], []).write_pdf())
+                over = self._document(asked["over"], [])
+                self._check_signs(over.pages, "address")
+                made = self._over(made, over.write_pdf())
             return len(document.pages), made
         except (MemoryError, RecursionError) as error:
             why = f"it is too large or too deep to make pages of it ({type(error).__name__})"
@@ -189,6 +286,9 @@ def main() -> None:
     sys.stdout = sys.stderr
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.argv[1:] == ["signs"]:
+        answers.write(installed_signs())
+        return
     signal.signal(signal.SIGPROF, _too_long)
     try:
         serve(sys.stdin.buffer, answers)

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.checks import run_checks
 from django.core.management.base import BaseCommand, CommandError
 
+from campaigns.content.signs import drawing_adapter
 from campaigns.deliverability import findings, identity_checks
 from campaigns.deliverability.findings import Finding
 from campaigns.engine.audit import leftover_bounds
@@ -14,6 +15,7 @@ from campaigns.engine.failover.durability import Weakness
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from vendors.management.output import write_json
+from vendors.models import Vendor
 
 WIDE = 14  # characters for the subject of a line
 INSTALLATION = "installation"
@@ -23,8 +25,9 @@ class Command(BaseCommand):
     help = (
         "Asks the DNS about sender identities: SPF, DKIM, DMARC, and the ways of answers, bounces and unsubscribe "
         "links; prints each record to enter. Then asks PostgreSQL and Redis about data lost in crashes, constraints "
-        "that refuse messages, and wrong clocks within the hour. Exit codes: 0 all is well, or only told, 1 something "
-        "is missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
+        "that refuse messages, wrong clocks within the hour, and print's fonts about scripts that they lack. Exit "
+        "codes: 0 all is well, or only told, 1 something is missing or wrong, or an unknown name, 2 usage, 3 the DNS "
+        "did not answer."
     )
     requires_system_checks = ()
 
@@ -83,6 +86,7 @@ class Command(BaseCommand):
         # mailhub knows the stored times of all apps and registers its check under this tag (mailhub/apps.py).
         clocks = run_checks(tags=["clocks"], include_deployment_checks=True)
         found += [Finding("clocks", findings.PRICED, f"{one.msg}. {one.hint}") for one in clocks]
+        found += _of_fonts()
         if as_json:
             write_json(self.stdout, ({"identity": None, **one.facts()} for one in found))
         else:
@@ -105,6 +109,20 @@ class Command(BaseCommand):
 
 def _finding(one: Weakness) -> Finding:
     return Finding(one.about, findings.WRONG if one.refused else findings.PRICED, str(one))
+
+
+def _of_fonts() -> list[Finding]:
+    """Tell which scripts the vendors that are printed for here can show."""
+    names = Vendor.objects.filter(channel=Vendor.Channel.PRINT).values_list("adapter", flat=True).distinct()
+    kinds = {kind for name in names if (kind := drawing_adapter(name))}
+    found = []
+    for there, lacking in (kind.scripts() for kind in kinds):
+        if lacking:
+            sentence = f"print shows {', '.join(there) or 'nothing'}; no installed font has {', '.join(lacking)}"
+            found.append(Finding("fonts", findings.PRICED, sentence))
+        elif there:
+            found.append(Finding("fonts", findings.OK, "print shows all common scripts"))
+    return found
 
 
 def _identities(name: str | None) -> list[Identity]:
