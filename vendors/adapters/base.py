@@ -211,6 +211,11 @@ class Adapter(ABC):
         return False
 
     @classmethod
+    def asks_report_key(cls, settings: Mapping[str, Any]) -> bool:
+        """Return True if reports are believed only with a key entered for them. Raises ValueError."""
+        return True
+
+    @classmethod
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
         """Check a newly entered key for verifying reports. Raises ValueError."""
         if not key:

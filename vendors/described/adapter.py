@@ -181,6 +181,11 @@ class Described(PrintsAddresses, Adapter):
         return keys is not None and not (keys.reference or keys.reference_query)
 
     @classmethod
+    def asks_report_key(cls, settings: Mapping[str, Any]) -> bool:
+        keys = _stored(settings).keys.reports
+        return keys is None or keys.signature.key is None
+
+    @classmethod
     def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
         super().check_report_key(settings, key)
         if reader := reports.reader_of(description(settings.get("description"))):
