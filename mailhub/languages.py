@@ -29,6 +29,9 @@ OF_SCRIPTS = (
     gettext_noop("Sending does not depend on this page."),
     gettext_noop("This page shows the state of {time}."),
     gettext_noop("{vendor} limit"),
+    gettext_noop("most {count} a minute"),
+    gettext_noop("limit {count} a minute"),
+    gettext_noop("no limit"),
     gettext_noop("Minute"),
     gettext_noop("Time"),
 )

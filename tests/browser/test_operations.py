@@ -41,7 +41,7 @@ def evening() -> Vendor:
 def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, width: int) -> None:
     window.resize(width)
     page = window.open("/admin/")
-    expect(page.locator(".canvas canvas")).to_be_visible()
+    expect(page.locator(".canvas figure canvas")).to_have_count(2)
     expect(page.get_by_text("no worker reads")).to_be_visible()
     expect(page.get_by_role("cell", name="(3 h").first).to_be_visible()
     page.get_by_role("button", name="Ask all rows now").click()
@@ -57,10 +57,14 @@ def test_what_has_just_come_knows_its_scripts(window: Browsing, evening: Vendor)
     expect(page).to_have_url(f"{window.home}/admin/")
 
 
-def test_the_plot_names_its_time_in_the_language_of_the_page(window: Browsing, evening: Vendor) -> None:
+def test_each_vendor_has_a_small_plot_with_its_limit_as_a_label(window: Browsing, evening: Vendor) -> None:
     page = window.open("/admin/")
+    own, other = page.locator(".canvas figure").nth(0), page.locator(".canvas figure").nth(1)
+    labels = {one.locator("b").inner_text(): one.locator("small") for one in (own, other)}
+    expect(labels["amazingmail"]).to_have_text("most 6 a minute, limit 5 a minute")
+    expect(labels["a-vendor-with-quite-a-long-name-for-a-slug"]).to_have_text("most 32 a minute, limit 34 a minute")
     page.get_by_role("button", name="Deutsch").click()
-    expect(page.locator(".u-legend th").first).to_have_text("Zeit")
+    expect(page.locator(".canvas figcaption small").first).to_contain_text("je Minute")
 
 
 def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) -> None:

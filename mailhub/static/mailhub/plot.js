@@ -1,4 +1,4 @@
-// The throughput plot: one line a vendor, its limit dashed in the same colour, and the same numbers as a table.
+// The throughput plots: a small one a vendor with its limit as a label, and the same numbers as a table.
 "use strict";
 
 const panel = document.querySelector("[data-throughput]");
@@ -6,7 +6,7 @@ const colours = ["#2f9e78", "#3a74c9", "#d99312", "#a05ad0", "#d63a35", "#4b9aa8
 const ROWS = 10;
 const WHOLE = Array.from({ length: 12 }, (_, n) => [1, 2, 5].map((one) => one * 10 ** n)).flat(); // steps of the axis
 const numbers = new Intl.NumberFormat(document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang);
-let plot = null;
+let plots = [];
 let shape = "";
 // The server's zone, as everywhere on the page.
 const minutes = panel && new Intl.DateTimeFormat(document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang, { hour: "2-digit", minute: "2-digit", timeZone: panel.dataset.zone });
@@ -22,33 +22,51 @@ function widthOf(chart, texts) {
 
 const grid = () => getComputedStyle(document.body).getPropertyValue("--hairline-color").trim() || "#ddd";
 
-function series(shown) {
-  const lines = shown.vendors.map((one, n) => ({ label: one.name, stroke: colours[n % colours.length], width: 1.5, points: { show: false } }));
-  const limits = shown.vendors.map((one, n) => ({
-    label: say("{vendor} limit", { vendor: one.name }), class: "limit", stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
-  }));
-  return [{ label: say("Time") }, ...lines, ...limits];
+// Small multiples: one chart a vendor on the scale of its own numbers, with its limit as a label. A limit far above them
+// would flatten the line, so it is drawn only where it is near.
+function drawOne(place, shown, one, n) {
+  const near = isNear(one);
+  const stroke = colours[n % colours.length];
+  const axis = () => ({ stroke: ink(), grid: { stroke: grid(), width: 1 }, ticks: { stroke: grid(), width: 1 } });
+  const time = { ...axis(), space: 70, values: (_, at) => at.map(clockOf) };
+  const counts = { ...axis(), incrs: WHOLE, space: 24, values: (_, at) => at.map((count) => numbers.format(count)), size: widthOf };
+  const series = [{ label: say("Time") }, { label: one.name, stroke, width: 1.5, fill: `${stroke}22`, points: { show: false } }];
+  if (near) series.push({ label: say("{vendor} limit", { vendor: one.name }), stroke, width: 1, points: { show: false }, dash: [6, 4] });
+  const scales = { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } };
+  const options = { width: place.clientWidth, height: 120, series, axes: [time, counts], scales, legend: { show: false } };
+  return new uPlot(options, dataOf(shown, one, near), place);
 }
 
-function data(shown) {
-  const limits = shown.vendors.map((one) => shown.times.map(() => one.limit));
-  return [shown.times, ...shown.vendors.map((one) => one.values), ...limits];
+const dataOf = (shown, one, near) => [shown.times, one.values, ...(near ? [shown.times.map(() => one.limit)] : [])];
+const isNear = (one) => one.limit !== null && one.limit <= 2 * Math.max(1, ...one.values);
+
+// The greatest minute and the limit, as the heading of a vendor's chart says them.
+function labelOf(one) {
+  const most = say("most {count} a minute", { count: numbers.format(Math.max(...one.values)) });
+  const limit = one.limit === null ? say("no limit") : say("limit {count} a minute", { count: numbers.format(Math.floor(one.limit)) });
+  return `${most}, ${limit}`;
 }
 
 function draw(shown) {
   const place = panel.querySelector(".canvas");
   panel.querySelector(".empty").hidden = shown.vendors.length > 0;
-  const wanted = JSON.stringify([shown.vendors.map((one) => [one.name, one.limit === null]), ink(), place.clientWidth]);
-  if (wanted === shape) return plot && plot.setData(data(shown));
-  shape = wanted;
-  if (plot) plot.destroy();
-  plot = null;
-  if (!shown.vendors.length) return;
-  const axis = () => ({ stroke: ink(), grid: { stroke: grid(), width: 1 }, ticks: { stroke: grid(), width: 1 } });
-  const time = { ...axis(), values: (_, at) => at.map(clockOf) };
-  const counts = { ...axis(), incrs: WHOLE, values: (_, at) => at.map((count) => numbers.format(count)), size: widthOf };
-  const scales = { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } };
-  plot = new uPlot({ width: place.clientWidth, height: 240, series: series(shown), axes: [time, counts], scales }, data(shown), place);
+  const wanted = JSON.stringify([shown.vendors.map((one) => [one.name, isNear(one)]), ink(), place.clientWidth]);
+  if (wanted !== shape) {
+    plots.forEach((one) => one.destroy());
+    place.replaceChildren();
+    plots = shown.vendors.map((one, n) => {
+      const figure = document.createElement("figure");
+      const caption = document.createElement("figcaption");
+      caption.append(Object.assign(document.createElement("b"), { textContent: one.name }), document.createElement("small"));
+      figure.append(caption);
+      place.append(figure);
+      return drawOne(figure, shown, one, n);
+    });
+    shape = wanted;
+  } else {
+    shown.vendors.forEach((one, n) => plots[n].setData(dataOf(shown, one, isNear(one))));
+  }
+  shown.vendors.forEach((one, n) => { place.children[n].querySelector("small").textContent = labelOf(one); });
 }
 
 function tabulate(shown) {
