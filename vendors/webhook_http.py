@@ -146,7 +146,12 @@ def _parts(url: str) -> SplitResult:
     if parts.username or parts.password or " " in url:
         raise Forbidden(Said("it must not hold a login or spaces"))
     if parts.scheme == "http" and not settings.WEBHOOK_NETWORKS:
-        raise Forbidden(Said("it must be an https URL"))
+        raise Forbidden(
+            Said(
+                "it must be an https URL; http is allowed within WEBHOOK_NETWORKS, as WEBHOOK_NETWORKS=127.0.0.0/8 in "
+                "the environment of `up` and of each command"
+            )
+        )
     return parts
 
 

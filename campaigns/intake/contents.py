@@ -1,5 +1,6 @@
 """The content of a campaign before it is stored. Every door compiles and checks it with the same function."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ from campaigns.models import Campaign, TemplateVersion, Topic
 from campaigns.suppression.links import given as given_to
 from vendors.models import Vendor
 from vendors.said import Said
+
+# Of HTML, what shows nothing: comments, styles, and all tags but images.
+UNSEEN = re.compile(
+    r"(?is)<!--.*?-->|<(style|script|title)\b.*?</\1\s*>|<(?!img\b|v:|svg\b)(?![^>]*(?:background|url\())[^>]*>|&nbsp;"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ def compiled(
     """
     subject, body, text = composed(subject).strip(), composed(body), composed(text)
     headers = [(name, composed(value)) for name, value in headers]
+    if not files and is_blank(body, html):
+        raise BadInput(Said("the message is empty: write its text"))
     if html or text or headers or files:
         text = _beside(body, html, text, headers, files, vendor)
     made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
@@ -96,6 +104,11 @@ def compiled(
         made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in vendors])
         made = with_signs(made, body, html, [sign_check(one.adapter, one.settings) for one in vendors])
     return CampaignContent(subject, body, html, text, headers, files, made, version)
+
+
+def is_blank(body: str, html: bool) -> bool:
+    """Return True if nobody would see anything: no text, and in HTML no image."""
+    return not (UNSEEN.sub("", body) if html else body).strip()
 
 
 def _beside(body: str, html: bool, given: str, headers: Headers, files: CampaignFiles | None, vendor: Vendor) -> str:

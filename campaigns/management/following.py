@@ -59,6 +59,8 @@ def bars(foretold: bool = False) -> Iterator[AddBar]:
 def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """Wait until all jobs and their children are over or paused; return their total progress.
 
+    Paused are also those whose vendor or credential is called only after somebody has acted.
+
     Shows a progress bar on standard error, on a terminal. Raises CommandError at Ctrl-C.
     """
     ids, states = list(job_ids), tuple(over)
@@ -69,7 +71,7 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
                 began = monotonic()
                 sums = _sums(ids)
                 bar(sums.size - sums.open, _said(ids, sums))
-                if not _open(ids, states):
+                if not _open(ids, states) or (sums.paused and not sums.in_flight):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
     except KeyboardInterrupt:
@@ -84,6 +86,17 @@ def _said(ids: list[int], sums: Progress) -> str:
     rows = list(eta.described(Job.objects.filter(pk__in=ids)))
     forecasts = eta.of_jobs(rows, of_jobs(rows), timezone.now())
     return ", ".join(filter(None, (counts, *(text for one in forecasts.values() for text in (one.next, one.ends)))))
+
+
+def why_paused(job_ids: Iterable[int]) -> str:
+    """Return why nothing more is called until somebody acts, and what to do; "" if that does not hold."""
+    jobs = list(eta.described(Job.objects.filter(pk__in=list(job_ids))))
+    sums = of_jobs(jobs)
+    if not sum(sums.values(), start=Progress()).paused:
+        return ""
+    found = eta.of_jobs(jobs, sums, timezone.now()).values()
+    told = (f"{one.next} ({one.remedy.command})" if one.remedy and one.remedy.command else one.next for one in found)
+    return "; ".join(dict.fromkeys(filter(None, told)))
 
 
 def ending(sums: Progress) -> str:

@@ -204,7 +204,9 @@ def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: It
     if not ids:
         return
     sums = following.follow(ids, over)
+    paused = following.why_paused(ids)
     text = f"{'1 job' if len(ids) == 1 else f'{len(ids):,} jobs'}: {following.ending(sums)}"
-    tell(command.stdout, text, {"jobs": len(ids), **following.facts(sums)}, options["json"])
+    text += f"; {paused}" if paused else ""
+    tell(command.stdout, text, {"jobs": len(ids), **following.facts(sums), "paused": paused or None}, options["json"])
     if over is not following.RECORDED and (code := following.code(sums)):
         raise SystemExit(code)

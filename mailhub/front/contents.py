@@ -10,6 +10,7 @@ from campaigns.content import apart, plain_text
 from campaigns.content.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
 from campaigns.content.templates import Budget, TemplateError
 from campaigns.intake import BadInput, uploads
+from campaigns.intake.contents import is_blank
 from campaigns.intake.files import CampaignFiles, NewFile
 from campaigns.intake.uploads import Owner, Uploaded
 from campaigns.template_versions import versions
@@ -58,6 +59,8 @@ def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[Se
     if asked.template is None:
         if not asked.body:
             raise invalid([error("/body", "missing", "give a body, or a template")])
+        if not (asked.attachments or asked.files) and is_blank(asked.body, asked.html):
+            raise invalid([error("/body", "empty", Said("the message is empty: write its text"))])
         return asked, None
     if beside := [name for name in OF_A_TEMPLATE if name in asked.model_fields_set]:
         raise invalid([error(f"/{name}", "template", "a template says it; give one of both") for name in beside])

@@ -69,7 +69,7 @@ def test_several_mailcasters_and_senders_call_exactly_the_first_n_until_somebody
     assert shown[job.pk].next == "waits after its first 100 for somebody to let the rest go"
     assert pauses.pause_after_first() == [job.pk] and pauses.pause_after_first() == []
     campaign = Campaign.objects.get(pk=job.campaign_id)
-    assert campaign.paused_reason == "its first 100 of 300 are called; 100 accepted"
+    assert campaign.paused_reason == "its first 100 of 300 are done; 100 accepted"
     all_work()
     assert len(sandbox.books().entries) == 100
     assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"

@@ -111,10 +111,10 @@ def test_a_campaign_that_paused_itself_says_why_in_the_language_of_the_page(clie
     campaign = factories.campaign_with_job(1995).campaign
     campaign.sponsor.users.add(owner)
     sums = pauses.counted(("accepted", "refused"), (1480, 20))
-    called = Said("its first %(count)s of %(size)s are called; %(sums)s", count=1500, size=1995, sums=sums)
+    called = Said("its first %(count)s of %(size)s are done; %(sums)s", count=1500, size=1995, sums=sums)
     assert pauses.pause_itself(campaign.pk, called)
     campaign.refresh_from_db()
-    assert campaign.paused_reason == "its first 1,500 of 1,995 are called; 1,480 accepted, 20 refused"
+    assert campaign.paused_reason == "its first 1,500 of 1,995 are done; 1,480 accepted, 20 refused"
     why = "die ersten 1.500 von 1.995 sind übergeben; 1.480 angenommen, 20 abgelehnt"
     assert f"Pausiert von mailhub: {why}" in client.get(f"/campaigns/{campaign.pk}/", headers=GERMAN).text
     assert client.get("/", headers=GERMAN).text.count(why) == 2

@@ -130,8 +130,9 @@ def _pause_after_first(job: Job) -> bool:
     now = Job.objects.get(pk=job.pk)  # somebody may just have released the rest
     if now.status != S.P_ASSIGNING or now.paused_at or not are_first_sent(now):
         return False
+    gettext_noop("its first %(count)s of %(size)s are called; %(sums)s")  # rows of earlier versions keep this form
     called = Said(
-        gettext_noop("its first %(count)s of %(size)s are called; %(sums)s"),
+        gettext_noop("its first %(count)s of %(size)s are done; %(sums)s"),
         count=now.wait_after, size=now.size, sums=_came_of(now),
     )  # fmt: skip
     return pause_itself(job.campaign_id, called)

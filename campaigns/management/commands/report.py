@@ -98,6 +98,7 @@ class Command(BaseCommand):
             "state": state.label,
             "why": state.why,
             "size": state.sums.size,
+            "reports_deliveries": state.reports_deliveries,
             "reasons": [
                 {
                     "key": one.key,
@@ -125,4 +126,5 @@ def _counts(state: CampaignState) -> str:
         "waiting": sums.open,
     }
     shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "sent")
-    return f"{sums.size:,} recipients: {shown}"
+    note = "" if state.reports_deliveries or not sums.accepted else "; the vendor reports no deliveries"
+    return f"{sums.size:,} recipients: {shown}{note}"

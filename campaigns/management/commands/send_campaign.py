@@ -163,8 +163,8 @@ class Command(BaseCommand):
             facts["approval"] = "waiting" if approval else None
             self.stdout.write(json.dumps(facts))
         elif sums:
-            paused = f"; paused: {job.campaign.why_paused}" if job.paused_at else ""
-            self.stdout.write(f"{job.status}: {following.ending(sums)}{paused}")
+            paused = following.why_paused([job.pk])
+            self.stdout.write(f"{job.status}: {following.ending(sums)}{f'; {paused}' if paused else ''}")
         if sums and (code := following.code(sums)):
             raise SystemExit(code)
 
@@ -328,7 +328,9 @@ def _about_links(campaign: Campaign) -> str:
 def _sentence(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
     opening = opens_at(job.campaign, timezone.now())
+    stopped = following.why_paused([job.pk])
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
+    going = f"waits: {stopped}" if stopped and not opening else going
     state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
     if job.paused_at:

@@ -1,9 +1,11 @@
 """`manage.py webhook`: the addresses to which events are posted, and their last calls."""
 
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import CommandError
 
+from campaigns.management import listening
 from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
@@ -18,6 +20,7 @@ from vendors.webhook_http import Forbidden
 HOOK = argument("id", type=int)
 CALLS_SHOWN = ("id", "kind", "event", "created_at", "tries", "http_status", "result", "taken_at", "next_at")
 MOST = 100
+PORT = 8055  # of a local receiver
 
 
 def webhook_facts(row: Webhook) -> dict[str, Any]:
@@ -35,7 +38,7 @@ def webhook_facts(row: Webhook) -> dict[str, Any]:
 
 class Command(ResourceCommand):
     help = (
-        "Add, list, enable, disable, rotate, remove, calls, redeliver. Events are signed (Standard Webhooks); "
+        "Add, list, enable, disable, rotate, remove, listen, calls, redeliver. Events are signed (Standard Webhooks); "
         "the secret is shown once. Exit codes: 0 done (or it was so already), 1 unknown or bad value, 2 usage."
     )
     shown = ("id", "sponsor", "url", "events", "test", "enabled", "disabled_reason")
@@ -86,6 +89,27 @@ class Command(ResourceCommand):
         events.remove(_hook(options["id"]).pk, Actor(person()))
         facts = {"id": options["id"], "removed": True}
         self.tell(f"webhook {options['id']}: removed", facts)
+
+    @verb(
+        "a local receiver to try it with: http://127.0.0.1:PORT/, within WEBHOOK_NETWORKS",
+        argument("id", type=int, nargs="?", help="check the signatures of this webhook"),
+        argument("--port", type=int, default=PORT, metavar="N", help=f"default: {PORT}"),
+        argument("--count", type=int, default=0, metavar="N", help="end after N posts; default: at Ctrl-C"),
+        with_json=False,
+    )
+    def do_listen(self, **options: Any) -> None:
+        secrets = [_hook(options["id"]).secret["key"]] if options["id"] else []
+        try:
+            server = listening.listen(options["port"], secrets, self._write_line)
+        except OSError as error:
+            raise CommandError(f"cannot listen on 127.0.0.1:{options['port']}: {error.strerror}") from error
+        self._write_line(f"listening on http://127.0.0.1:{server.server_port}/; Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            listening.take(server, options["count"])
+
+    def _write_line(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
 
     @verb(f"its last {MOST} calls", HOOK)
     def do_calls(self, **options: Any) -> None:
