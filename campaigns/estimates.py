@@ -16,7 +16,9 @@ from typing import Any, cast
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
+from campaigns import labels
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.ports import NotEntitled
@@ -43,7 +45,7 @@ class Estimate:
     """The cost of sending this many messages. units: exact if `made` is None, else estimated from `made` letters.
 
     amount: by the current price; None: no price is known. start, end: of its calls, after everything waiting now.
-    without_files: the vendor charges for files, and the estimate ignores them.
+    without_files: the vendor charges for files, and the estimate ignores them. channel: the vendor's.
     """
 
     messages: int
@@ -54,27 +56,30 @@ class Estimate:
     start: Eta
     end: Eta
     without_files: bool = False
+    channel: str = ""
 
     @property
     def exact(self) -> bool:
         return self.made is None and not self.without_files
 
     def sentence(self, now: datetime) -> str:
-        """Say: 2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20."""
+        """Say: 2,000 messages: about 3,150 SMS segments (estimated from 1,000 letters); 23.63 EUR; ... 21:20."""
         about = "" if self.exact else _("about ")
         how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
         how += _(" without its files") if self.without_files else ""
         cost = _("no price is known")
         if self.amount is not None:
             cost = about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
-        end = _("were it sent now, the first call would be at once, and the rest as fast as the vendor answers")
+        end = _("were it sent now, the first would go out at once, and the rest as fast as the vendor answers")
         if self.end.obstacle:
-            end = _("no end: %(why)s") % {"why": self.end.obstacle.reason}
+            end = _("no end: %(why)s") % {"why": self.end.obstacle.for_owner}
         elif self.end.ends_at:
             calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
-            end = _("were it sent now, the first call would be %(first)s, the last one %(last)s") % calls
-        counts = {"messages": number(self.messages), "units": about + number(self.units)}
-        return _("%(messages)s messages: %(units)s units") % counts + f"{how}; {cost}; {end}"
+            end = _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
+        many = ngettext("%(shown)s message", "%(shown)s messages", self.messages) % {"shown": number(self.messages)}
+        if self.units != self.messages:
+            many += f": {about}{labels.charged(self.units, self.channel)}"
+        return f"{many}{how}; {cost}; {end}"
 
     def facts(self) -> dict[str, Any]:
         """Return the estimate as objects for programs."""
@@ -263,7 +268,8 @@ def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate
     currency = price.currency if price else ""
     without_files = has_files and not weight.counts_messages
     start, end = _calls(login, weight.units)
-    return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files)
+    channel = login.vendor.channel
+    return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files, channel)
 
 
 async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:

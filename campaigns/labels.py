@@ -17,6 +17,7 @@ from django.utils.translation import ngettext
 from campaigns.engine.progress import Progress
 from campaigns.models import Message, ReportKind
 from campaigns.models.states import OWN_ENDS
+from vendors.models import Vendor
 
 # In English, because programs read them and code compares them; pages translate them.
 WAITING, SENDING, SENT, PARTLY_SENT = _("Waiting"), _("Sending"), _("Sent"), _("Partly sent")
@@ -99,6 +100,16 @@ def share(part: float, places: int = 1) -> str:
 def units(number_: int) -> str:
     """Format 3,150 units in the language of the page."""
     return ngettext("%(shown)s unit", "%(shown)s units", number_) % {"shown": number(number_)}
+
+
+def charged(number_: int, channel: str) -> str:
+    """Format what a vendor counts beside messages, for campaign owners: 3,150 SMS segments."""
+    shown = {"shown": number(number_)}
+    if channel == Vendor.Channel.SMS:
+        return ngettext("%(shown)s SMS segment", "%(shown)s SMS segments", number_) % shown
+    if channel == Vendor.Channel.PRINT:
+        return ngettext("%(shown)s page or sheet", "%(shown)s pages or sheets", number_) % shown
+    return ngettext("%(shown)s mail by size", "%(shown)s mails by size", number_) % shown
 
 
 def choices(of: Any) -> list[tuple[str, Any]]:

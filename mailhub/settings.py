@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "mailhub.front.problems.NulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "mailhub.languages.PagesLanguage",
+    "mailhub.visitor_zones.VisitorZone",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -6,7 +6,7 @@ a person's as they were typed.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model
+from django.db.models import Model, Q
 from django.utils import translation
 
 from vendors import said
@@ -182,18 +182,28 @@ def keep(entries: Iterable[LogEntry]) -> None:
         HistorySentence.objects.bulk_create(rows)
 
 
-def sentences(entries: Iterable[LogEntry]) -> list[tuple[LogEntry, str]]:
-    """Return each entry with its sentence in the active language; one of before, or of Django, as it is stored."""
+def sentences(entries: Iterable[LogEntry], show: Callable[[str], str] = said.show) -> list[tuple[LogEntry, str]]:
+    """Return each entry with its sentence in the active language; one of before, or of Django, as it is stored.
+
+    show: puts a sentence into words for the reader.
+    """
     entries = list(entries)
     kept = dict(HistorySentence.objects.filter(pk__in=[one.pk for one in entries]).values_list("pk", "said"))
-    return [(one, said.show(said.read(one.get_change_message(), kept.get(one.pk)))) for one in entries]
+    return [(one, show(said.read(one.get_change_message(), kept.get(one.pk)))) for one in entries]
 
 
 def latest(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:
     """Return the newest entries about these rows, with their users."""
-    kind = ContentType.objects.get_for_model(model)
-    about = LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in keys])
-    return list(about.select_related("user").order_by("-id")[:most])
+    return latest_about({model: keys}, most)
+
+
+def latest_about(rows: Mapping[type[Model], Iterable[int]], most: int) -> list[LogEntry]:
+    """Return the newest entries about rows of several models, with one statement."""
+    about = Q()
+    for model, keys in rows.items():
+        kind = ContentType.objects.get_for_model(model)
+        about |= Q(content_type=kind, object_id__in=[str(pk) for pk in keys])
+    return list(LogEntry.objects.filter(about).select_related("user").order_by("-id")[:most])
 
 
 def _system() -> int:

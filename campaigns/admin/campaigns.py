@@ -168,7 +168,7 @@ class CampaignAdmin(Scoped):
         """Return the cost so far; before the first call, the estimate."""
         sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         if sums.units or not sums.open:
-            shown = labels.units(sums.units)
+            shown = labels.units(sums.charged)
             return _("%(units)s so far") % {"units": shown} if sums.open else shown
         return estimates.of_campaign(campaign)
 

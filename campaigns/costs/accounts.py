@@ -18,9 +18,9 @@ from decimal import Decimal
 from typing import Any, TextIO
 
 from django.db import connection, transaction
-from django.utils import formats
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 
+from campaigns import labels
 from campaigns.engine import ground_truth
 from campaigns.formulas import harmless
 from vendors import prices
@@ -173,28 +173,27 @@ def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
 
 
 def so_far(jobs: Iterable[Any]) -> str:
-    """Return the cost of jobs with their `sums` for users: 3,150 units, about 23.63 EUR at today's price.
+    """Return the cost of a campaign's jobs with their `sums`: 3,150 SMS segments, about 23.63 EUR at today's price.
 
-    Empty if nothing is known. It is an estimate, because the units of refused messages are not stored separately; only
-    the accounts are exact.
+    It is of what vendors have accepted. Empty if nothing is known. It is an estimate, because the units of refused
+    messages are not stored separately; only the accounts are exact.
     """
-    units, calls = 0, 0
+    units, accepted, channel = 0, 0, ""
     amounts: dict[str, Decimal] = {}
     for job in jobs:
         sums, price = job.sums, prices.held(job.vendor_id, job.credential_id, prices.today())
-        called = sums.accepted + sums.refused + sums.in_doubt
-        units, calls = units + sums.units, calls + called
+        called, channel = sums.accepted + sums.refused + sums.in_doubt, job.vendor.channel
+        charged = Decimal(max(sums.units, called)) * sums.accepted / max(1, called)
+        units, accepted = units + round(charged), accepted + sums.accepted
         if price is not None and sums.accepted:
-            charged = Decimal(max(sums.units, called)) * sums.accepted / called
             new = charged * price.per_unit + sums.accepted * price.per_message
             amounts[price.currency] = amounts.get(price.currency, Decimal(0)) + new
     money = f" {gettext('and')} ".join(
         prices.amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items())
     )
-    shown = formats.number_format(units, force_grouping=True)
-    said = ngettext("%(shown)s unit", "%(shown)s units", units) % {"shown": shown}
+    said = labels.charged(units, channel)
     cost = gettext("about %(amount)s at today's price") % {"amount": money}
-    parts = (said if units > calls else "", cost if money else "")
+    parts = (said if units > accepted else "", cost if money else "")
     return ", ".join(filter(None, parts))
 
 

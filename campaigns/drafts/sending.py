@@ -123,9 +123,10 @@ def _made_of(draft: Draft) -> Said:
     when, now = at(draft), timezone.now()
     if not isinstance(when, datetime) or when > now:
         return Said(gettext_noop("made it of draft %(draft)s"), draft=str(draft.pk))
+    # rows of earlier versions keep this form
+    gettext_noop("made it of draft %(draft)s; stored at %(time)s UTC, after its time, so it goes at once")
     return Said(
-        gettext_noop("made it of draft %(draft)s; stored at %(time)s UTC, after its time, so it goes at once"),
-        draft=str(draft.pk), time=f"{now:%H:%M:%S}",
+        gettext_noop("made it of draft %(draft)s; stored after its time, so it goes at once"), draft=str(draft.pk)
     )  # fmt: skip
 
 

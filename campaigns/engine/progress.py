@@ -54,6 +54,12 @@ class Progress:
         return self.waiting + self.in_flight
 
     @property
+    def charged(self) -> int:
+        """About the units of the accepted messages: vendors charge for these. Units of refused ones are not stored."""
+        called = self.accepted + self.refused + self.in_doubt
+        return round(max(self.units, called) * self.accepted / called) if called else 0
+
+    @property
     def paused(self) -> bool:
         """Whether nothing more is called until somebody resumes something."""
         return self.held and not self.going

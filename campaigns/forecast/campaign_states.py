@@ -14,6 +14,7 @@ from campaigns.engine.progress import Progress
 from campaigns.forecast import eta
 from campaigns.models import Job
 from vendors.remedies import Remedy
+from vendors.reporting import find_reporting
 
 CLOCK = re.compile(r"\b\d\d:\d\d\b")
 MOST_SAID = 3  # sentences from the jobs of one campaign
@@ -40,6 +41,11 @@ class CampaignState:
         return labels.of_sum(self.sums)
 
     @property
+    def reports_deliveries(self) -> bool:
+        """Whether its vendors report deliveries; otherwise *sent* means accepted by the vendor. Asks the database."""
+        return self.sums.delivered > 0 or bool(find_reporting({job.vendor_id for job in self.jobs}))
+
+    @property
     def remedies(self) -> list[Remedy]:
         """What people can do so that it goes on, each thing once."""
         found = (job.forecast.remedy for job in self.jobs if job.forecast.remedy)
@@ -59,6 +65,7 @@ class CampaignState:
         return f"{said[0].upper()}{said[1:]}{named}." if said else ""
 
 
+APPROVAL = tuple(f"campaign__approval__{one}" for one in ("verdict", "asked_by", "asked_kind", "asked_user"))
 NOTHING = CampaignState(Progress(), (), "", "", True, None)
 
 
@@ -66,7 +73,7 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     """Return the state of each campaign by id, in a fixed number of statements."""
     now = timezone.now()
     mine = Job.objects.filter(parent=None, campaign__in=ids).select_related("campaign__approval")
-    jobs: list[Any] = list(eta.described(mine, "campaign__approval__verdict").order_by("pk"))
+    jobs: list[Any] = list(eta.described(mine, *APPROVAL).order_by("pk"))
     sums = progress.of_jobs(jobs)
     forecasts = eta.of_jobs(jobs, sums, now)
     of: dict[int, list[Any]] = {}
@@ -77,7 +84,7 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
 
 
 def _state(jobs: list[Any]) -> CampaignState:
-    said = list(dict.fromkeys(job.forecast.next for job in jobs if job.forecast.next))
+    said = list(dict.fromkeys(job.forecast.for_owner for job in jobs if job.forecast.next))
     ends = list(dict.fromkeys(job.forecast.ends for job in jobs if job.forecast.ends))
     finished = all(job.is_done for job in jobs)
     sums = sum((job.sums for job in jobs), start=Progress())

@@ -101,13 +101,19 @@ class JobForecast:
     """The next step of a job and the forecast of its end, as texts for users; either may be "".
 
     stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
-    person can do about it.
+    person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all.
     """
 
     next: str = ""
     ends: str = ""
     stands: bool = False
     remedy: Remedy | None = None
+    plain: str = ""
+    halted: bool = False
+
+    @property
+    def for_owner(self) -> str:
+        return self.plain or self.next
 
 
 def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
@@ -238,7 +244,8 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if queue is None or job.status in DONE:
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
-        return JobForecast(obstacle.reason, job.paused_receivers, stands=True, remedy=obstacle.remedy)
+        of = obstacle.reason, job.paused_receivers, True, obstacle.remedy, obstacle.plain, bool(queue.halted)
+        return JobForecast(*of)
     full = job.credential.rate_limited_until
     turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
     if job.paused_receivers:  # its end is not known before a person lets them go on

@@ -29,11 +29,19 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """reason: a text for users. until: its end, if nobody has to act; None: unknown. remedy: what a person can do."""
+    """reason: a text for operators. until: its end, if nobody has to act; None: unknown. remedy: what a person can do.
+
+    plain: the reason for campaign owners, if it differs.
+    """
 
     reason: str
     until: datetime | None = None
     remedy: Remedy | None = None
+    plain: str = ""
+
+    @property
+    def for_owner(self) -> str:
+        return self.plain or self.reason
 
 
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # noqa: C901
@@ -64,13 +72,13 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if job.status not in RUNNING and (own := _own_time(job, now)):
         return own
     if job.holder and not queue.disclosed:
-        return Obstacle(_("credential busy with another campaign"))
+        said = _("credential busy with another campaign")
+        return Obstacle(said, plain=_("waits for another campaign to end, because its login sends one at a time"))
     if job.holder:
-        return Obstacle(_("credential busy with job %(job)s") % {"job": job.holder})
+        said = _("credential busy with job %(job)s") % {"job": job.holder}
+        return Obstacle(said, plain=_("waits for another campaign to end, because its login sends one at a time"))
     if job.status in WITH_NOBODY and not _is_taken(job, queue.kinds):
-        return Obstacle(
-            _("no enabled mailcaster takes it") if queue.kinds else _("no mailcaster of the vendor is enabled")
-        )
+        return _no_caster(queue)
     if job.status in (*WITH_NOBODY, S.ENQUEUED):
         return _process(queue)
     return None
@@ -110,7 +118,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Obstacle | None:
     if waiting and all(login.is_stuck for login in waiting):
         return _of_stuck(queue, waiting[0], now)
     if not queue.kinds:
-        return Obstacle(_("no mailcaster of the vendor is enabled"))
+        return _no_caster(queue)
     return _process(queue)
 
 
@@ -155,10 +163,12 @@ def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     day = names.get((local.date() - today).days) or formats.date_format(local, "l")
     at = {"day": day, "at": formats.date_format(local, "j M H:i"), "zone": zone.key}
     reason = _("nightly dispatch %(day)s, %(at)s %(zone)s") % at
+    plain = _("waits for the night: %(at)s") % {"at": clock(night.at, now)}
     if night.lost:
-        was = _("; that of %(day)s was missed") if night.lost.missed else _("; that of %(day)s has been")
-        reason += was % {"day": formats.date_format(night.lost.day, "j M")}
-    return Obstacle(reason, night.at)
+        form = _("; that of %(day)s was missed") if night.lost.missed else _("; that of %(day)s has been")
+        was = form % {"day": formats.date_format(night.lost.day, "j M")}
+        reason, plain = reason + was, plain + was
+    return Obstacle(reason, night.at, plain=plain)
 
 
 def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
@@ -223,13 +233,19 @@ def of_senders(queue: VendorQueue) -> str:
     return _("the workers' log has to tell")
 
 
+def _no_caster(queue: VendorQueue) -> Obstacle:
+    reason = _("no enabled mailcaster takes it") if queue.kinds else _("no mailcaster of the vendor is enabled")
+    return Obstacle(reason, plain=_("nobody takes it at present: an operator has to enable sending by this vendor"))
+
+
 def _process(queue: VendorQueue) -> Obstacle | None:
+    plain = _("nobody sends at present: an operator has to look after mailhub")
     if queue.slots is None:
-        return Obstacle(_("Redis cannot be reached"))
+        return Obstacle(_("Redis cannot be reached"), plain=plain)
     if not queue.slots:
-        return Obstacle(_("no worker reads the queue vendor.%(vendor)s") % {"vendor": queue.slug})
-    if queue.busy >= queue.slots and not queue.sending and not queue.disclosed:
-        return Obstacle(_("no sender is free"))
+        return Obstacle(_("no worker reads the queue vendor.%(vendor)s") % {"vendor": queue.slug}, plain=plain)
     if queue.busy >= queue.slots and not queue.sending:
-        return Obstacle(_("all %(count)s senders are at work for other vendors") % {"count": queue.slots})
+        said = _("all %(count)s senders are at work for other vendors") % {"count": queue.slots}
+        plain = _("waits until other campaigns leave room")
+        return Obstacle(said if queue.disclosed else _("no sender is free"), plain=plain)
     return None

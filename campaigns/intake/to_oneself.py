@@ -6,9 +6,10 @@ each API key may store MOST of a sponsor's in an hour.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from campaigns.content.templates import Budget, Content
@@ -36,10 +37,10 @@ class TooManyToOneself(BadInput):
 
     def __init__(self, again: datetime) -> None:
         said = _(
-            "%(most)s letters to oneself can be sent in an hour, the next one at %(again)s UTC; what cannot wait "
+            "%(most)s letters to oneself can be sent in an hour, the next one at %(again)s; what cannot wait "
             "goes as a campaign to this one recipient"
         )
-        super().__init__(said % {"most": MOST, "again": f"{again.astimezone(UTC):%H:%M:%S}"})
+        super().__init__(said % {"most": MOST, "again": f"{timezone.localtime(again):%H:%M:%S %Z}"})
         self.again = again
 
 

@@ -85,10 +85,9 @@ def decide(
         none = gettext_noop("campaign %(campaign)s needs no approval, or %(name)s does not see it")
         raise CannotDecide(Said(none, campaign=str(campaign_id), name=user.get_username()))
     if found.verdict:
-        raised = f"{found.decided_at:%Y-%m-%d %H:%M} UTC by {found.decided_by}"
-        said = gettext_noop("campaign %(campaign)s was %(verdict)s at %(when)s already")
+        said = gettext_noop("campaign %(campaign)s was %(verdict)s by %(name)s already")
         verdict = Said(found.verdict)
-        return ApprovalDecision(False, Said(said, campaign=str(campaign_id), verdict=verdict, when=raised))
+        return ApprovalDecision(False, Said(said, campaign=str(campaign_id), verdict=verdict, name=found.decided_by))
     approved = verdict == Approval.Verdict.APPROVED
     _check(found, approved, user, remark, shell)
     changed = _changed(found, seen) if approved else None

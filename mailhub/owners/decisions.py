@@ -14,11 +14,11 @@ from campaigns.forecast import campaign_states
 from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign
 from campaigns.operators import verbs
+from campaigns.operators.owner_words import tell_owner
 from campaigns.reports import reasons
 from mailhub.owners import campaign as campaign_page
 from mailhub.owners.access import LOOK, page
 from vendors.history import Actor
-from vendors.said import show
 
 TITLES = {
     "pause": gettext_lazy("Pause"),
@@ -48,7 +48,9 @@ def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
         for answer in (
             verbs.decide(verb, job_id, by, reason, seen, expired="expired" in request.POST) if job_id in mine else ()
         ):
-            messages.add_message(request, LEVELS.get(answer.verdict, messages.ERROR), f"{show(answer.message)}.")
+            messages.add_message(
+                request, LEVELS.get(answer.verdict, messages.ERROR), _sentence(tell_owner(answer.message))
+            )
     return redirect("campaign", campaign_id=campaign.pk)
 
 
@@ -74,6 +76,10 @@ def _never(campaign: Campaign, state: CampaignState) -> int:
     if not state.sums.refused:
         return 0
     return campaign_page.never_again(reasons.of_campaign(campaign, campaign_page.channel_of(campaign), state.sums))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext
 from campaigns import labels
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
+from campaigns.operators.owner_words import tell_owner
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
@@ -118,6 +119,12 @@ def show_said(text: str) -> str:
 def sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
     """Return entries of a history, each with its sentence in the language of the page."""
     return history.sentences(entries)
+
+
+@register.filter
+def owner_sentences(entries: Iterable[Any]) -> list[tuple[Any, str]]:
+    """Return entries of a history, each with its sentence in a campaign owner's words."""
+    return history.sentences(entries, tell_owner)
 
 
 @register.simple_tag

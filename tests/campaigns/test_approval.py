@@ -162,7 +162,7 @@ def test_a_refusal_stops_it_for_good() -> None:
     for answer in (actions.retry([job.pk], by=as_actor(ann))[0], pausing.resume([job.pk], as_actor(bob))[0]):
         assert answer.verdict == Verdict.BUSY and "refused by bob: a wrong link; it never goes out" in answer.message
     again = approving.decide(job.campaign_id, APPROVED, bob)
-    assert not again.changed and "was refused at" in again.message and sound()
+    assert not again.changed and "was refused by" in again.message and sound()
 
 
 def test_a_stop_leaves_the_question_open_and_an_approval_then_starts_nothing() -> None:

@@ -56,7 +56,7 @@ def test_a_long_list_is_estimated_from_every_so_many_th_letter_and_says_so(monke
     fields = [{"text": "a" * (1 if number < 80 else 200)} for number in range(100)]
     found = estimated(of, "{{ text }}", fields)
     assert (found.units, found.made, found.exact) == (120, 10, False), "the dear ones are at the end of the list"
-    assert "about 120 units (estimated from 10 letters)" in found.sentence(timezone.now())
+    assert "about 120 SMS segments (estimated from 10 letters)" in found.sentence(timezone.now())
 
 
 def test_what_takes_too_long_is_estimated_from_what_was_made(monkeypatch: Any) -> None:
@@ -79,7 +79,7 @@ def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so
         of.refresh_from_db()
         found = estimates.of_recipients(of, Campaign(has_files=True), content, None, [("ann@example.org", {})], 1)
         assert found and (found.units, found.exact) == (units, exact)
-        assert ("1 messages: about 3 units without its files" in found.sentence(timezone.now())) is not exact
+        assert ("1 message: about 3 mails by size without its files" in found.sentence(timezone.now())) is not exact
 
 
 @pytest.mark.usefixtures("frozen_clock")
@@ -102,9 +102,9 @@ def test_the_first_call_is_told_as_well_as_the_last_one() -> None:
     first, last = (one.ends_at - now for one in (found.start, found.end))
     assert first.total_seconds() == pytest.approx(60, abs=5) and last.total_seconds() == pytest.approx(180, abs=5)
     begin, end = (f"{timezone.localtime(one.ends_at):%H:%M}" for one in (found.start, found.end))
-    assert "were it sent now, the first call would be" in found.sentence(now) and begin != end
+    assert "were it sent now, the first would go out" in found.sentence(now) and begin != end
     assert found.facts()["starts_at"] < found.facts()["ends_at"]
-    assert "the first call would be at once" in estimated(unlimited(), "x", [{}]).sentence(now)
+    assert "the first would go out at once" in estimated(unlimited(), "x", [{}]).sentence(now)
 
 
 def unlimited() -> Credential:
@@ -131,13 +131,11 @@ class TestDoors:
         assert json.loads(send(files, "--check", "--json"))["messages"] is None
         Vendor.objects.update(settings={"url": "http://127.0.0.1:9/letters"})
         said = send(files, "--check")
-        assert said.startswith("2 messages: 2 units; 0.50 EUR at today's price; ") and nothing_is_stored()
+        assert said.startswith("2 messages; 0.50 EUR at today's price; ") and nothing_is_stored()
         facts = json.loads(send(files, "--check", "--json"))
         assert (facts["messages"], facts["units"], facts["exact"], facts["amount"]) == (2, 2, True, "0.50")
         assert "0.50 EUR" in send(files, "--preview", "1") and nothing_is_stored()
-        assert "2 messages: 2 units; 0.50 EUR at today's price" in send(files), (
-            "it waits for the night, and can be stopped"
-        )
+        assert "2 messages; 0.50 EUR at today's price" in send(files), "it waits for the night, and can be stopped"
 
     def test_of_a_route_each_vendor_is_estimated_that_the_sponsor_may_use(self, vendor: Vendor, files: Path) -> None:
         factories.sponsor("Velma")
@@ -149,8 +147,8 @@ class TestDoors:
         order = [str(files / "people.csv"), *basics(files), "--check", "--route", "mail"]
         del order[order.index("--vendor") : order.index("--vendor") + 2]
         said = manage("send_campaign", *order).splitlines()
-        assert said[0].startswith(f"by {vendor.slug}/default: 2 messages: 2 units; 0.50 EUR")
-        assert said[1].startswith(f"by {dearer}: 2 messages: 2 units; 2.00 EUR") and len(said) == 2
+        assert said[0].startswith(f"by {vendor.slug}/default: 2 messages; 0.50 EUR")
+        assert said[1].startswith(f"by {dearer}: 2 messages; 2.00 EUR") and len(said) == 2
         found = [json.loads(line) for line in manage("send_campaign", *order, "--json").splitlines()]
         assert [(one["by"], one["amount"]) for one in found] == [
             (f"{vendor.slug}/default", "0.50"),
@@ -167,7 +165,7 @@ class TestDoors:
         client = Client()
         client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
         page = f"/admin/campaigns/campaign/{job.campaign_id}/change/"
-        assert "3 messages: 6 units; 12.00 EUR at today" in client.get(page).content.decode()
+        assert "3 messages: 6 SMS segments; 12.00 EUR at today" in client.get(page).content.decode()
         Job.objects.filter(pk=job.pk).update(units=2, accepted=1)
         assert "2 units so far" in client.get(page).content.decode()
         Job.objects.filter(pk=job.pk).update(units=0, accepted=0)

@@ -55,7 +55,7 @@ def test_another_person_sees_what_is_frozen_approves_it_and_a_second_click_chang
     assert hers.post(page, {"verdict": "approved"}).status_code == 403
     for verdict in ("approved", "refused"):
         answer = his.post(page, {"verdict": verdict, "remark": "fine"}, follow=True)
-    assert "was approved at" in answer.content.decode()
+    assert "was approved by" in answer.content.decode()
     assert Approval.objects.get().verdict == "approved" and Job.objects.get().paused_at is None
     assert "Approved by bob" in hers.get(page).content.decode()
     assert "No campaign waits" in hers.get("/approvals/").content.decode()

@@ -108,7 +108,7 @@ def test_from_a_message_and_a_list_with_bad_rows_to_a_campaign(client, login):
     )
     assert press(client, draft, "leave_out", total=3).headers["Location"] == reverse("draft_check", args=[draft.pk])
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "Send to 2 recipients" in page and "3 rows are left out" in page and "2 messages: 2 units" in page
+    assert "Send to 2 recipients" in page and "3 rows are left out" in page and "2 messages; " in page
     press(client, draft, "send", **SOON)
     draft.refresh_from_db()
     made = draft.campaign
@@ -140,7 +140,7 @@ def test_what_is_stored_after_its_time_goes_at_once_and_the_campaign_says_so(cli
     job = sending.finish(draft.pk)
     assert job and job.campaign.send_at == past and job.status == "DISPATCHED"
     page = client.get(reverse("campaign", args=[job.campaign_id])).content.decode()
-    assert "after its time, so it goes at once" in page
+    assert "stored after its time, so it goes at once" in page
 
 
 def test_an_error_that_nobody_foresaw_is_told_and_the_owner_may_try_again(client, login):
@@ -455,7 +455,7 @@ def test_the_estimate_is_what_the_check_has_learned_and_reads_no_row(client, log
     draft.refresh_from_db()
     DraftBlock.objects.filter(kind=DraftBlock.ROWS).delete()
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "2 messages: 3 units" in page and "1 to 2" in page
+    assert "2 messages: 3 SMS segments" in page and "1 to 2" in page
 
 
 def test_times_have_the_zone_that_is_named(client, login):
@@ -787,7 +787,7 @@ def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, lo
     assert (draft.found["good"], draft.found["total"], draft.found["recipient"]) == (2, 1, "Mobile")
     press(client, draft, "leave_out", total=1)
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "2 messages: 3 units" in page and "1 to 2" in page and "Whoever answers STOP" in page
+    assert "2 messages: 3 SMS segments" in page and "1 to 2" in page and "Whoever answers STOP" in page
     assert "200 characters, 2 SMS joined" in client.get(reverse("draft_preview", args=[draft.pk, 2])).content.decode()
     press(client, draft, "send", **SOON)
     assert set(Message.objects.values_list("recipient", flat=True)) == {"+4915112000001", "+4915112000002"}
@@ -935,7 +935,7 @@ def test_the_zone_stands_beside_the_times_of_the_calls(client, login):
     draft = ready(client, login)
     address = reverse("draft_check", args=[draft.pk])
     page = client.get(address).content.decode()
-    assert "the last one" in page and page.count("These times are in the zone UTC.") == 1
+    assert "the first would go out" in page and page.count("These times are in the zone UTC.") == 1
     assert (
         "Diese Zeiten gelten in der Zone UTC."
         in client.get(address, headers={"Accept-Language": "de"}).content.decode()

@@ -363,7 +363,7 @@ def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_acc
     made.campaign.save()
     amount = 4 * Decimal("0.62") + 12 * Decimal("0.19")
     sentence = estimates.of_campaign(made.campaign)
-    assert "4 messages: 12 units" in sentence and f"{amount} EUR" in sentence, sentence
+    assert "4 messages: 12 pages or sheets" in sentence and f"{amount} EUR" in sentence, sentence
     send_the_rest(made)
     made.refresh_from_db()
     [account] = accounts.of_months(*accounts.last_year())

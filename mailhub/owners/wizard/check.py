@@ -5,7 +5,6 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -26,6 +25,7 @@ from campaigns.models import Draft
 from campaigns.models.campaigns import needs_approval
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
+from mailhub.visitor_zones import is_known
 from vendors import said
 from vendors.instants import checked, shown_by_clock
 from vendors.models import Vendor
@@ -132,7 +132,7 @@ def check(request: HttpRequest, draft: Draft) -> HttpResponse:
 
 def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str = "") -> HttpResponse:
     vendor = _vendor(draft)
-    zone = vendor.time_zone if vendor else settings.TIME_ZONE
+    zone = vendor.time_zone if vendor and not is_known(request) else timezone.get_current_timezone_name()
     obstacle = sending.obstacle(draft)
     facts: dict[str, Any] = draft.found or {}
     context: dict[str, Any] = {
@@ -174,7 +174,7 @@ def _find_obstacle(request: HttpRequest, found: list[Obstacle | None]) -> dict[s
     if not obstacles or len(obstacles) < len(found):
         return {}
     remedy = next((one.remedy for one in obstacles if one.remedy), None)
-    return {"waits": obstacles[0].reason, "remedy": remedy, "offered": remedy and remedy.is_offered_to(request.user)}
+    return {"waits": obstacles[0].for_owner, "remedy": remedy, "offered": remedy and remedy.is_offered_to(request.user)}
 
 
 def _units(facts: dict[str, Any]) -> tuple[int, int] | None:
@@ -190,17 +190,17 @@ def _vendor(draft: Draft) -> Vendor | None:
         return None
 
 
-def _night(vendor: Vendor) -> tuple[str, datetime, ZoneInfo] | None:
-    """Return the vendor's next night: its name, its beginning, and the vendor's zone."""
-    zone, now = ZoneInfo(vendor.time_zone), timezone.now()
+def _night(vendor: Vendor) -> tuple[str, datetime] | None:
+    """Return the vendor's next night: its name, and its beginning in the reader's zone."""
+    now = timezone.now()
     found = nightly.coming(vendor, (), now)
     if found is None:
         return None
-    at = found.at.astimezone(zone)
-    ahead = (at.date() - now.astimezone(zone).date()).days
+    at = timezone.localtime(found.at)
+    ahead = (at.date() - timezone.localtime(now).date()).days
     if ahead > 1:
-        return _("The night of %(day)s") % {"day": formats.date_format(at, "l")}, at, zone
-    return _("Tomorrow night") if ahead == 1 else _("Tonight"), at, zone
+        return _("The night of %(day)s") % {"day": formats.date_format(at, "l")}, at
+    return _("Tomorrow night") if ahead == 1 else _("Tonight"), at
 
 
 @require_POST

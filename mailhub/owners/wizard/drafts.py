@@ -225,7 +225,7 @@ def _tell_stored(request: HttpRequest, draft: Draft, campaign: Campaign) -> None
 
 def remedied(state: campaign_states.CampaignState) -> list[str]:
     """Return what its jobs wait for where a vendor cannot send."""
-    return list(dict.fromkeys(job.forecast.next for job in state.jobs if job.forecast.remedy))
+    return list(dict.fromkeys(job.forecast.for_owner for job in state.jobs if job.forecast.remedy))
 
 
 def send_now(draft: Draft) -> None:

@@ -7,7 +7,7 @@ const POLLS = '[hx-trigger*="every"]';
 // While the server does not answer, a layer over the page says so. Polling goes on below it; but whoever is logged out
 // has to log in elsewhere, so then nothing is asked until they come back to this page, and one thing when they do.
 const clock = document.querySelector("#as-of time");
-let shown = clock ? clock.textContent : `${new Date().toISOString().slice(11, 19)} UTC`;
+let shown = clock ? clock.textContent : new Date().toLocaleTimeString("en-GB");
 let layer = null;
 let back = false;
 let leaving = 0; // until then the page loads itself again; another answer that says so would begin that anew, again and again
@@ -15,6 +15,12 @@ let leaving = 0; // until then the page loads itself again; another answer that 
 // What this script says, in the language of the page (mailhub/languages.py).
 const texts = JSON.parse(document.getElementById("texts")?.textContent || "{}");
 const say = (text, fields = {}) => (texts[text] || text).replace(/{(\w+)}/g, (_, name) => fields[name]);
+
+// The browser's time zone, for the pages of campaign owners (mailhub/visitor_zones.py).
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "";
+if (/^[\w+/-]+$/.test(zone) && !document.cookie.includes(`mailhub_zone=${zone};`)) {
+  document.cookie = `mailhub_zone=${zone}; path=/; max-age=31536000; samesite=lax${location.protocol === "https:" ? "; secure" : ""}`;
+}
 
 const made = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
 

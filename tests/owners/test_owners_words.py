@@ -1,0 +1,97 @@
+"""Owners read the words of their work: no job, unit or first call, and no UTC where the browser has told its zone."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.utils import timezone, translation
+
+from campaigns.operators.owner_words import FORMS, tell_owner
+from mailhub.visitor_zones import COOKIE
+from tests import factories
+from tests.browser import every_page
+from tests.front.program import fresh
+from tests.owners.test_languages import GERMAN
+from tests.owners.test_languages_of_pages import Texts, parts
+from vendors.said import Said
+
+__all__ = ["fresh"]
+ROOT = Path(__file__).parents[2]
+TELLING = ("campaigns/operators/actions.py", "campaigns/operators/pausing.py", "campaigns/engine/decisions.py",
+    "campaigns/engine/doubts/resolve.py", "campaigns/engine/pausing/pauses.py")  # fmt: skip
+OPERATORS = re.compile(r"\b(jobs?|units?|(first|last) call|UTC|mailcasters?|Redis|dispatch)\b", re.IGNORECASE)
+IN_GERMAN = re.compile(r"\b(Auftr[aä]ge?s?|Job|Einheit(en)?|(erste|letzte)r? Aufruf|UTC|Mailcaster|Redis)\b")
+# Pages about programs name the API's own words; headings of reports in UTC are data.
+OF_PROGRAMS = {"webhook", "webhooks", "webhook-add", "key-make", "keys", "webhook-add-mistake", "webhook-remove"}
+# What rows have said, and the choice of a zone.
+DATA = re.compile(r"^(UTC|Etc/UTC)$|Appointmentreminder|^API |4711")
+
+
+def forms():
+    """The sentences of decisions that speak of a job."""
+    for name in TELLING:
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("gettext_noop", "Said") and node.args:
+                form = node.args[0]
+                if isinstance(form, ast.Constant) and re.search(r"\bjob\b|resume_job", str(form.value)):
+                    yield form.value
+
+
+def test_each_decision_about_a_job_has_words_for_owners():
+    found = set(forms())
+    assert len(found) > 20
+    assert found - set(FORMS) == set(), "campaigns/operators/owner_words.py lacks these"
+    assert set(FORMS) - found == set(), "nobody says these any more"
+    assert not [form for form in FORMS.values() if OPERATORS.search(form)]
+
+
+def test_a_reason_within_a_decision_is_told_so_too_and_typed_words_stay():
+    why = Said("job %(job)s is %(why)s", job="7", why=Said("held: its sender identity is disabled"))
+    assert tell_owner(why) == "it is held: its sender identity is disabled"
+    assert tell_owner("job 7 stopped: no new call starts") == "job 7 stopped: no new call starts", "somebody's words"
+
+
+def said_on(client, path, language, fields=None):
+    headers = GERMAN if language == "de" else {}
+    answer = client.get(path, headers=headers) if fields is None else client.post(path, fields, headers=headers)
+    with translation.override(language):
+        return Texts(answer.text).found
+
+
+@pytest.mark.slow("many")
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "words"), [("en", OPERATORS), ("de", IN_GERMAN)])
+def test_no_page_of_owners_has_a_word_of_operators(fresh, admin_client, language, words):
+    rows = every_page.rows(admin_client)
+    admin_client.cookies[COOKIE] = "Europe/Berlin"
+    found = {}
+
+    def look(name, texts):
+        for text in texts:
+            if words.search(text) and not DATA.search(text):
+                found.setdefault(text, []).append(name)
+
+    pages = {name: path for name, path in every_page.owners(rows).items() if name not in OF_PROGRAMS}
+    for name, path in pages.items():
+        look(name, said_on(admin_client, path, language))
+    for name, path in parts(rows):
+        if not path.startswith("/admin/"):
+            look(name, said_on(admin_client, path, language))
+    for name, (path, fields) in every_page.pressed(rows).items():
+        if not path.startswith("/admin/") and name not in OF_PROGRAMS:
+            look(name, said_on(admin_client, path, language, fields))
+    assert not found, "\n".join(f"{text!r}: {', '.join(names[:3])}" for text, names in found.items())
+
+
+@pytest.mark.django_db
+def test_times_are_those_of_the_browser_that_has_told_its_zone(client, owner):
+    job = factories.campaign_with_job(3, status="DISPATCHED")
+    job.campaign.sponsor.users.add(owner)
+    type(job.campaign).objects.filter(pk=job.campaign_id).update(created_at="2026-01-15T12:00:00Z")
+    path = f"/campaigns/{job.campaign_id}/"
+    assert "15 Jan 2026, 12:00 UTC" in client.get(path).text
+    for zone, shown in (("Asia/Kolkata", "17:30 IST"), ("Europe/Berlin", "13:00 CET"), ("nowhere/land", "12:00 UTC")):
+        client.cookies[COOKIE] = zone
+        assert f"15 Jan 2026, {shown}" in client.get(path).text
+    assert timezone.get_current_timezone_name() == "UTC", "only for that request"
