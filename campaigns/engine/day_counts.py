@@ -64,6 +64,13 @@ WHERE %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[])
 GROUP BY day
 """
 
+BY_VENDOR = """
+SELECT vendor_id, sum(messages)::bigint FROM campaigns_costentry
+WHERE day > %(before)s AND day <= %(last)s
+    AND (%(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]))
+GROUP BY 1
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class DaySums:
@@ -85,15 +92,25 @@ def of_sponsors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> list[
 
     Raises ValueError unless 1 <= days <= MOST_DAYS.
     """
-    if not 1 <= days <= MOST_DAYS:
-        raise ValueError(f"ask for 1 to {MOST_DAYS} days")
     last = timezone.now().date()
-    params: Any = {"before": last - timedelta(days=days), "last": last, "sponsors": sponsors}
     with connection.cursor() as cursor:
-        cursor.execute(DAYS, params)
+        cursor.execute(DAYS, _span(sponsors, last, days))
         found = {row[0]: DaySums(*row) for row in cursor.fetchall()}
     every = (last - timedelta(days=ago) for ago in range(days - 1, -1, -1))
     return [found.get(day) or DaySums(day) for day in every]
+
+
+def sent_by_vendors(sponsors: Sequence[int] | None, days: int = DAYS_SHOWN) -> dict[int, int]:
+    """Return how many messages each vendor accepted in the same days, by its id."""
+    with connection.cursor() as cursor:
+        cursor.execute(BY_VENDOR, _span(sponsors, timezone.now().date(), days))
+        return dict(cursor.fetchall())
+
+
+def _span(sponsors: Sequence[int] | None, last: date, days: int) -> Any:
+    if not 1 <= days <= MOST_DAYS:
+        raise ValueError(f"ask for 1 to {MOST_DAYS} days")
+    return {"before": last - timedelta(days=days), "last": last, "sponsors": sponsors}
 
 
 def total(days: Sequence[DaySums]) -> DaySums:

@@ -55,6 +55,26 @@ PAUSED = f"""
 SELECT c.id FROM campaigns_campaign c WHERE c.paused_at IS NOT NULL AND {MINE.format(row="c")}
 ORDER BY c.id DESC LIMIT %(newest)s
 """
+# Campaigns that somebody may resume now; UNAPPROVED wait for a decision of somebody who has not asked for it.
+RESUMABLE = f"""
+SELECT c.id FROM campaigns_campaign c WHERE c.paused_at IS NOT NULL AND {MINE.format(row="c")}
+    AND EXISTS (
+        SELECT FROM campaigns_job j WHERE j.campaign_id = c.id AND j.parent_id IS NULL AND j.finished_at IS NULL
+    )
+    AND NOT EXISTS (
+        SELECT FROM campaigns_approval a WHERE a.campaign_id = c.id AND a.verdict IS DISTINCT FROM 'approved'
+    )
+ORDER BY c.id DESC LIMIT %(newest)s
+"""
+UNAPPROVED = f"""
+SELECT a.campaign_id FROM campaigns_approval a WHERE a.verdict IS NULL AND {MINE.format(row="a")}
+    AND a.asked_user IS DISTINCT FROM %(user)s AND NOT (a.asked_kind = 'shell' AND a.asked_by = %(name)s)
+    AND EXISTS (
+        SELECT FROM campaigns_job j
+        WHERE j.campaign_id = a.campaign_id AND j.parent_id IS NULL AND j.finished_at IS NULL
+    )
+ORDER BY a.id DESC LIMIT %(newest)s
+"""
 # Under way, but paused by vendor or credential: none of their jobs can be called.
 HELD = f"""
 WITH {progress.SHUT}, mine AS MATERIALIZED (
@@ -90,10 +110,25 @@ class CampaignQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a viewer may decide about. most: campaigns of each kind. user, name: the viewer.
+
+    approves: campaigns of others. resumes: paused ones. settles: messages in doubt.
+    """
+
+    most: int
+    user: int
+    name: str
+    approves: bool
+    resumes: bool
+    settles: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignsPage:
     """A page of campaigns, newest first. before: start of the next page, or None. common: as in CampaignsNamed.
 
-    waiting: the newest campaigns that are paused or have messages in doubt.
+    waiting: the newest campaigns that wait for the viewer; each has `need`, a name of Needs.
     """
 
     rows: Sequence[Campaign]
@@ -102,12 +137,11 @@ class CampaignsPage:
     waiting: Sequence[Campaign] = ()
 
 
-def page(sponsors: list[int] | None, asked: CampaignQuery, waiting: int = 0) -> CampaignsPage:
+def page(sponsors: list[int] | None, asked: CampaignQuery, needs: Needs | None = None) -> CampaignsPage:
     """Return a page. sponsors: whose campaigns the viewer may see; None: all.
 
-    For a state, only its newest jobs are searched.
-
-    waiting: the most campaigns to return for each reason to wait, of all these sponsors.
+    For a state, only its newest jobs are searched. needs: what to look for that waits for the viewer, of all these
+    sponsors.
     """
     mine = sponsors
     if asked.sponsor is not None:
@@ -121,12 +155,15 @@ def page(sponsors: list[int] | None, asked: CampaignQuery, waiting: int = 0) -> 
         ids, common = named.ids, named.common
     else:
         ids = _ids(NEWEST_OF_ALL if mine is None else NEWEST_OF_SPONSORS, params)
-    needs = _waiting(sponsors, waiting) if waiting else []
+    wait = _waiting(sponsors, needs) if needs else {}
     light = Campaign.objects.select_related("sponsor").only(*SHOWN)
-    rows = {row.pk: row for row in light.filter(pk__in={*ids, *needs}).order_by("-id")}
+    rows = {row.pk: row for row in light.filter(pk__in={*ids, *wait}).order_by("-id")}
     found = [row for pk, row in rows.items() if pk in ids]  # without those deleted meanwhile
     before = found[ON_A_PAGE - 1].pk if len(found) > ON_A_PAGE else None
-    return CampaignsPage(found[:ON_A_PAGE], before, common, [row for pk, row in rows.items() if pk in needs])
+    waiting: list[Any] = [row for pk, row in rows.items() if pk in wait]
+    for row in waiting:
+        row.need = wait[row.pk]
+    return CampaignsPage(found[:ON_A_PAGE], before, common, waiting)
 
 
 def _narrowed(found: list[int], asked: CampaignQuery) -> list[int]:
@@ -137,9 +174,18 @@ def _narrowed(found: list[int], asked: CampaignQuery) -> list[int]:
     return ids[: ON_A_PAGE + 1]
 
 
-def _waiting(sponsors: list[int] | None, most: int) -> list[int]:
-    params = {"sponsors": sponsors, "newest": NEWEST}
-    return _ids(PAUSED, params)[:most] + _ids(f"{IN_DOUBT} LIMIT {most}", params)
+def _waiting(sponsors: list[int] | None, needs: Needs) -> dict[int, str]:
+    """Return what each campaign waits for, by its id: the first of settles, resumes, approves."""
+    params = {"sponsors": sponsors, "newest": needs.most, "user": needs.user, "name": needs.name}
+    found: dict[int, str] = {}
+    if needs.settles:
+        doubtful = _ids(f"{IN_DOUBT} LIMIT {needs.most}", params | {"newest": NEWEST})
+        found |= dict.fromkeys(doubtful, "settles")
+    if needs.resumes:
+        found |= dict.fromkeys(_ids(RESUMABLE, params), "resumes")
+    if needs.approves:
+        found |= dict.fromkeys(_ids(UNAPPROVED, params), "approves")
+    return found
 
 
 def _of_state(state: str, params: dict[str, Any]) -> list[int]:

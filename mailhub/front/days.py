@@ -21,7 +21,7 @@ CORRECTED = "; negative where later reports correct those of that day"
 class DayOut(BaseModel):
     day: date = Field(description="In UTC")
     sent: int = Field(description="Accepted by a vendor, on the day of the call")
-    delivered: int = Field(description=f"Reported as delivered{CORRECTED}")
+    delivered: int = Field(description=f"Reported as delivered, by vendors that report it{CORRECTED}")
     bounced: int = Field(description=f"Reported as bounced{CORRECTED}")
     complained: int
     unsubscribed: int

@@ -268,6 +268,10 @@ class SessionOut(BaseModel):
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
     counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")
+    reports_deliveries: bool = Field(
+        description="Whether its vendor reports deliveries; if not, none is ever `delivered`, and `sent` means "
+        "accepted by the vendor"
+    )
     events: dict[str, int] = Field(description="Messages by reported event: kinds of bounces, complaints")
     units: int = Field(description="Cost of the calls in the vendor's units, as SMS segments")
     metadata: dict[str, str]

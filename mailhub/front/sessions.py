@@ -26,6 +26,7 @@ from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut,
 from mailhub.front.send_orders import SESSIONS, links, session_name
 from vendors.causes.wording import read_causes
 from vendors.history import Actor
+from vendors.reporting import find_reporting
 
 router = Router(tags=["sessions"])
 NAME = re.compile(r"ses_([0-9a-f]{32})")
@@ -219,6 +220,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,
+        "reports_deliveries": sums.delivered > 0 or bool(find_reporting([look.job.vendor_id])),
         "events": reader.events(look),
         "units": sums.units,
         "metadata": session.metadata,

@@ -22,6 +22,7 @@ from campaigns.reports import message_rows, reasons
 from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
+from mailhub.owners.ways_on import find_ways
 from vendors import deferrals, history
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
 from vendors.deferrals import ShownWait
@@ -76,24 +77,8 @@ def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a campaign."""
     campaign = of_user(request, campaign_id)
     part, state = _live(request, campaign)
-    jobs = [job.pk for job in state.jobs]
-    context = {
-        "campaign": campaign,
-        "copy_key": uuid4(),
-        "state": state,
-        "live": part.html(over=state.finished),
-        "parts": state.sums.parts,
-        "cost": accounts.so_far(state.jobs),
-        "decided": _decided(campaign, jobs),
-        "system": history.SYSTEM,  # its entries already name the actor
-    }
+    context = {**part.context, "copy_key": uuid4(), "live": part.html(over=state.finished)}
     return render(request, "owners/campaign/page.html", context)
-
-
-def _decided(campaign: Campaign, jobs: list[int]) -> list[Any]:
-    """Return people's decisions about the campaign, newest first."""
-    found = [*history.latest(Campaign, [campaign.pk], DECIDED), *history.latest(Job, jobs, DECIDED)]
-    return sorted(found, key=lambda entry: -entry.pk)[:DECIDED]
 
 
 @page()
@@ -105,7 +90,8 @@ def live(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignState]:
     context: dict[str, Any] = {"campaign": campaign}
-    part = LivePart(request, reverse("campaign-live", args=[campaign.pk]), "owners/campaign/live.html", context)
+    url, around = reverse("campaign-live", args=[campaign.pk]), "owners/campaign/around.html"
+    part = LivePart(request, url, "owners/campaign/live.html", context, around)
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
@@ -113,16 +99,24 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     counted = failures <= FEW or state.finished
     why = why_failed(campaign, state) if failures and counted else []
     offers = offered(request, state)
+    reported = state.reports_deliveries
     left = sums.open + sums.expired + sums.refused - never_again(one["reason"] for one in why)
     context |= {
         "state": state,
+        "parts": sums.parts,
+        "cut": sums.parts > 0 or any(job.is_parent for job in state.jobs),
+        "cost": accounts.so_far(state.jobs),
+        "decided": history.latest_about({Campaign: [campaign.pk], Job: [job.pk for job in state.jobs]}, DECIDED),
+        "system": history.SYSTEM,  # its entries already name the actor
         "means": _("It waits for approval by another person.") if waits else means(state),
-        "numbers": numbers(state),
+        "numbers": numbers(state, reported),
+        "unreported": sums.accepted > 0 and not reported,
         "verbs": [verb for verb in offers if verb != "retry" or left > 0],
         "nobody_left": "retry" in offers and left <= 0 and failures > 0,
         "failures": failures,
         "reasons": why,
         "receivers": [] if state.finished else _receivers(state, request.user),
+        "ways": find_ways(campaign, state, request.user),
         "remedies": [] if waits else [(one, one.is_offered_to(request.user)) for one in state.remedies],
     }
     return part, state
@@ -142,8 +136,11 @@ def means(state: CampaignState) -> Any:
     return STANDS if state.label == labels.SENDING and state.stands else MEANS.get(state.label, "")
 
 
-def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
-    """Return the relevant numbers as (name, look, number, state of these recipients)."""
+def numbers(state: CampaignState, reported: bool) -> list[tuple[str, str, int, str]]:
+    """Return the relevant numbers as (name, look, number, state of these recipients).
+
+    reported: the vendor reports deliveries.
+    """
     sums = state.sums
     found = [
         (_("Sent"), "good", sums.accepted, ""),
@@ -155,7 +152,12 @@ def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
         (_("Not to be written to"), "idle", sums.suppressed, "suppressed"),
         (_("Never sent") if state.finished else _("Waiting"), "idle", sums.open, "open"),
     ]
-    always = {_("Sent"), _("Delivered"), _("Failed"), *(() if state.finished else [_("Waiting")])}
+    always = {
+        _("Sent"),
+        _("Failed"),
+        *([_("Delivered")] if reported else ()),
+        *(() if state.finished else [_("Waiting")]),
+    }
     return [one for one in found if one[2] or one[0] in always]
 
 
@@ -200,8 +202,16 @@ def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
         part.first, part.last = part.first_message - campaign.first_message + 1, part.end - campaign.first_message
     more = len(shown) > MOST_PARTS
     context = {"campaign": campaign, "parts": shown[:MOST_PARTS], "more": more, "most": MOST_PARTS}
+    context["follows"] = any(part.finished_at is None for part in shown) or not shown
     alone = "HX-Request" in request.headers
     return render(request, "owners/campaign/parts_table.html" if alone else "owners/campaign/parts.html", context)
+
+
+def _states_of(campaign: Campaign, slug: str) -> dict[str, str]:
+    """Return the states to choose from, without *Delivered* where no vendor reports it."""
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    left_out = () if slug == "delivered" or state.reports_deliveries else ("delivered",)
+    return {name: label for name, label in STATES.items() if name not in left_out}
 
 
 @page("campaigns.view_message")
@@ -232,7 +242,7 @@ def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "cause": cause,
         "causes": list_causes(),
         "sentence": reasons.sentence(reason, channel) if reason else "",
-        "states": STATES,
+        "states": _states_of(campaign, slug),
         "masked": not seen,
     }
     return render(request, "owners/campaign/recipients.html", context)

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 
 from campaigns.engine import day_counts
 from campaigns.engine.day_counts import DaySums
+from vendors.reporting import find_reporting
 
 WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page
 SLOT_SHARE = 0.72  # share of a day's width that its bar takes
@@ -23,11 +25,15 @@ class ChartBar:
 
 @dataclass(frozen=True, slots=True)
 class DayChart:
-    """A chart. days: newest last. bars: sent, and within it delivered and bounced. most: of one day."""
+    """A chart. days: newest last. bars: sent, and within it delivered and bounced. most: of one day.
+
+    reported: of the messages sent, those by vendors that report deliveries.
+    """
 
     days: Sequence[DaySums]
     bars: tuple[ChartBar, ...]
     most: int
+    reported: int = 0
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -39,25 +45,47 @@ class DayChart:
     def total(self) -> DaySums:
         return day_counts.total(self.days)
 
+    @property
+    def shows_delivered(self) -> bool:
+        """Whether a vendor of these days reports deliveries."""
+        return self.reported > 0 or self.total.delivered > 0
 
-def chart(days: Sequence[DaySums]) -> DayChart:
+    @property
+    def unreported(self) -> int:
+        """Of the messages sent, those by vendors that report no deliveries."""
+        return max(0, self.total.sent - self.reported)
+
+    @property
+    def begins(self) -> datetime:
+        """The moment at which the last day began, as days are those of UTC."""
+        return datetime.combine(self.days[-1].day, time(), tzinfo=UTC)
+
+
+def of_sponsors(sponsors: Sequence[int] | None) -> DayChart:
+    """Draw the last days of these sponsors; None: of all."""
+    sent = day_counts.sent_by_vendors(sponsors)
+    reporting = find_reporting(sent)
+    return chart(day_counts.of_sponsors(sponsors), sum(sent[vendor] for vendor in reporting))
+
+
+def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
     """Draw the days; a bar's height is the number of messages sent, or reported if that is more."""
     most = max((_top(one) for one in days), default=0)
     if not most:
-        return DayChart(days, (), 0)
+        return DayChart(days, (), 0, reported)
     slot = WIDTH / len(days)
     bars: list[ChartBar] = []
     for number, one in enumerate(days):
         x, width, base = round(slot * (number + (1 - SLOT_SHARE) / 2), 1), round(slot * SLOT_SHARE, 1), float(HEIGHT)
-        reported = max(0, one.bounced), max(0, one.delivered)
-        rest = max(0, one.sent - sum(reported))
-        for look, count in (("bad", reported[0]), ("good", reported[1]), ("idle", rest)):
+        back, got = max(0, one.bounced), max(0, one.delivered)
+        rest = max(0, one.sent - back - got)
+        for look, count in (("bad", back), ("good", got), ("idle", rest)):
             height = round(HEIGHT * count / most, 1)
             if count:
                 height = max(height, 1.0)
                 bars.append(ChartBar(look, x, round(base - height, 1), width, height))
                 base = round(base - height, 1)
-    return DayChart(days, tuple(bars), most)
+    return DayChart(days, tuple(bars), most, reported)
 
 
 def _top(one: DaySums) -> int:

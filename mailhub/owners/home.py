@@ -9,22 +9,23 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from campaigns import approvals
 from campaigns.drafts import keeping
-from campaigns.engine import day_counts
 from campaigns.forecast import campaign_states
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.operators import approving
 from campaigns.reports import campaign_rows
-from campaigns.reports.campaign_rows import STATES, CampaignQuery
+from campaigns.reports.campaign_rows import STATES, CampaignQuery, Needs
+from mailhub.owners import day_chart
 from mailhub.owners.access import page
-from mailhub.owners.day_chart import chart
 from mailhub.owners.polling import LivePart
+from mailhub.owners.ways_on import CHANGE, SETTLE
 from mailhub.owners.wizard.uploads import MAKE
 
 MOST_SPONSORS = 500  # in their select
 MOST_NEEDS = 5  # of each kind
 LONGEST = 200  # characters of a search
+KINDS_OF_NEEDS = ("approves", "resumes", "settles")
 NAMES = {
     "going": gettext_lazy("Under way"),
     "night": gettext_lazy("Waits for the night"),
@@ -45,7 +46,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "asked": asked,
         "sponsors": sponsors.values_list("pk", "name")[:MOST_SPONSORS],
         "states": NAMES,
-        "chart": None if asked.narrowed else chart(day_counts.of_sponsors(sponsor_ids_of(request.user))),
+        "chart": None if asked.narrowed else day_chart.of_sponsors(sponsor_ids_of(request.user)),
     }
     return render(request, "owners/home.html", context)
 
@@ -54,6 +55,12 @@ def index(request: HttpRequest) -> HttpResponse:
 def live(request: HttpRequest) -> HttpResponse:
     """Render the current state of the same campaigns, without the rest of the page."""
     return _live(request, _asked(request)).answer(over=False)
+
+
+@page()
+def days(request: HttpRequest) -> HttpResponse:
+    """Render the chart of the last days, which the page polls each minute."""
+    return render(request, "owners/day_chart.html", {"chart": day_chart.of_sponsors(sponsor_ids_of(request.user))})
 
 
 def _asked(request: HttpRequest) -> CampaignQuery:
@@ -66,26 +73,35 @@ def _asked(request: HttpRequest) -> CampaignQuery:
     return CampaignQuery(typed["q"].replace("\0", "").strip()[:LONGEST], sponsor, state, before)
 
 
+def _needs_of(user: Any) -> Needs:
+    """Return what the user may decide about; only that waits for this user."""
+    settles = user.is_staff and user.has_perms(SETTLE)
+    resumes = user.has_perm(CHANGE)
+    return Needs(MOST_NEEDS + 1, user.pk, user.get_username(), approving.may_decide(user), resumes, settles)
+
+
 def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     context: dict[str, Any] = {"asked": asked}
     here = {"q": asked.q, "sponsor": asked.sponsor, "state": asked.state, "before": asked.before}
     query = urlencode({name: value for name, value in here.items() if value})
-    part = LivePart(request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context)
+    part = LivePart(
+        request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context, "owners/nav_approvals.html"
+    )
     mine = sponsor_ids_of(request.user)
-    found = campaign_rows.page(mine, asked, waiting=0 if asked.narrowed else MOST_NEEDS + 1)
+    found = campaign_rows.page(mine, asked, None if asked.narrowed else _needs_of(request.user))
     rows, needs = list[Any](found.rows), list[Any](found.waiting)
     states = campaign_states.of_campaigns({row.pk for row in (*rows, *needs)})
     for row in (*rows, *needs):
         row.state = states[row.pk]
-        row.barred = any(approvals.is_barred(job.campaign) for job in row.state.jobs)
-    paused = [one for one in needs if one.paused_at]
-    doubtful = [one for one in needs if not one.paused_at and one.state.sums.in_doubt]
+    for row in needs:
+        row.asked_by = next((job.campaign.approval.asked_by for job in row.state.jobs if row.need == "approves"), "")
+    of = {kind: [one for one in needs if one.need == kind] for kind in KINDS_OF_NEEDS}
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
     context |= {
         "rows": rows,
         "common": found.common,
-        "needs": [*paused[:MOST_NEEDS], *doubtful[:MOST_NEEDS]],
-        "more": {"paused": len(paused) > MOST_NEEDS, "attention": len(doubtful) > MOST_NEEDS},
+        "needs": [one for kind in KINDS_OF_NEEDS for one in of[kind][:MOST_NEEDS]],
+        "more": {kind: len(some) > MOST_NEEDS for kind, some in of.items()},
         "unsent": [] if asked.narrowed or not request.user.has_perms(MAKE) else keeping.unsent(mine)[:MOST_NEEDS],
         "older": urlencode(older) if found.before else "",
     }

@@ -20,30 +20,43 @@ SHARE = 20  # an answer takes at most a twentieth of the interval
 class LivePart:
     """A live part of a page. url: answers with the part alone. began: time.monotonic().
 
-    over: nothing will change any more.
+    around: a template with the elements elsewhere on the page that change with it, for htmx to put in their places; it
+    has `polled` in its context. over: nothing will change any more.
     """
 
-    def __init__(self, request: HttpRequest, url: str, template: str, context: dict[str, Any]) -> None:
+    def __init__(
+        self, request: HttpRequest, url: str, template: str, context: dict[str, Any], around: str = ""
+    ) -> None:
         self._request, self._url, self._template, self._context = request, url, template, context
+        self._around = around
         self.began = time.monotonic()
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context of the part, for the rest of the page."""
+        return self._context
 
     def html(self, *, over: bool) -> SafeString:
         """Return the part for its page."""
-        return self._whole(*self._made(over))
+        inner, _around, every, digest = self._made(over)
+        return self._whole(inner, every, digest)
 
     def answer(self, *, over: bool) -> HttpResponse:
         """Answer a poll with the part; empty if the browser has it already and polls no more often than needed."""
-        inner, every, digest = self._made(over)
+        inner, around, every, digest = self._made(over)
         seen, _, asks = self._request.GET.get("seen", "").partition("-")
         if seen == digest and asks.isdecimal() and (0 < every <= int(asks[:4]) or over):
             return HttpResponse(status=204)
-        return HttpResponse(self._whole(inner, every, digest))
+        return HttpResponse(self._whole(inner, every, digest) + around)
 
-    def _made(self, over: bool) -> tuple[SafeString, int, str]:
+    def _made(self, over: bool) -> tuple[SafeString, SafeString, int, str]:
         inner = render_to_string(self._template, self._context, self._request)
+        around = SafeString("")
+        if self._around:
+            around = render_to_string(self._around, {**self._context, "polled": True}, self._request)
         taken = SHARE * (time.monotonic() - self.began)
         every = 0 if over else next((seconds for seconds in EVERY if seconds >= taken), EVERY[-1])
-        return inner, every, hashlib.sha256(f"{over} {inner}".encode()).hexdigest()[:16]
+        return inner, around, every, hashlib.sha256(f"{over} {inner} {around}".encode()).hexdigest()[:16]
 
     def _whole(self, inner: SafeString, every: int, digest: str) -> SafeString:
         at = timezone.localtime()

@@ -49,7 +49,7 @@ def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "campaign": campaign,
         "state": state,
         "means": campaign_page.means(state),
-        "segments": segments(state.sums),
+        "segments": segments(state.sums, state.reports_deliveries),
         "reasons": found,
         "cost": accounts.so_far(state.jobs),
         "width": WIDTH,
@@ -58,11 +58,15 @@ def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
     return render(request, "owners/campaign/report.html", context)
 
 
-def segments(sums: Progress) -> list[dict[str, Any]]:
-    """Return the recipients by outcome, each counted once, for a bar and a table."""
+def segments(sums: Progress, reported: bool) -> list[dict[str, Any]]:
+    """Return the recipients by outcome, each counted once, for a bar and a table.
+
+    reported: the vendor reports deliveries.
+    """
+    sent = _("Sent, nothing reported yet") if reported else _("Accepted by the vendor, which reports no deliveries")
     found = [
         (_("Delivered"), "delivered", sums.delivered),
-        (_("Sent, nothing reported yet"), "sent", max(0, sums.accepted - sums.delivered - sums.bounced)),
+        (sent, "sent", max(0, sums.accepted - sums.delivered - sums.bounced)),
         (_("Came back"), "bounced", sums.bounced),
         (_("Failed"), "failed", sums.refused),
         (_("Expired"), "expired", sums.expired),

@@ -33,6 +33,7 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/approval/", approvals.detail, name="approval"),
         path("campaigns/<int:campaign_id>/approval/cost/", approvals.cost, name="approval-cost"),
         path("campaigns/live/", home.live, name="home-live"),
+        path("campaigns/days/", home.days, name="home-days"),
         path("campaigns/<int:campaign_id>/", campaign.index, name="campaign"),
         path("campaigns/<int:campaign_id>/live/", campaign.live, name="campaign-live"),
         path("campaigns/<int:campaign_id>/failures/", campaign.failures, name="campaign-failures"),

@@ -69,7 +69,15 @@ NO_PAGES = {
     *("logout", "language", "jsi18n", "autocomplete", "view_on_site", "look-save", "look-forget"),
     "vendors_vendorchange_decide",
     # parts that a page loads or polls
-    *("home-live", "campaign-live", "approval-cost", "draft_progress", "draft_letter", "campaigns_job_live"),
+    *(
+        "home-live",
+        "home-days",
+        "campaign-live",
+        "approval-cost",
+        "draft_progress",
+        "draft_letter",
+        "campaigns_job_live",
+    ),
     *("campaigns_job_parts", "operations-pulse", "operations-throughput", "operations-workers", "operations-audit"),
     *("operations-halt", "operations-vendor", "operations-forecast"),
     # files

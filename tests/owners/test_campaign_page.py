@@ -17,7 +17,7 @@ from vendors import prices
 from vendors.models import Price
 
 pytestmark = pytest.mark.django_db
-STALE = "somebody else has just decided"
+STALE = "omebody else has just decided"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_page_says_what_came_of_the_campaign(client, campaign):
 
 def test_it_says_why_it_waits_and_names_the_zone(client, waiting):
     page = text(client, f"/campaigns/{waiting.pk}/")
-    assert "Waiting Nothing has been sent yet. No mailcaster of the vendor is enabled." in page
+    assert "Waiting Nothing has been sent yet. Nobody takes it at present: an operator has to enable" in page
     Campaign.objects.filter(pk=waiting.pk).update(send_at="2039-01-31T18:00:00Z")
     Job.objects.filter(campaign=waiting).update(not_before="2039-01-31T18:00:00Z")
     assert "Waits until 31 Jan 18:00 (UTC)." in text(client, f"/campaigns/{waiting.pk}/")
@@ -82,7 +82,7 @@ def test_what_was_begun_and_cannot_go_on_is_not_said_to_be_sent(client, waiting)
     Message.objects.filter(pk=job.first_message).update(dequeued_at=timezone.now(), **accepted())
     recount(job)
     path = f"/campaigns/{waiting.pk}/"
-    why = "Part of it has been sent. Nothing is sent at the moment. No mailcaster of the vendor is enabled."
+    why = "Part of it has been sent. Nothing is sent at the moment. Nobody takes it at present: an operator"
     assert f"Sending {why}" in text(client, path) and why in text(client, f"{path}report/")
     factories.at_work(waiting.credential.vendor)
     assert "Sending It is being sent." in text(client, path)
@@ -221,4 +221,4 @@ def test_what_it_has_cost_so_far(client, campaign):
     )
     assert "Cost so far about 0.24 EUR at today's price" in text(client, f"/campaigns/{campaign.pk}/")
     Job.objects.filter(campaign=campaign).update(units=12)  # of six calls, three of which were accepted
-    assert "Cost so far 12 units, about 0.45 EUR at today's price" in text(client, f"/campaigns/{campaign.pk}/")
+    assert "Cost so far 6 mails by size, about 0.45 EUR at today's price" in text(client, f"/campaigns/{campaign.pk}/")

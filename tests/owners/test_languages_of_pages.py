@@ -19,7 +19,15 @@ pytestmark = pytest.mark.slow("many")
 
 __all__ = ["fresh"]
 PARTS = {  # what pages load or poll
-    *("home-live", "campaign-live", "approval-cost", "draft_progress", "campaigns_job_live", "campaigns_job_parts"),
+    *(
+        "home-live",
+        "home-days",
+        "campaign-live",
+        "approval-cost",
+        "draft_progress",
+        "campaigns_job_live",
+        "campaigns_job_parts",
+    ),
     *("operations-pulse", "operations-workers", "operations-audit", "operations-halt", "operations-vendor"),
     "operations-forecast",
 }

@@ -56,7 +56,7 @@ def test_nothing_of_another_sponsors_campaign(client, owner, page):
 def test_the_page_to_be_printed_says_each_recipient_once(client, campaign):
     answer = client.get(f"/campaigns/{campaign.pk}/report/")
     page = " ".join(unescape(re.sub(r"<[^>]+>", " ", answer.content.decode())).split())
-    assert "Sent, nothing reported yet 3 75.0% Failed 1 25.0% All 4" in page
+    assert "Accepted by the vendor, which reports no deliveries 3 75.0% Failed 1 25.0% All 4" in page
     assert "The vendor has refused it, with its code bounce. 1" in page
     widths = [
         float(one)

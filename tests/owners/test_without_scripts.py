@@ -31,7 +31,17 @@ LIST = (
 )
 # Nothing is sent there by a form; a page of the wizard is shown at one address and kept at another.
 SHOW = {
-    *("login", "home", "home-live", "approvals", "approval-cost", "campaign", "campaign-live", "campaign-failures"),
+    *(
+        "login",
+        "home",
+        "home-live",
+        "home-days",
+        "approvals",
+        "approval-cost",
+        "campaign",
+        "campaign-live",
+        "campaign-failures",
+    ),
     *("campaign-parts", "campaign-recipients", "campaign-report", "campaign-download", "templates", "webhook"),
     *("template-version", "template-differences", "webhooks", "keys", "suppression-export", "suppression-file"),
     *("identities", "drafts", "draft_recipients", "draft_progress", "draft_bad_rows", "draft_preview"),

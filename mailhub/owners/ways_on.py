@@ -1,0 +1,121 @@
+"""The ways on from a campaign that stands still: who can have it go on, with the page for those who may.
+
+Pauses of vendors and credentials have theirs in vendors/remedies.py. Here are those of the campaign itself: a pause, an
+approval, complaints, doubts, and calls that are held after a takeover of the store.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.db.models import Q
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from campaigns import approvals, labels
+from campaigns.forecast.campaign_states import CampaignState
+from campaigns.models import Campaign
+from campaigns.models.approvals import APPROVE
+from campaigns.operators import approving
+from mailhub.operations.views import MAY_RECOVER
+from vendors.ownership import ALL_SPONSORS
+
+CHANGE = "campaigns.change_job"
+SETTLE = ("campaigns.view_message", "campaigns.add_resolution")  # to decide about messages in doubt
+RECEIVERS = "campaigns.change_complaintpause"
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WayOn:
+    """A sentence, and the page with its button for those who may press it; "" for others."""
+
+    sentence: str
+    button: str = ""
+    address: str = ""
+
+
+def find_ways(campaign: Campaign, state: CampaignState, user: Any) -> list[WayOn]:
+    """Return the ways on for this user. Nothing is said twice: a pause that the user may end has its verb already."""
+    found = [
+        _approval(campaign, state, user),
+        _pause(campaign, state, user),
+        _receivers(state, user),
+        _doubts(state, user),
+        _halt(state, user),
+    ]
+    return [one for one in found if one]
+
+
+def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
+    waiting = [job.campaign.approval for job in state.jobs if approvals.waits(job.campaign) and not state.finished]
+    if not waiting:
+        return None
+    page = reverse("approval", args=[campaign.pk])
+    if not approving.may_decide(user):
+        return WayOn(_who(campaign, APPROVE, _("%(names)s can approve it."), waiting[0].asked_user))
+    if approving.why_not(waiting[0], user):
+        said = _who(campaign, APPROVE, _("You have asked for it yourself. %(names)s can approve it."), user.pk)
+        return WayOn(said, _("Look at the request"), page)
+    return WayOn(_("You can approve it."), _("Look at it and decide"), page)
+
+
+def _pause(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
+    paused = [job for job in state.jobs if job.paused_at and not job.is_done and not approvals.is_barred(job.campaign)]
+    if not paused or user.has_perm(CHANGE):
+        return None
+    return WayOn(_who(campaign, CHANGE, _("%(names)s can let it go on.")))
+
+
+def _receivers(state: CampaignState, user: Any) -> WayOn | None:
+    if not any(getattr(job, "paused_receivers", "") for job in state.jobs if not job.is_done):
+        return None
+    if user.is_staff and user.has_perm(RECEIVERS):
+        page = reverse("admin:campaigns_complaintpause_changelist")
+        return WayOn(_("You can resume the mail to this provider."), _("Look at the complaints"), f"{page}?lasts=yes")
+    return WayOn(_("Ask whoever runs mailhub to resume the mail to this provider."))
+
+
+def _doubts(state: CampaignState, user: Any) -> WayOn | None:
+    many = state.sums.in_doubt
+    if not many:
+        return None
+    doubtful = next((job for job in state.jobs if job.sums.in_doubt), state.jobs[0])
+    if user.is_staff and user.has_perms(SETTLE):
+        said = ngettext("You can decide about %(shown)s message.", "You can decide about %(shown)s messages.", many)
+        page = f"{reverse('admin:attention')}?job={doubtful.pk}"
+        return WayOn(said % {"shown": labels.number(many)}, _("Decide"), page)
+    said = ngettext(
+        "An operator decides about %(shown)s message: it may be at the vendor, whose answer was lost.",
+        "An operator decides about %(shown)s messages: they may be at the vendor, whose answers were lost.",
+        many,
+    )
+    return WayOn(said % {"shown": labels.number(many)})
+
+
+def _halt(state: CampaignState, user: Any) -> WayOn | None:
+    if not any(job.forecast.halted for job in state.jobs):
+        return None
+    if user.is_staff and user.has_perms(MAY_RECOVER):
+        return WayOn(_("You can decide about it."), _("Look at it and decide"), reverse("admin:operations-recover"))
+    return WayOn(_("Ask whoever runs mailhub."))
+
+
+def _who(campaign: Campaign, right: str, form: str, but: int | None = None) -> str:
+    """Name those who have a right for the campaign's sponsor, in a sentence."""
+    label, codename = right.split(".")
+    theirs = Permission.objects.filter(content_type__app_label=label, codename=codename)
+    label, codename = ALL_SPONSORS.split(".")
+    everybody = Permission.objects.filter(content_type__app_label=label, codename=codename)
+    has = Q(user_permissions__in=theirs) | Q(groups__permissions__in=theirs)
+    sees = Q(sponsors=campaign.sponsor_id) | Q(user_permissions__in=everybody) | Q(groups__permissions__in=everybody)
+    users = User.objects.filter(Q(is_superuser=True) | (has & sees), is_active=True).exclude(pk=but or 0)
+    names = list(users.order_by("username").distinct().values_list("username", flat=True)[: MOST_NAMED + 1])
+    if not names:
+        return _("Nobody can do that yet: ask whoever runs mailhub for a user with the right.")
+    shown = names[:MOST_NAMED]
+    if len(names) > MOST_NAMED:
+        return form % {"names": _("%(names)s and others") % {"names": ", ".join(shown)}}
+    said = _("%(names)s or %(last)s") % {"names": ", ".join(shown[:-1]), "last": shown[-1]} if shown[1:] else shown[0]
+    return form % {"names": said}
