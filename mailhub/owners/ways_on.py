@@ -18,11 +18,11 @@ from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign
 from campaigns.models.approvals import APPROVE
 from campaigns.operators import approving
-from mailhub.operations.views import MAY_RECOVER
 from vendors.ownership import ALL_SPONSORS
 
 CHANGE = "campaigns.change_job"
 SETTLE = ("campaigns.view_message", "campaigns.add_resolution")  # to decide about messages in doubt
+RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # as the page of operations asks
 RECEIVERS = "campaigns.change_complaintpause"
 MOST_NAMED = 3
 
@@ -97,7 +97,7 @@ def _doubts(state: CampaignState, user: Any) -> WayOn | None:
 def _halt(state: CampaignState, user: Any) -> WayOn | None:
     if not any(job.forecast.halted for job in state.jobs):
         return None
-    if user.is_staff and user.has_perms(MAY_RECOVER):
+    if user.is_staff and user.has_perms(RECOVER):
         return WayOn(_("You can decide about it."), _("Look at it and decide"), reverse("admin:operations-recover"))
     return WayOn(_("Ask whoever runs mailhub."))
 
