@@ -95,8 +95,8 @@ def why_paused(job_ids: Iterable[int]) -> str:
     if not sum(sums.values(), start=Progress()).paused:
         return ""
     found = eta.of_jobs(jobs, sums, timezone.now()).values()
-    told = (f"{one.next} ({one.remedy.command})" if one.remedy and one.remedy.command else one.next for one in found)
-    return "; ".join(dict.fromkeys(filter(None, told)))
+    reasons = (f"{one.next} ({one.remedy.command})" if one.remedy and one.remedy.command else one.next for one in found)
+    return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def ending(sums: Progress) -> str:

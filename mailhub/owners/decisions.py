@@ -14,7 +14,7 @@ from campaigns.forecast import campaign_states
 from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign
 from campaigns.operators import verbs
-from campaigns.operators.owner_words import tell_owner
+from campaigns.operators.owner_phrases import tell_owner
 from campaigns.reports import reasons
 from mailhub.owners import campaign as campaign_page
 from mailhub.owners.access import LOOK, page

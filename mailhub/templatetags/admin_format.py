@@ -16,7 +16,7 @@ from django.utils.translation import gettext
 from campaigns import labels
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
-from campaigns.operators.owner_words import tell_owner
+from campaigns.operators.owner_phrases import tell_owner
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation

@@ -116,10 +116,10 @@ def test_http_is_refused_with_the_setting_that_allows_it(settings: Any) -> None:
 
 def test_a_webhook_is_tried_with_the_local_receiver(settings: Any, fresh: None) -> None:
     settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
-    program, told = Program(), list[str]()
+    program, lines = Program(), list[str]()
     secret = events.secret_of(b"s" * 32)
     for known in ([secret], [events.secret_of(b"o" * 32)]):
-        server = listening.listen(0, known, told.append)
+        server = listening.listen(0, known, lines.append)
         url = f"http://127.0.0.1:{server.server_port}/"
         hook, _ = events.create(program.sponsor, url, ["message.sent"], test=False, secret=secret)
         thread = threading.Thread(target=listening.take, args=(server, 1))
@@ -131,6 +131,6 @@ def test_a_webhook_is_tried_with_the_local_receiver(settings: Any, fresh: None) 
         delivery.deliver_due()
         thread.join()
         events.remove(hook.pk)
-    assert "message.sent" in told[0] and told[0].endswith("(signature right)")
-    assert "(the signature is not" in told[1]
+    assert "message.sent" in lines[0] and lines[0].endswith("(signature right)")
+    assert "(the signature is not" in lines[1]
     assert WebhookCall.objects.count() == 0

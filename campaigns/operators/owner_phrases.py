@@ -86,11 +86,11 @@ FORMS: Mapping[str, str] = {
 
 def tell_owner(text: str) -> str:
     """Return the sentence in the active language, in an owner's words; somebody's own words as they are."""
-    return show(_told(text))
+    return show(_rephrase(text))
 
 
-def _told(text: str) -> str:
+def _rephrase(text: str) -> str:
     if not isinstance(text, Said):
         return text
-    values = {name: _told(one) if isinstance(one, str) else one for name, one in text.values.items()}
+    values = {name: _rephrase(one) if isinstance(one, str) else one for name, one in text.values.items()}
     return Said(FORMS.get(text.form, text.form), **values)

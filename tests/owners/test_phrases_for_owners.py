@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone, translation
 
-from campaigns.operators.owner_words import FORMS, tell_owner
+from campaigns.operators.owner_phrases import FORMS, tell_owner
 from mailhub.visitor_zones import COOKIE
 from tests import factories
 from tests.browser import every_page
@@ -38,10 +38,10 @@ def forms():
                     yield form.value
 
 
-def test_each_decision_about_a_job_has_words_for_owners():
+def test_each_decision_about_a_job_has_a_phrase_for_owners():
     found = set(forms())
     assert len(found) > 20
-    assert found - set(FORMS) == set(), "campaigns/operators/owner_words.py lacks these"
+    assert found - set(FORMS) == set(), "campaigns/operators/owner_phrases.py lacks these"
     assert set(FORMS) - found == set(), "nobody says these any more"
     assert not [form for form in FORMS.values() if OPERATORS.search(form)]
 
@@ -61,15 +61,15 @@ def said_on(client, path, language, fields=None):
 
 @pytest.mark.slow("many")
 @pytest.mark.django_db
-@pytest.mark.parametrize(("language", "words"), [("en", OPERATORS), ("de", IN_GERMAN)])
-def test_no_page_of_owners_has_a_word_of_operators(fresh, admin_client, language, words):
+@pytest.mark.parametrize(("language", "foreign"), [("en", OPERATORS), ("de", IN_GERMAN)])
+def test_no_page_of_owners_speaks_as_operators_do(fresh, admin_client, language, foreign):
     rows = every_page.rows(admin_client)
     admin_client.cookies[COOKIE] = "Europe/Berlin"
     found = {}
 
     def look(name, texts):
         for text in texts:
-            if words.search(text) and not DATA.search(text):
+            if foreign.search(text) and not DATA.search(text):
                 found.setdefault(text, []).append(name)
 
     pages = {name: path for name, path in every_page.owners(rows).items() if name not in OF_PROGRAMS}
