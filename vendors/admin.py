@@ -38,6 +38,7 @@ from vendors.forms import (
     SAME_ACCOUNT,
     UPLOAD,
     CredentialForm,
+    LimitRows,
     ReceiverDomainForm,
     ReceiverLimitForm,
     ReceiverRows,
@@ -174,6 +175,7 @@ def _with_receivers(inlines: Any, of: Vendor | None) -> list[Any]:
 
 class Limits(Rows):
     model = RateLimit
+    formset = LimitRows
     verbose_name_plural = _("rate limits")
 
 

@@ -17,9 +17,10 @@ from vendors.described import reading
 from vendors.listing import NamedFields
 from vendors.models import Credential, ReceiverDomain, ReceiverLimit, Vendor
 from vendors.receivers import OTHERS, known_groups
-from vendors.said import Said
+from vendors.said import Said, gettext_noop
 
 UPLOAD, SAME_ACCOUNT = "description", "same_account"  # fields of the form only
+TWICE = gettext_noop("Two limits have the same window.")
 
 
 class WriteOnly(forms.Textarea):
@@ -190,8 +191,20 @@ class ReceiverLimitForm(_LimitForm):
     )
 
 
-class ReceiverRows(NamedFields):
-    """Limits of receivers on the page of a vendor or credential: no window twice, and only where they hold calls."""
+class LimitRows(NamedFields):
+    """Limits on the page of a vendor or credential: no window twice, which the database would refuse."""
+
+    def clean(self) -> None:
+        super().clean()
+        rows = [form.cleaned_data for form in self.forms if getattr(form, "cleaned_data", None)]
+        kept = [(row.get("receiver"), row.get("seconds")) for row in rows if not row.get("DELETE")]
+        if twice := next((one for one in kept if one[1] and kept.count(one) > 1), None):
+            receiver = twice[0]
+            raise ValidationError(Said(receiver_limits.TWICE, receiver=receiver) if receiver else Said(TWICE))
+
+
+class ReceiverRows(LimitRows):
+    """Limits of receivers."""
 
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
         """A form without these rows, such as that of a page from before an upgrade, changes none of them."""
@@ -203,9 +216,6 @@ class ReceiverRows(NamedFields):
     def clean(self) -> None:
         super().clean()
         rows = [form.cleaned_data for form in self.forms if getattr(form, "cleaned_data", None)]
-        kept = [(row.get("receiver"), row.get("seconds")) for row in rows if not row.get("DELETE")]
-        if twice := next((name for name, seconds in kept if name and kept.count((name, seconds)) > 1), None):
-            raise ValidationError(Said(receiver_limits.TWICE, receiver=twice))
         of = self.instance if isinstance(self.instance, Vendor) else getattr(self.instance, "vendor", None)
-        if kept and of is not None and of.pk:
+        if of is not None and of.pk and any(not row.get("DELETE") for row in rows):
             receiver_limits.require_single_units(of)

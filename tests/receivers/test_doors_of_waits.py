@@ -19,9 +19,11 @@ from campaigns.models import Job, Sponsor
 from mailhub.installation import create_groups, make_permissions
 from mailhub.monitoring import metrics
 from tests import factories
+from tests.receivers.test_admin import URL, rows
 from tests.receivers.test_doors import waiting
+from tests.vendors.test_admin import form
 from vendors import deferrals
-from vendors.models import Credential, ReceiverWait
+from vendors.models import Credential, ReceiverLimit, ReceiverWait, Vendor
 
 pytestmark = pytest.mark.django_db
 SLOWED = "gmail waits until"
@@ -167,3 +169,15 @@ def test_who_waits_is_read_with_one_statement(login: Credential, django_assert_n
         found = deferrals.waits_of_vendors([login.vendor_id, other.vendor_id])
         assert (len(found[login.vendor_id].rows), found[login.vendor_id].total) == (deferrals.MOST_SHOWN, 9)
         assert found[other.vendor_id].total == 0
+
+
+def test_a_vendor_admin_of_the_owner_edits_limits_and_an_operator_does_not(
+    person: Callable[..., Client], login: Credential, alpha: Sponsor
+) -> None:
+    of, typed = login.vendor, rows({"units": 100})
+    Vendor.objects.filter(pk=of.pk).update(settings=URL)
+    at = f"/admin/vendors/vendor/{of.pk}/change/"
+    body = form(**typed, slug=of.slug, owner=alpha.pk)
+    for client, stored in ((person(alpha, "operator"), 0), (person(alpha, "vendor admin"), 1)):
+        assert client.post(at, body).status_code == (302 if stored else 403)
+        assert ReceiverLimit.objects.count() == stored

@@ -125,6 +125,14 @@ class TestCredential:
         assert "typed-secret" not in page.content.decode()
         assert not vendor.credentials.exists()
 
+    @pytest.mark.parametrize("at", ["vendor", "credential"])
+    def test_two_limits_of_one_window_are_refused_in_a_sentence(self, admin_client: Client, at: str) -> None:
+        row = factories.credential(factories.vendor("v", settings=URL), "login")
+        typed = {"limits-0-units": 5, "limits-0-seconds": 60, "limits-1-units": 6, "limits-1-seconds": 60}
+        posted = (form if at == "vendor" else login_form)(**typed, **{"limits-TOTAL_FORMS": 2})
+        page = admin_client.post(f"/admin/vendors/{at}/{row.vendor_id if at == 'vendor' else row.pk}/change/", posted)
+        assert "Two limits have the same window" in page.content.decode() and not RateLimit.objects.exists()
+
     def test_a_limit_of_a_credential_is_stored_with_its_vendor(self, admin_client: Client) -> None:
         row = factories.credential(factories.vendor(settings=URL), "login")
         limit = {"limits-TOTAL_FORMS": 1, "limits-0-units": 5, "limits-0-seconds": 60, "limits-0-credential": row.pk}
