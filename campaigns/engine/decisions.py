@@ -81,12 +81,20 @@ def reopen_leaves(leaves: QuerySet[Job], **sets: Any) -> None:
     Parts that a stop left uncut stay uncut. The claims then check all suppressions, not only those since the import: a
     message suppressed then may wait again, through a recovery of the store or a person's decision about a doubt.
     """
+    reopen_parents(leaves)
+    move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, suppressions=0, **sets)
+
+
+def reopen_parents(leaves: QuerySet[Job]) -> None:
+    """Reopen the parents of these leaves, and the results of both.
+
+    If a leaf is stopped and stays so, the sweep ends its parent as stopped.
+    """
     above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen_parent"].sources)
     ids = list(above.distinct().values_list("pk", flat=True))
     _reopen_sessions([*ids, *leaves.values_list("pk", flat=True)])
     Job.objects.filter(pk__in=ids, remaining=0).update(**UNDONE)
     move(Job.objects.filter(pk__in=ids), "reopen_parent", finished_at=None)
-    move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, suppressions=0, **sets)
 
 
 def retry_parent(parent_id: int) -> None:

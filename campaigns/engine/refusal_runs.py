@@ -5,9 +5,12 @@ credential, whatever job or sender it comes from. Another wording or an acceptan
 recipients' fault are passed by. A run of EQUAL_REFUSALS is full: claims wait until no sender has contradicted it for
 CONFIRMED, then the credential is paused. The sweep puts the refused messages of the run back: they wait again under a
 new reference, also in a job that was logged, and a resolution by `mailhub` records it. A message is put back once only,
-so an operator who resumes the credential gets past refusals that were true after all.
+so an operator who resumes the credential gets past refusals that were true after all. Messages that a person sends
+again after a refusal extend no run: their recipients are known to be refused.
 
-The run is a row, written in the transaction that stores the answers. A killed sender therefore loses none of it.
+The run is a row, written in the transaction that stores the answers. A killed sender therefore loses none of it. Calls
+that are open when the run is put back were allowed before the pause, so they belong to it. A second row
+(`campaigns_refusaltail`) keeps their messages until they are answered. Those refused in the same words are put back.
 """
 
 import time
@@ -33,12 +36,18 @@ REASON = "it was refused in a row of equal refusals, which paused the credential
 
 # A clock that was set back must not keep claims waiting.
 IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
-# An answer may be stored twice, so a message counts once. A confirmed run stays until the sweep has put it back,
-# whatever calls that were open meanwhile are answered.
+# An answer may be stored twice, so a message counts once. A message sent again more often than doubts were decided and
+# runs were put back was sent again by a person after a refusal, so it does not count. A confirmed run stays until the
+# sweep has put it back, whatever calls that were open meanwhile are answered; those with its words extend it.
 NOTE = f"""
 INSERT INTO campaigns_refusalrun AS run (credential_id, code, sub_type, messages, since, full_at)
-SELECT %(credential)s, %(code)s, %(sub_type)s, %(messages)s::bigint[], clock_timestamp(),
-    CASE WHEN cardinality(%(messages)s::bigint[]) >= %(most)s THEN clock_timestamp() END
+SELECT %(credential)s, %(code)s, %(sub_type)s, first.messages, clock_timestamp(),
+    CASE WHEN cardinality(first.messages) >= %(most)s THEN clock_timestamp() END
+FROM (
+    SELECT array_agg(m.id) AS messages FROM campaigns_message m
+    WHERE m.id = ANY(%(messages)s::bigint[]) AND m.resend_no <= (
+        SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')
+) first WHERE first.messages IS NOT NULL
 ON CONFLICT (credential_id) DO UPDATE SET (code, sub_type, messages, since, full_at) = (
     SELECT CASE WHEN kept THEN run.code ELSE excluded.code END,
         CASE WHEN kept THEN run.sub_type ELSE excluded.sub_type END,
@@ -50,7 +59,8 @@ ON CONFLICT (credential_id) DO UPDATE SET (code, sub_type, messages, since, full
         SELECT longer, NOT longer AND is_confirmed AS kept,
             CASE WHEN longer THEN ARRAY(SELECT DISTINCT unnest(run.messages || excluded.messages))
                 ELSE excluded.messages END AS messages
-        FROM (SELECT NOT %(anew)s AND run.code = excluded.code AND run.sub_type = excluded.sub_type AS longer,
+        FROM (SELECT run.code = excluded.code AND run.sub_type = excluded.sub_type
+                AND (NOT %(anew)s OR coalesce({IS_CONFIRMED}, false)) AS longer,
             coalesce({IS_CONFIRMED}, false) AS is_confirmed) same
     ) whole
 )
@@ -158,12 +168,17 @@ async def end_run(rows: Any, credential_id: int, since: datetime) -> None:
 def put_runs_back() -> list[int]:
     """Put back what full runs have refused, and pause their credentials. Returns the credentials.
 
-    A run of which some job is locked, or some call still open, is left to the next sweep.
+    Also puts back what was refused in the same words by calls that were open then, once they are answered. A run of
+    which some job is locked is left to the next sweep.
     """
     with connection.cursor() as cursor:
         cursor.execute(FULL)
         full = [credential_id for (credential_id,) in cursor.fetchall()]
-    return [credential_id for credential_id in full if lifecycle.unless_locked(_put_back, credential_id)]
+        cursor.execute(TAILS)
+        tails = [tail_id for (tail_id,) in cursor.fetchall()]
+    for tail_id in tails:
+        lifecycle.unless_locked(_put_tail_back, tail_id)
+    return [credential_id for credential_id in full if lifecycle.unless_locked(_put_run_back, credential_id)]
 
 
 FULL = f"SELECT credential_id FROM campaigns_refusalrun run WHERE {IS_CONFIRMED} ORDER BY credential_id"
@@ -176,11 +191,17 @@ PAUSE = f"""
 UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s
 WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
 """
-# A message in an open claim would look as if it were in a call, so it stays in the run until the claim is closed.
+# A message in an open claim would look as if it were in a call, so it waits until the claim is closed.
 OPEN = """
 SELECT m.id FROM unnest(%(messages)s::bigint[]) AS m(id) WHERE EXISTS (
     SELECT FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence
     WHERE c.job_id = ANY(%(jobs)s) AND m.id = ANY(c.messages))
+"""
+# All of the credential, after its pause: no further claim was allowed.
+OPEN_OF_LOGIN = """
+SELECT u.id FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence,
+    unnest(c.messages) AS u(id)
+WHERE j.credential_id = %(credential)s
 """
 PUT_BACK = """
 WITH back AS (
@@ -208,20 +229,22 @@ WITH back AS (
 )
 SELECT DISTINCT job_id FROM back
 """
-FORGET = """
-WITH rest AS (
-    UPDATE campaigns_refusalrun SET messages = %(messages)s::bigint[]
-    WHERE credential_id = %(credential)s AND cardinality(%(messages)s::bigint[]) > 0
-)
-DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s AND cardinality(%(messages)s::bigint[]) = 0
+FORGET = "DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s"
+KEEP_TAIL = """
+INSERT INTO campaigns_refusaltail (credential_id, code, sub_type, messages, at)
+VALUES (%(credential)s, %(code)s, %(sub_type)s, %(messages)s, clock_timestamp())
 """
+TAILS = "SELECT id FROM campaigns_refusaltail ORDER BY id"
+TAIL_MESSAGES = "SELECT messages FROM campaigns_refusaltail WHERE id = %(tail)s"
+TAIL = "SELECT code, sub_type FROM campaigns_refusaltail WHERE id = %(tail)s FOR UPDATE"
+SHORTEN = "UPDATE campaigns_refusaltail SET messages = %(messages)s WHERE id = %(tail)s"
+END_TAIL = "DELETE FROM campaigns_refusaltail WHERE id = %(tail)s"
 
 
-def _put_back(credential_id: int) -> bool:
+def _put_run_back(credential_id: int) -> bool:
     of_run: dict[str, Any] = {"credential": credential_id}
     with connection.cursor() as cursor:
-        cursor.execute(MESSAGES, of_run)
-        read = {one for (messages,) in cursor.fetchall() for one in messages}
+        read = _read_ids(cursor, MESSAGES, of_run)
         jobs = lifecycle.hold_around(read)
         cursor.execute(RUN, of_run)
         row = cursor.fetchone()
@@ -231,14 +254,45 @@ def _put_back(credential_id: int) -> bool:
         run = SeenRun.read(seen)
         assert run is not None
         cursor.execute(PAUSE, {**of_run, "reason": run.pause().reason[:255]})
-        cursor.execute(OPEN, {"messages": messages, "jobs": jobs})
-        left = {one for (one,) in cursor.fetchall()} | (set(messages) - read)
-        params = {
-            **of_run, "messages": list(read - left), "jobs": jobs, "parents": list(PARENTS), "code": run.code,
-            "sub_type": run.sub_type, "itself": ITSELF, "reason": REASON, "said": f"{run.code} {run.sub_type}".strip(),
-        }  # fmt: skip
-        cursor.execute(PUT_BACK, params)
-        of_jobs = [job_id for (job_id,) in cursor.fetchall()]
-        cursor.execute(FORGET, {**of_run, "messages": sorted(left)})
-    decisions.reopen_leaves(Job.objects.filter(pk__in=of_jobs, status=Status.LOGGED, stopped_at=None))
+        left = _read_ids(cursor, OPEN, {"messages": messages, "jobs": jobs}) | (set(messages) - read)
+        _put_messages_back(cursor, run.code, run.sub_type, read - left, jobs)
+        if left := left | _read_ids(cursor, OPEN_OF_LOGIN, of_run):
+            tail = {"code": run.code, "sub_type": run.sub_type, "messages": sorted(left)}
+            cursor.execute(KEEP_TAIL, of_run | tail)
+        cursor.execute(FORGET, of_run)
     return True
+
+
+def _put_tail_back(tail_id: int) -> None:
+    """Put back what the calls of a tail have refused in its words. Calls that are still open wait."""
+    of_tail: dict[str, Any] = {"tail": tail_id}
+    with connection.cursor() as cursor:
+        messages = _read_ids(cursor, TAIL_MESSAGES, of_tail)
+        jobs = lifecycle.hold_around(messages)
+        cursor.execute(TAIL, of_tail)
+        row = cursor.fetchone()
+        if row is None:
+            return
+        code, sub_type = row
+        left = _read_ids(cursor, OPEN, {"messages": list(messages), "jobs": jobs})
+        _put_messages_back(cursor, code, sub_type, messages - left, jobs)
+        cursor.execute(SHORTEN if left else END_TAIL, of_tail | {"messages": sorted(left)})
+
+
+def _put_messages_back(cursor: Any, code: str, sub_type: str, messages: set[int], jobs: list[int]) -> None:
+    """Put back those of the messages that were refused in these words. Their jobs are locked."""
+    params = {
+        "messages": list(messages), "jobs": jobs, "parents": list(PARENTS), "code": code, "sub_type": sub_type,
+        "itself": ITSELF, "reason": REASON, "said": f"{code} {sub_type}".strip(),
+    }  # fmt: skip
+    of_jobs = _read_ids(cursor, PUT_BACK, params)
+    logged = Job.objects.filter(pk__in=of_jobs, status=Status.LOGGED)
+    decisions.reopen_leaves(logged.filter(stopped_at=None))
+    decisions.reopen_parents(logged.filter(stopped_at__isnull=False))
+
+
+def _read_ids(cursor: Any, statement: str, params: dict[str, Any]) -> set[int]:
+    """Return the ids that the statement finds, as rows or in lists."""
+    cursor.execute(statement, params)
+    found = [one for (one,) in cursor.fetchall()]
+    return {each for one in found for each in (one if isinstance(one, list) else [one])}

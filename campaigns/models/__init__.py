@@ -28,7 +28,7 @@ from campaigns.models.message_events import (
     VendorMessageId,
     WaitingReport,
 )
-from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, Resolution, Store
+from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, RefusalTail, Resolution, Store
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 from campaigns.models.templates import Template, TemplateVersion
@@ -59,6 +59,7 @@ __all__ = [
     "MessageEvent",
     "RecipientAnswer",
     "RefusalRun",
+    "RefusalTail",
     "ReportKind",
     "Resolution",
     "Route",

@@ -86,6 +86,24 @@ class RefusalRun(models.Model):
         return f"{self.code} {self.sub_type}".strip()
 
 
+class RefusalTail(models.Model):
+    """Calls over a credential that were open when a run of equal refusals was put back.
+
+    Those of the messages that are refused in the same words (code, sub_type) are put back too.
+    """
+
+    credential = models.ForeignKey(
+        Credential, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    code = models.TextField()
+    sub_type = models.TextField()
+    messages = ArrayField(models.BigIntegerField())
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.sub_type}".strip()
+
+
 class Audited(models.Model):
     """One row: the result of beat's last audit (promises P1 to P7).
 

@@ -1,22 +1,28 @@
 """A run of equal refusals over a credential pauses it, and puts back what was refused, instead of refusing the list."""
 
+import asyncio
 import http.server
 import json
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from campaigns import finding
 from campaigns.engine import audit, refusal_runs, sending
+from campaigns.engine.connections import connect
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing.sweep import sweep
-from campaigns.engine.refusal_runs import KnownRuns
-from campaigns.models import Job, Message, RefusalRun, Resolution
+from campaigns.engine.refusal_runs import KnownRuns, RunPart
+from campaigns.models import Job, Message, RefusalRun, RefusalTail, Resolution
 from campaigns.models.states import Status
+from campaigns.operators import actions
+from tests import factories
 from tests.ageing import make_older
+from tests.campaigns.rows import accepted, family, recount
 from tests.faults.sending import login, meanwhile, take_again, taken
 from tests.programs import wait_until
 from vendors.causes import AnswerCause
@@ -26,6 +32,7 @@ from vendors.outcomes import Accepted, InDoubt, Refused, follow_cause
 
 CONCURRENCY = 4
 LEASE = timedelta(minutes=5)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Account(http.server.BaseHTTPRequestHandler):
@@ -35,10 +42,13 @@ class Account(http.server.BaseHTTPRequestHandler):
     suspended = True
     refusal = {"code": "E_7113", "sub_type": "state 4"}
     calls = 0
+    answers_slow: threading.Event  # who begins with `slow` waits for it
 
     def do_POST(self) -> None:
         letter = json.loads(self.rfile.read(int(self.headers["content-length"])))
         type(self).calls += 1
+        if letter["recipient"].startswith("slow"):
+            self.answers_slow.wait()
         taken = not self.suspended or letter["recipient"].startswith("good")
         answer = {"id": letter["reference"]} if taken else self.refusal
         body = json.dumps(answer).encode()
@@ -53,11 +63,12 @@ class Account(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def vendor() -> Iterator[Any]:
-    handler: Any = type("Handler", (Account,), {})
+    handler: Any = type("Handler", (Account,), {"answers_slow": threading.Event()})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         handler.url = f"http://127.0.0.1:{server.server_port}"
         yield handler
+        handler.answers_slow.set()
         server.shutdown()
 
 
@@ -130,6 +141,142 @@ def test_it_is_counted_over_all_jobs_and_a_logged_one_sends_again(vendor: Any) -
     for job in jobs:
         assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
     assert sum(Job.objects.values_list("accepted", flat=True)) == 20
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_calls_that_were_open_when_a_run_was_put_back_belong_to_it(vendor: Any, is_resumed: bool) -> None:
+    account = login(vendor.url)
+    early = taken([f"slow{n}@example.org" for n in range(3)], account)
+    job = taken(40, account)
+    with meanwhile(sending.send, early.pk, early.fence) as open_calls:
+        wait_until(lambda: vendor.calls == 3, "the calls are open")
+        assert sending.send(job.pk, job.fence).left
+        swept()
+        assert failed(job) == 0 and RefusalTail.objects.get().messages
+        if is_resumed:
+            resume(account)
+        vendor.answers_slow.set()
+        open_calls.result()
+    finalizer.finalise(early.pk)
+    assert failed(early) == 3, "refused in the same words, and far too few for a run"
+    wait_until(lambda: sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
+    assert failed(early) == 0 and early.status == Status.DISPATCHED
+    assert bool(paused(account)) != is_resumed, "what was called before pauses nothing anew"
+    assert Resolution.objects.filter(message_id__gte=early.first_message, message_id__lt=early.end).count() == 3
+    assert not [check for check in audit.run() if not check.ok]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_open_calls_that_end_otherwise_stay_as_they_are(vendor: Any) -> None:
+    account = login(vendor.url)
+    job = factories.campaign_with_job(22, of=account, status="SENDING")
+    claim = factories.claim(job, [20, 21])
+    first, last = job.first_message, job.first_message + 20
+    Message.objects.filter(id__gte=first, id__lt=last).update(**refused_so("E_7113", "state 4"))
+    run = full_run(account, job, 20)
+    assert refusal_runs.put_runs_back() == [account.pk] and paused(account)
+    assert RefusalTail.objects.get().messages == [last, last + 1] and not RefusalRun.objects.exists()
+    refusal_runs.put_runs_back()
+    assert RefusalTail.objects.get().messages == [last, last + 1], "they are open"
+    claim.delete()
+    Message.objects.filter(id=last).update(**refused_so("E_7114", ""))
+    Message.objects.filter(id=last + 1).update(dequeued_at=run.since, **accepted())
+    refusal_runs.put_runs_back()
+    assert not RefusalTail.objects.exists()
+    assert Message.objects.get(id=last).error_code == "E_7114" and Message.objects.get(id=last + 1).message_id == "v-1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_is_refused_again_in_a_persons_retry_pauses_nothing(vendor: Any) -> None:
+    account = login(vendor.url, concurrency=1)
+    mixed = [f"{'good' if n % 10 == 9 else 'bad'}{n}@example.org" for n in range(80)]
+    job = taken(mixed, account)
+    assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+    assert failed(job) == 72 and not paused(account)
+    for _ in range(2):
+        actions.retry([job.pk])
+        wait_until(lambda: sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
+        assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
+        sweep(LEASE)
+        assert failed(job) == 72 and not paused(account) and not RefusalRun.objects.exists()
+    others = taken(30, account)
+    assert sending.send(others.pk, others.fence).left and paused(account).startswith("20 messages in a row")
+
+
+def refused_so(code: str, sub_type: str) -> dict[str, Any]:
+    now = timezone.now()
+    ended = {"dequeued_at": now, "sent_at": now, "delivered_at": now}
+    return {**ended, "error_code": code, "error_sub_type": sub_type, "cause": "unknown"}
+
+
+def full_run(account: Credential, job: Job, number: int, full: float = 60.0) -> RefusalRun:
+    """A run of the job's first messages, full for so many seconds."""
+    at = timezone.now() - timedelta(seconds=full)
+    messages = [job.first_message + n for n in range(number)]
+    words = {"code": "E_7113", "sub_type": "state 4"}
+    return RefusalRun.objects.create(credential=account, messages=messages, since=at, full_at=at, **words)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("stopped", [[0], [0, 1]])
+def test_a_finished_parent_shows_what_waits_again_in_a_stopped_child(stopped: list[int]) -> None:
+    top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"], each=10)
+    account = top.credential
+    for child in cut:
+        Message.objects.filter(id__gte=child.first_message, id__lt=child.end).update(**refused_so("E_7113", "state 4"))
+        recount(child)
+    Job.objects.filter(pk=top.pk).update(refused=20)
+    Job.objects.filter(pk__in=[cut[n].pk for n in stopped]).update(stopped_at=timezone.now(), stopped_by="ann")
+    full_run(account, top, 20)
+    swept()
+    sweep(LEASE)
+    top.refresh_from_db()
+    if len(stopped) == 2:
+        assert (top.status, top.stopped_by, top.refused) == ("P_STOPPED", "ann", 0) and top.finished_at
+    else:
+        assert (top.status, top.finished_at) == ("P_ASSIGNED", None), "its other child sends again"
+    assert not [check for check in audit.run() if not check.ok]
+
+
+def noted(account: Credential, job: Job, code: str, numbers: list[int], anew: bool = False) -> None:
+    """Extends the run of the credential as a sender does."""
+    part = RunPart(account.pk, Refused(code, "state 4"), [job.first_message + n for n in numbers], anew)
+
+    async def note() -> None:
+        rows = await connect()
+        try:
+            await part.note(rows, code, "state 4")
+            await refusal_runs.end_run(rows, account.pk, timezone.now() if code == "E_7113" else EPOCH)
+        finally:
+            await rows.close()
+
+    asyncio.run(note())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_confirmed_run_stays_until_it_is_put_back(vendor: Any) -> None:
+    """Whatever open calls are answered: other words, an acceptance; and what has its words belongs to it."""
+    account = login(vendor.url)
+    job = factories.campaign_with_job(30, of=account, status="SENDING")
+    run = full_run(account, job, 20)
+    noted(account, job, "E_7114", [20, 21])
+    assert RefusalRun.objects.get().messages == run.messages, "other words"
+    noted(account, job, "E_7113", [22, 23], anew=True)
+    run.refresh_from_db()
+    assert sorted(run.messages) == [job.first_message + n for n in (*range(20), 22, 23)]
+    assert run.full_at == run.since, "neither acceptance nor answer has ended it"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_is_not_confirmed_is_replaced_by_other_words_and_ended_by_an_acceptance(vendor: Any) -> None:
+    account = login(vendor.url)
+    job = factories.campaign_with_job(30, of=account, status="SENDING")
+    full_run(account, job, 20, full=0.0)
+    noted(account, job, "E_7114", [20, 21])
+    assert len(RefusalRun.objects.get().messages) == 2
+    noted(account, job, "E_7113", [22])
+    assert not RefusalRun.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

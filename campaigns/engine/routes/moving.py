@@ -233,7 +233,7 @@ class _Moving:
             firsts, ends = zip(*runs, strict=True)
             cursor.execute(NOT_PUT_OFF, {"firsts": list(firsts), "ends": list(ends)})
         if runs == [(child.first_message, child.end)]:
-            move(mine, "hand_on", **_by(login), **freed, started_at=None, refusals_from=None)
+            move(mine, "hand_on", **_by(login), **freed, started_at=None)
             self._write(child.pk, runs[0], waiting[runs[0]], child.credential_id, login, why)
             return
         kept, *further = _between(child, runs)
