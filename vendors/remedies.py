@@ -20,9 +20,11 @@ from vendors.condition.reading import (
     RESUME_LOGIN,
     RESUME_VENDOR,
     TRY_NOW,
+    conditions_to_mend,
 )
 from vendors.condition.values import Condition, Mender, Mending
-from vendors.ownership import is_disclosed, owns
+from vendors.models import Vendor
+from vendors.ownership import is_disclosed, owned_vendors, owns
 from vendors.said import gettext_noop, show
 
 OPERATE = "vendors.operate_vendor"  # to pause and resume vendors and credentials
@@ -94,3 +96,30 @@ class Remedy:
         """Return True if the user can press the button."""
         _page, right = PAGES.get(self.mending.button, ("", ""))
         return bool(right and user.is_staff and user.has_perm(right) and owns(user, self.vendor_id))
+
+
+@dataclass(frozen=True, slots=True)
+class ShutVendor:
+    """A vendor, or a credential of it, that the user can open again."""
+
+    condition: Condition
+    remedy: Remedy
+
+
+def remedies_of(user: Any) -> list[ShutVendor]:
+    """Return what is shut or braked and waits for this user, each page with a button once.
+
+    One statement for those who govern all vendors, two for those who govern some, none for all others.
+    """
+    if not user.is_staff or not any(user.has_perm(right) for _page, right in PAGES.values()):
+        return []
+    mine = owned_vendors(user)
+    ids = None if mine is None else [row["pk"] for row in mine]
+    found = conditions_to_mend(ids) if ids is None or ids else []
+    names = dict(Vendor.objects.filter(pk__in={one[0] for one in found}).values_list("pk", "name")) if found else {}
+    shut: dict[str, ShutVendor] = {}
+    for vendor_id, login_id, condition in found:
+        remedy = Remedy.of(condition, vendor_id, names[vendor_id], login_id)
+        if remedy and remedy.address and user.has_perm(PAGES[remedy.mending.button][1]):
+            shut.setdefault(remedy.address, ShutVendor(condition, remedy))
+    return list(shut.values())

@@ -1,5 +1,6 @@
 """An owner's first page: campaigns with their state, those that wait for a decision, and the last days."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -7,10 +8,12 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from campaigns.drafts import keeping
 from campaigns.forecast import campaign_states
+from campaigns.forecast.queues import clock
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
@@ -21,6 +24,9 @@ from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
 from mailhub.owners.ways_on import CHANGE, SETTLE
 from mailhub.owners.wizard.uploads import MAKE
+from vendors import remedies
+from vendors.condition.values import describe_condition
+from vendors.said import show
 
 MOST_SPONSORS = 500  # in their select
 MOST_NEEDS = 5  # of each kind
@@ -103,6 +109,14 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         "needs": [one for kind in KINDS_OF_NEEDS for one in of[kind][:MOST_NEEDS]],
         "more": {kind: len(some) > MOST_NEEDS for kind, some in of.items()},
         "unsent": [] if asked.narrowed or not request.user.has_perms(MAKE) else keeping.unsent(mine)[:MOST_NEEDS],
+        "shut": [] if asked.narrowed else _shut(request.user),
         "older": urlencode(older) if found.before else "",
     }
     return part
+
+
+def _shut(user: Any) -> list[tuple[remedies.Remedy, str]]:
+    """Return what the user can open again, each with its condition as a sentence."""
+    now = partial(clock, now=timezone.now())
+    found = remedies.remedies_of(user)[:MOST_NEEDS]
+    return [(one.remedy, show(describe_condition(one.condition, now))) for one in found]

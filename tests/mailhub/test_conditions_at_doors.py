@@ -266,6 +266,38 @@ def test_an_operator_releases_or_holds_the_brake_on_a_page(job: Job, admin_clien
     )
 
 
+@pytest.mark.parametrize(
+    ("columns", "button", "page"),
+    [
+        ({"paused": True, "paused_reason": "http 401: login refused"}, "Resume this login", "pause"),
+        ({"braked_at": timezone.now()}, "Release the brake", "try"),
+        ({"brake_held_at": timezone.now()}, "Release the brake", "try"),
+    ],
+)
+def test_home_lists_what_its_reader_can_open_again(
+    user_of: Users, job: Job, admin_client: Client, columns: dict[str, Any], button: str, page: str
+) -> None:
+    login = Credential.objects.filter(pk=job.credential_id)
+    _waits(login.get(), asked_wait=3600.0)
+    assert "Waits for you" not in text(admin_client, "/"), "it ends by itself"
+    login.update(retry_after_until=None, asked_wait=None, **columns)
+    factories.credential(job.vendor, "beside it")
+    shown = admin_client.get("/").content.decode()
+    assert f'href="{LOGIN}{login.get().pk}/{page}/"' in shown and plain(shown).count(button) == 1
+    ann = user_of([job.sponsor], "campaign owner", "viewer")
+    assert button not in text(ann, "/"), "who cannot do it is not asked to"
+    login.update(paused=False, braked_at=None, brake_held_at=None)
+    assert "Waits for you" not in text(admin_client, "/")
+
+
+def test_a_vendor_that_is_paused_waits_once_for_all_its_credentials(job: Job, admin_client: Client) -> None:
+    factories.credential(job.vendor, "second")
+    call_command("vendor", "pause", "good", reason="by Ann")
+    shown = admin_client.get("/").content.decode()
+    assert plain(shown).count("Resume this vendor") == 1 and "vendor paused: by Ann" in plain(shown)
+    assert f'href="/admin/vendors/vendor/{job.vendor_id}/pause/"' in shown
+
+
 def test_a_campaign_names_the_receiving_domains_that_wait(job: Job, admin_client: Client) -> None:
     until = timezone.now() + HOUR
     of = {"credential": job.credential, "receiver": "gmail", "since": timezone.now(), "seconds": 3600.0}

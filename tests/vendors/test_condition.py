@@ -128,6 +128,12 @@ def test_a_vendor_is_as_its_best_credential_and_one_never_called_proves_nothing(
     assert conditions_of_vendors([vendor.pk])[vendor.pk].kind == ConditionKind.FAILING
     answered(other, GOOD)
     assert conditions_of_vendors([vendor.pk])[vendor.pk].works
+    third = factories.credential(vendor)
+    paused = Credential.objects.filter(vendor=vendor).exclude(pk=third.pk)
+    paused.update(paused=True)
+    assert conditions_of_vendors([vendor.pk])[vendor.pk].kind == ConditionKind.SHUT, "one never called proves nothing"
+    VendorCondition.objects.all().delete()
+    assert conditions_of_vendors([vendor.pk])[vendor.pk].kind == ConditionKind.UNTRIED, "nor does one that never was"
     with connection.execute_wrapper(counted := Counted()):
         conditions_of_vendors([vendor.pk, factories.vendor().pk])
         counted.statements.clear()

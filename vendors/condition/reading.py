@@ -39,14 +39,20 @@ WHERE {{which}} ORDER BY l.vendor_id, l.name
 """
 OF_CREDENTIALS = READ.format(which="l.id = ANY(%(ids)s)")
 OF_VENDORS = READ.format(which="l.vendor_id = ANY(%(ids)s)")
+# Whose calls a person can make possible: it is shut, or its brake can be released.
+TO_MEND = READ.format(
+    which=f"""(%(ids)s::bigint[] IS NULL OR l.vendor_id = ANY(%(ids)s))
+    AND (l.braked_at IS NOT NULL OR {shut.WHY} IS NOT NULL)"""
+)
 NO_CREDENTIAL = gettext_noop("the vendor has no credential")
 RESUME_VENDOR, CONFIRM_VENDOR = gettext_noop("Resume this vendor"), gettext_noop("Confirm this vendor")
 RESUME_LOGIN, ENTER_SECRET = gettext_noop("Resume this login"), gettext_noop("Enter its secret")
 RAISE_LIMIT, TRY_NOW = gettext_noop("Raise the limit"), gettext_noop("Try now")
 RELEASE = gettext_noop("Release the brake")
-# From the best to the worst: a vendor is as its best credential is. One never tried says nothing beside one that was.
+# From the best to the worst: a vendor is as its best credential is. One never tried says nothing beside one that was,
+# even if that one is shut now.
 _ORDER = (
-    ConditionKind.WORKS, ConditionKind.SILENT, ConditionKind.FAILING, ConditionKind.UNTRIED, ConditionKind.SHUT,
+    ConditionKind.WORKS, ConditionKind.SILENT, ConditionKind.FAILING, ConditionKind.SHUT, ConditionKind.UNTRIED,
 )  # fmt: skip
 
 
@@ -63,11 +69,24 @@ def conditions_of_vendors(ids: Collection[int]) -> dict[int, Condition]:
     return {vendor: combine_conditions(of) for vendor, of in found.items()}
 
 
+def conditions_to_mend(vendors: Collection[int] | None) -> list[tuple[int, int, Condition]]:
+    """Return (vendor, credential, condition) of the credentials that are shut or braked. None: of all vendors."""
+    with connection.cursor() as cursor:
+        cursor.execute(TO_MEND, {"ids": None if vendors is None else list(vendors)})
+        rows = [_Row(*row) for row in cursor.fetchall()]
+    return [(row.vendor_id, row.id, _of_row(row)) for row in rows]
+
+
 def combine_conditions(conditions: Iterable[Condition]) -> Condition:
     """Return the best of a vendor's conditions, by credential."""
-    best = min(conditions, key=lambda one: _ORDER.index(one.kind), default=None)
+    best = min(conditions, key=_rank, default=None)
     none = Said(NO_CREDENTIAL)
     return best or Condition(ConditionKind.SHUT, reason=none, brief=none, mending=Mending(Mender.OPERATOR))
+
+
+def _rank(one: Condition) -> int:
+    was_tried = one.kind is not ConditionKind.SHUT or one.good_at or one.tries or one.until
+    return _ORDER.index(one.kind) if was_tried else len(_ORDER)
 
 
 class _Row(NamedTuple):
