@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
 from django.db.models.signals import post_save
@@ -15,6 +15,7 @@ class CampaignsConfig(AppConfig):
         from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor
         from campaigns.suppression.lists import vendor_made
+        from vendors.configuration import brake_released
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
 
@@ -28,6 +29,13 @@ class CampaignsConfig(AppConfig):
         post_save.connect(offer_first, sender=Vendor)
         post_save.connect(vendor_made, sender=Vendor)
         open_doubts.connect(count_called_here)
+        brake_released.connect(_notify_vendor)
+
+
+def _notify_vendor(vendor_id: int, **_: Any) -> None:
+    from campaigns.engine.dispatch.dispatcher import notify_vendors  # commands do not load Celery for nothing
+
+    notify_vendors([vendor_id])
 
 
 if TYPE_CHECKING:  # each feature is held to its protocol

@@ -1,31 +1,50 @@
 """Vendors of moods for tests, on free ports: they answer well, answer 500, hang, or cut connections."""
 
 import json
+import math
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MOODS = ("500", "cut", "hang")
 
 
+@dataclass
+class BookedCall:
+    """A call in the vendor's book: from its request until its answer. peer: the port of its caller."""
+
+    reference: str
+    mood: str
+    peer: int
+    began: float
+    ended: float = math.inf
+
+
 class MoodyVendor(ThreadingHTTPServer):
-    """`mood`: good, 500, hang, cut, or 429. `calls`: references as they came, with the mood of each."""
+    """`mood`: good, 500, late (500 after `late` seconds), hang, cut, or 429. `book`: all calls."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Call)
-        self.mood = "good"
-        self.calls: list[tuple[str, str]] = []
+        self.mood, self.late = "good", 0.5
+        self.book: list[BookedCall] = []
         self.over = threading.Event()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/letters"
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Return references as they came, with the mood of each."""
+        return [(one.reference, one.mood) for one in self.book]
 
     def of_mood(self, *moods: str) -> list[str]:
         """Return the references that came in these moods."""
@@ -42,13 +61,22 @@ class _Call(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         letter = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         mood = self.server.mood
-        self.server.calls.append((letter["reference"], mood))
+        call = BookedCall(letter["reference"], mood, self.client_address[1], time.monotonic())
+        self.server.book.append(call)
+        try:
+            self._answer(letter, mood)
+        finally:
+            call.ended = time.monotonic()
+
+    def _answer(self, letter: dict[str, Any], mood: str) -> None:
         if mood == "hang":
             self.server.over.wait()
+        if mood == "late":
+            self.server.over.wait(self.server.late)
         if mood in ("hang", "cut"):
             self.close_connection = True
             return
-        status = {"good": 201, "500": 500, "429": 429}[mood]
+        status = {"good": 201, "500": 500, "late": 500, "429": 429}[mood]
         content = json.dumps({"id": letter["reference"]} if status == 201 else {"code": mood}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

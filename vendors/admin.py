@@ -268,9 +268,25 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
     inlines = [VendorLimits, VendorReceiverLimits, Casters]
+    actions = ["release_brakes"]
 
     def get_inlines(self, request: HttpRequest, obj: Vendor | None = None) -> list[Any]:
         return _with_receivers(self.inlines, obj)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return self.may_operate(request)
+
+    @admin.action(description=_("Release the brakes of all credentials"), permissions=["operate"])
+    def release_brakes(self, request: HttpRequest, chosen: Any) -> None:
+        released = [
+            login
+            for vendor in chosen
+            if self.may_operate(request, vendor)
+            for login in configuration.release_brakes(vendor)
+        ]
+        for login in released:
+            self.log_change(request, login, Said(gettext_noop("its brake was released")))
+        messages.success(request, gettext("Brakes that were released: %s") % len(released))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")

@@ -16,6 +16,7 @@ from django.contrib.postgres.functions import TransactionNow
 from django.db import ProgrammingError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
+from django.dispatch import Signal
 
 from vendors import adapters, destinations, history, locks, said
 from vendors.adapters.options import InvalidSettings, NoSecret
@@ -34,6 +35,7 @@ DEFAULT = (
     ("MC4", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
 )
 PERCENTAGE = 3
+brake_released = Signal()  # by a person: jobs of vendor_id may go on
 SAME_ACCOUNT = Said(gettext_noop("said to reach the same account as before"))
 
 
@@ -148,9 +150,17 @@ def release_brake(login: Credential) -> bool:
     locks.take_turn(login.vendor_id)
     released = {"brake_released_at": Now(), "retry_after_until": None, "brake_wait": 0.0}
     rows = Credential.objects.filter(pk=login.pk, braked_at__isnull=False)
-    return bool(rows.update(braked_at=None, brake_held_at=None, **released)) or bool(
+    is_released = bool(rows.update(braked_at=None, brake_held_at=None, **released)) or bool(
         Credential.objects.filter(pk=login.pk, brake_held_at__isnull=False).update(brake_held_at=None)
     )
+    if is_released:
+        transaction.on_commit(lambda: brake_released.send(Credential, vendor_id=login.vendor_id))
+    return is_released
+
+
+def release_brakes(vendor: Vendor) -> list[Credential]:
+    """Release the brakes of all credentials of a vendor, held or not. Returns the credentials that had one."""
+    return [login for login in vendor.credentials.select_related("vendor") if release_brake(login)]
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:

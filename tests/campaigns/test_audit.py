@@ -233,6 +233,16 @@ def call_in_a_pause_of_the_credential() -> str:
     return f"credential {login.vendor.slug}/main: 1 units at "
 
 
+def call_in_a_brake() -> str:
+    job = factories.campaign_with_job(3, status="SENDING", of=factories.credential(name="main"))
+    called(job.vendor, 1, 2, 3)
+    now = timezone.now()
+    taken = {"brake_no": 4, "probe_no": 6, "probed_at": now}  # two probes
+    Credential.objects.filter(pk=job.credential_id).update(braked_at=now, **taken)
+    factories.claim(job, at=now + timedelta(seconds=1))
+    return f"credential {job.vendor.slug}/main: 3 calls, 2 probes"
+
+
 def call_unapproved() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
@@ -388,6 +398,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "each call is in the ledger": call_outside_of_the_ledger,
     "no call was allowed after a stop or in a pause": call_after_the_stop,
     "no call was allowed in a pause of its vendor or credential": call_in_a_pause_of_the_credential,
+    "no call was allowed in a brake of its credential but one for each probe": call_in_a_brake,
     "no message of a campaign was called before somebody had approved it": call_unapproved,
     "no parent that is over hides a child that is not": hide_a_child,
     "each vendor has at most one dispatch run a night": run_twice_a_night,
@@ -560,6 +571,20 @@ def test_a_call_in_a_pause_is_found_also_when_the_pause_is_over(of_vendor: bool)
     assert example.startswith(f"{'vendor' if of_vendor else 'credential'} {row}: 2 units at ")
 
 
+def test_a_brake_allows_a_call_for_each_probe_and_says_nothing_of_calls_before_it() -> None:
+    call_in_a_brake()
+    login = Credential.objects.filter(braked_at__isnull=False)
+    login.update(probe_no=7)
+    assert broken() == {}
+    login.update(brake_no=7)
+    assert len(broken()) == 1
+    login.update(braked_at=timezone.now() + timedelta(seconds=5))
+    assert broken() == {}
+    login.update(braked_at=timezone.now() - LONG_AGO)
+    Store.objects.update(adopted_at=timezone.now())
+    assert broken() == {}, "calls from before a takeover may be better known than the probes"
+
+
 def test_a_pause_of_another_credential_or_vendor_forbids_no_call() -> None:
     login = factories.credential()
     pause(factories.credential(login.vendor))
@@ -621,9 +646,8 @@ def test_what_is_entered_twice_is_found() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox, settings: Any) -> None:
+def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
     """Also between a claim and its answer, and during finalising, a stop and a retry."""
-    settings.EQUAL_REFUSALS = 0  # the retry is refused with the same words for sixty in a row
     login = factories.credential(factories.vendor(settings={"url": sandbox.url, "concurrency": 16}))
     names = [f"{kind}-{number}" for number in range(60) for kind in ("reject", "lost", "error", "a", "b", "c", "d")]
     addresses = [f"{name.replace('-', '+')}@sandbox.example" for name in names]

@@ -6,8 +6,9 @@ most DOUBTS_MOST, and tells everybody by the credential's row.
 
 While the brake is on, `retry_after_until` keeps all calls away. From that time on one sender may take the probe: it
 closes the credential again for the length of the call (a lease), under a number that its claim names. So a sender that
-dies with the probe delays the next one only. A clear answer releases the brake: accepted, refused, or told to wait. A
-doubt, or no connection, puts the next probe off, twice as long each time.
+dies with the probe delays the next one only. A repeat of a doubt sends a letter, so it takes the probe too. A clear
+answer releases the brake: accepted, refused, or told to wait. A doubt, or no connection, puts the next probe off, twice
+as long each time.
 
 Each statement takes its turn (vendors/locks.py): earlier claims end, later ones see the brake. An operator may hold the
 brake, so that nobody probes, or release it.
@@ -29,7 +30,8 @@ OPEN = """c.brake_held_at IS NULL AND CASE WHEN c.braked_at IS NULL
 # `age`: seconds since the last doubt. Doubts from before the last release say nothing. A closed credential keeps its
 # time; while the brake is on, nobody else writes `retry_after_until`.
 PUT_ON = f"""
-UPDATE vendors_credential SET braked_at = clock_timestamp(), probe_no = probe_no + 1, brake_wait = w.wait,
+UPDATE vendors_credential SET braked_at = clock_timestamp(), probe_no = probe_no + 1, brake_no = probe_no + 1,
+    brake_wait = w.wait,
     retry_after_until = clock_timestamp() + w.wait * interval '1 second'
 FROM (SELECT id AS credential, CASE
     WHEN brake_released_at > clock_timestamp() - %(recovered)s::float8 * interval '1 second'
@@ -52,15 +54,11 @@ GIVE_BACK = f"""
 UPDATE vendors_credential SET retry_after_until = clock_timestamp()
 WHERE id = %(credential)s AND braked_at IS NOT NULL AND probe_no = %(probe)s AND {CREDENTIAL_ALONE}
 """
-# `probe`: NULL for a repeat, which has no lease.
 PUT_OFF = f"""
 UPDATE vendors_credential SET brake_wait = least(%(most)s::float8, 2 * greatest(brake_wait, %(first)s::float8 / 2)),
     retry_after_until = clock_timestamp()
         + least(%(most)s::float8, 2 * greatest(brake_wait, %(first)s::float8 / 2)) * interval '1 second'
-WHERE id = %(credential)s AND braked_at IS NOT NULL
-    AND CASE WHEN %(probe)s::bigint IS NULL THEN coalesce(retry_after_until <= clock_timestamp(), true)
-        ELSE probe_no = %(probe)s::bigint END
-    AND {CREDENTIAL_ALONE}
+WHERE id = %(credential)s AND braked_at IS NOT NULL AND probe_no = %(probe)s AND {CREDENTIAL_ALONE}
 """
 # `age`: seconds since the clear answer; one from before the brake proves nothing. An operator's hold stays.
 RELEASE = f"""
@@ -69,11 +67,11 @@ WITH released AS (
     WHERE id = %(credential)s AND brake_held_at IS NULL
         AND CASE WHEN braked_at <= clock_timestamp() - %(age)s::float8 * interval '1 second'
             THEN {CREDENTIAL_ALONE} END
-    RETURNING id
+    RETURNING id, vendor_id
 ), forgotten AS (
     UPDATE vendors_vendorcondition k SET doubts = 0 FROM released r WHERE k.credential_id = r.id
 )
-SELECT id FROM released
+SELECT v.slug FROM released r JOIN vendors_vendor v ON v.id = r.vendor_id
 """
 
 
@@ -97,12 +95,16 @@ async def give_back_probe(rows: Any, credential_id: int, probe: int) -> None:
     await rows.execute(GIVE_BACK, {"credential": credential_id, "probe": probe})
 
 
-async def put_off_probe(rows: Any, credential_id: int, probe: int | None = None) -> None:
-    """Put the next probe off: this one, or a repeat (None), ended in doubt or did not reach the vendor."""
+async def put_off_probe(rows: Any, credential_id: int, probe: int) -> None:
+    """Put the next probe off: this one ended in doubt or did not reach the vendor."""
     params = {"credential": credential_id, "probe": probe, "first": WAIT_FIRST, "most": WAIT_MOST}
     await rows.execute(PUT_OFF, params)
 
 
-async def release_brake(rows: Any, credential_id: int, age: float) -> bool:
-    """Release the brake after a clear answer. `age`: seconds since then. False: it is not on, or began later."""
-    return await (await rows.execute(RELEASE, {"credential": credential_id, "age": age})).fetchone() is not None
+async def release_brake(rows: Any, credential_id: int, age: float) -> str | None:
+    """Release the brake after a clear answer. `age`: seconds since then.
+
+    Returns the slug of the vendor, which has jobs that may go on now. None: the brake is not on, or began later.
+    """
+    found = await (await rows.execute(RELEASE, {"credential": credential_id, "age": age})).fetchone()
+    return None if found is None else str(found[0])

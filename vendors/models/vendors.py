@@ -232,13 +232,14 @@ class Credential(models.Model):
 
     # The brake (vendors/condition/brake.py). While it is on, `retry_after_until` is the time of the next probe, or the
     # end of the present probe's lease. `brake_held_at`: an operator holds it, so nothing probes. `brake_wait`: seconds
-    # between two probes. `probe_no`: names the present probe.
+    # between two probes. `probe_no`: names the present probe; `brake_no`: its value when the brake was put on.
     braked_at = models.DateTimeField(null=True, editable=False)
     brake_held_at = models.DateTimeField(null=True, editable=False)
     brake_wait = models.FloatField(default=0.0, db_default=0.0, editable=False)
     brake_released_at = models.DateTimeField(null=True, editable=False)
     probed_at = models.DateTimeField(null=True, editable=False)
     probe_no = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
+    brake_no = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
 
     class Meta:
         ordering = ["vendor", "name"]

@@ -50,6 +50,7 @@ MESSAGE_OF_JOB = example_of(gettext_noop("message %(message_id)s of job %(job_id
 MESSAGE_OF_CAMPAIGN = example_of(gettext_noop("message %(message_id)s of campaign %(campaign_id)s"))
 HIDDEN_CHILD = example_of(gettext_noop("parent %(job_id)s: child %(child_id)s is %(state)s"))
 LEDGER = example_of(gettext_noop("credential %(credential_id)s: %(called)s called, %(known)s in the ledger"))
+IN_A_BRAKE = example_of(gettext_noop("credential %(name)s: %(calls)s calls, %(probes)s probes"))
 WINDOW = example_of(gettext_noop("vendor %(vendor)s: %(calls)s calls, not %(limit)s, in %(seconds)s s from %(at)s"))
 
 
@@ -136,6 +137,20 @@ P5 = [
             AND u.credential_id = coalesce(p.credential, u.credential_id)
             AND (p.paused OR u.at < p.resumed_at) AND u.units > 0
         WHERE u.at > coalesce((SELECT max(s.adopted_at) FROM campaigns_store s), '-infinity')""",
+    ),
+    Question(
+        "P5",
+        Said("no call was allowed in a brake of its credential but one for each probe"),
+        # Look-ups pass a brake, so the messages are counted, not the ledger.
+        IN_A_BRAKE,
+        f"""SELECT v.slug || '/' || l.name AS name, s.calls, l.probe_no - l.brake_no AS probes
+        FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id CROSS JOIN LATERAL (
+            SELECT count(*) AS calls FROM campaigns_job j CROSS JOIN LATERAL (
+                SELECT m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
+                UNION ALL SELECT c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
+            ) c WHERE j.credential_id = l.id AND {LEAF} AND {FRESH} AND c.sent_at > l.braked_at AND {KNOWN}
+        ) s WHERE s.calls > l.probe_no - l.brake_no
+            AND l.braked_at > coalesce((SELECT max(s.adopted_at) FROM campaigns_store s), '-infinity')""",
     ),
     Question(
         "P5",

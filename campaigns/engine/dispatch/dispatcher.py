@@ -9,6 +9,7 @@ Callers that dispatch then notify the vendors. Celery's tasks (campaigns/tasks.p
 and pages do not load the workers' code.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from campaigns.engine.lifecycle import free, hold, move, wait_at_most
 from campaigns.models import Approval, Campaign, DispatchRun, Job
 from campaigns.models.states import Status
 from vendors import alarms
-from vendors.models import Vendor
+from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
 BATCH = 1000
@@ -163,6 +164,11 @@ def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
 def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     """Wake the mailcasters of one vendor without reading its row."""
     _notify("cast", vendor_id, queue, queue=queue, **options)
+
+
+async def ring_vendor(vendor_id: int, slug: str) -> None:
+    """Wake the mailcasters of one vendor from an event loop: the broker may be slow, so a thread waits for it."""
+    await asyncio.to_thread(notify_queue, vendor_id, queue_of(slug))
 
 
 def dispatch_later(job_id: int, at: datetime) -> None:

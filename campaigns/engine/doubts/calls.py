@@ -16,6 +16,7 @@ from psycopg import Error as RowsError
 
 from campaigns.engine.claiming import contexts, limits
 from campaigns.engine.claiming.rebuild import rebuild_lost
+from campaigns.engine.dispatch import dispatcher
 from vendors import alarms
 from vendors.adapters.base import Adapter
 from vendors.condition import brake
@@ -54,7 +55,10 @@ class CredentialClosed(Exception):
 
 
 class SingleCalls:
-    """Calls with one credential's adapter. over: the reason to make no more calls; "": go on."""
+    """Calls with one credential's adapter. over: the reason to make no more calls; "": go on.
+
+    probe: the number of the probe that a repeat has taken over a braked credential.
+    """
 
     def __init__(self, adapter: Adapter, login: Credential, throttle: AsyncThrottle, rows: Any) -> None:
         self._adapter, self._vendor_id, self._credential_id = adapter, login.vendor_id, login.pk
@@ -62,6 +66,7 @@ class SingleCalls:
         self._destination = login.vendor.destination + login.destination
         self._condition = ConditionFeed(login.pk, self._destination, "", lambda: None)
         self._patience, self._unanswered = PATIENCE, 0
+        self.probe: int | None = None
         self.over = ""
 
     @property
@@ -93,8 +98,11 @@ class SingleCalls:
         of_receiver = await self._permit_of_receiver(scope, grant, recipient)
         if isinstance(of_receiver, NotSent):
             return of_receiver
+        self.probe = await brake.take_probe(self._rows, self._credential_id, self.hold) if is_repeat else None
         allowed = await allow(scope, grant.id)
         if not allowed:
+            if self.probe is not None:
+                await brake.give_back_probe(self._rows, self._credential_id, self.probe)
             await self._hand_back(self._throttle.cancel, scope, grant)
             if of_receiver:
                 await self._hand_back(self._throttle.cancel, *of_receiver)
@@ -187,9 +195,10 @@ class SingleCalls:
         """Count the answer of a repeat. A clear one releases the brake; any other puts the next probe off."""
         clear = is_clear(answer)
         if clear:
-            await brake.release_brake(self._rows, self._credential_id, 0.0)
-        else:
-            await brake.put_off_probe(self._rows, self._credential_id)
+            if slug := await brake.release_brake(self._rows, self._credential_id, 0.0):
+                await dispatcher.ring_vendor(self._vendor_id, slug)
+        elif self.probe is not None:
+            await brake.put_off_probe(self._rows, self._credential_id, self.probe)
         good = is_good_answer(answer)
         self._condition.note(answer, good, getattr(answer, "reason", ""))
         await self._condition.write(self._rows)

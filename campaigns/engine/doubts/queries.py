@@ -18,6 +18,7 @@ from campaigns.engine.routes import whose
 from campaigns.engine.suppressed import HOLDS_ASKED
 from campaigns.models import Campaign, Identity
 from vendors import destinations, locks
+from vendors.condition import brake
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
 from vendors.receivers import receiver_of
@@ -146,7 +147,7 @@ WITH {jobs}gate AS (
         JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND v.destination + c.destination = %(destination)s AND NOT v.paused AND NOT c.paused
-        AND ({braked}coalesce(c.retry_after_until <= clock_timestamp(), true)) AND c.brake_held_at IS NULL
+        AND {is_open}
         AND EXISTS ({known})
         AND (SELECT {turns})
     FOR SHARE OF v, c
@@ -163,7 +164,7 @@ WITH {jobs}gate AS (
 ){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
-# A look-up sends no letter, so a brake does not keep it away. A repeat does: it waits until a probe is due.
+# A look-up sends no letter, so a brake does not keep it away. A repeat does: it has to take the probe.
 LOOK_UP = CALL.format(
     known=guard.KNOWN,
     turns=locks.SHARED,
@@ -171,7 +172,8 @@ LOOK_UP = CALL.format(
     sets="",
     may="true",
     counted="",
-    braked="c.braked_at IS NOT NULL OR ",
+    is_open="""(c.braked_at IS NOT NULL OR coalesce(c.retry_after_until <= clock_timestamp(), true))
+        AND c.brake_held_at IS NULL""",
 )
 
 # Why each condition stands here: The key may have expired while we waited for a permit. A call in the future, left by a
@@ -183,7 +185,7 @@ LOOK_UP = CALL.format(
 # suppression added while the statement waited for the vendor's row is not visible yet, so the statement then allows no
 # call.
 REPEAT = CALL.format(
-    braked="",
+    is_open=brake.OPEN,
     known=guard.KNOWN,
     turns=locks.SHARED,
     jobs=f"""jobs AS (
@@ -233,17 +235,19 @@ async def repeat(
     young: float | None,
     closes: datetime | None,
     grant: str | None = None,
+    probe: int | None = None,
 ) -> bool | None:
     """Allow a repeat and write it to the ledger. False: it may not be repeated. None: the vendor may not be called.
 
     closes: the end of the time in which the campaign may be called. young: the first call must be younger than this
-    many seconds; None: that call was disproved. grant: as in `look_up`.
+    many seconds; None: that call was disproved. grant: as in `look_up`. probe: the probe taken for this call, if the
+    credential is braked (vendors/condition/brake.py).
     """
     receiver = receiver_of(doubt.recipient)
     of_receiver = orjson.dumps({receiver: 1}).decode() if receiver in scope.receivers else None
     params = {
         "units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER),
-        "receivers": of_receiver,
+        "receivers": of_receiver, "probe": probe,
     }  # fmt: skip
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
 

@@ -198,8 +198,10 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         return outcome
 
     async def allow(scope: Scope, grant: str) -> bool | None:
-        hold = case.calls.hold
-        return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes, grant=grant)
+        hold, probe = case.calls.hold, case.calls.probe
+        return await queries.repeat(
+            case.rows, scope, doubt, hold, units=cost, young=young, closes=closes, grant=grant, probe=probe
+        )
 
     outcome = await case.calls.call(cost, allow, start, letter.recipient, is_repeat=True)
     failpoints.here("before_settle")

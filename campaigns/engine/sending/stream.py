@@ -283,8 +283,9 @@ class Stream:
             feed.note_release(seen.monotonic(seen.brake_released_at))
         if seen.braked_at and feed.clear_at > seen.monotonic(seen.braked_at):
             age = time.monotonic() - feed.clear_at
-            if await self._locking(lambda rows: brake.release_brake(rows, login, age)):
+            if slug := await self._locking(lambda rows: brake.release_brake(rows, login, age)):
                 log.info("credential %s: its vendor answers again, the brake is released", login)
+                self._recorder.ring_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
             self._probe = None
         elif self._probe and not self._pool.in_flight:
             await self._end_probe(self._probe)

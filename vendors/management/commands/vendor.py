@@ -39,7 +39,8 @@ OWN = (  # what a new vendor gets and what can be changed later
 
 class Command(ResourceCommand):
     help = (
-        "Vendors: add, list, show, set, limit, price, pause, resume, status, reset, receipts, describe, remove. "
+        "Vendors: add, list, show, set, limit, price, pause, resume, release, status, reset, receipts, describe, "
+        "remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
 
@@ -217,7 +218,7 @@ class Command(ResourceCommand):
         note += f"; reports today: {counted}"
         self.tell(note, status_facts(row, condition, status, reports))
 
-    @verb("no new call starts", SLUG, argument("--reason", default="paused by hand"))
+    @verb("no new call starts, not even one that tries it", SLUG, argument("--reason", default="paused by hand"))
     def do_pause(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         result = "was paused already" if row.paused else "paused: no new call starts"
@@ -226,6 +227,16 @@ class Command(ResourceCommand):
             reason = second_person.name_pause(row.pk, options["reason"])
             Vendor.objects.filter(pk=row.pk).update(paused=True, **said.columns("paused_reason", reason))
         self._tell_stored(row, f"{slug}: {result}")
+
+    @verb("call it again at once over all credentials whose brake is on or held", SLUG)
+    def do_release(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        with transaction.atomic():
+            released = configuration.release_brakes(row)
+            for login in released:
+                history.changed(login, Said(gettext_noop("its brake was released")))
+        names = ", ".join(login.name for login in released)
+        self._tell_stored(row, f"{slug}: {f'released: {names}' if released else 'no brake was on'}")
 
     @verb("a secret for its delivery reports: a new one, or its own", receipts.add_arguments)
     def do_receipts(self, slug: str, **options: Any) -> None:

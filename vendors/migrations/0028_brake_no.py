@@ -1,0 +1,11 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("vendors", "0027_receiver_warned_at")]
+
+    operations = [
+        migrations.AddField(
+            "credential", "brake_no", models.PositiveBigIntegerField(db_default=0, default=0, editable=False)
+        )
+    ]
