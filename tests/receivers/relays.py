@@ -1,5 +1,6 @@
 """A relay of moods: it answers for each recipient's domain as the test says, and keeps a book of all calls."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,12 +18,16 @@ Mood = Callable[[str], str | None]
 
 
 class Moody:
-    """calls: (domain, when) of each RCPT; taken: the recipients whose mail it has."""
+    """calls: (domain, when) of each RCPT; taken: the recipients whose mail it has; taken_at: with the time.
 
-    def __init__(self, mood: Mood) -> None:
-        self.mood = mood
+    latency: seconds until it has taken a mail.
+    """
+
+    def __init__(self, mood: Mood, latency: float = 0.0) -> None:
+        self.mood, self.latency = mood, latency
         self.calls: list[tuple[str, float]] = []
         self.taken: list[str] = []
+        self.taken_at: list[tuple[str, float]] = []
 
     async def handle_RCPT(self, _: Any, __: Any, envelope: Any, address: str, options: Any) -> str:
         self.calls.append((address.rpartition("@")[2], time.monotonic()))
@@ -32,7 +37,10 @@ class Moody:
         return "250 OK"
 
     async def handle_DATA(self, _: Any, __: Any, envelope: Any) -> str:
+        if self.latency:
+            await asyncio.sleep(self.latency)
         self.taken += envelope.rcpt_tos
+        self.taken_at += [(to, time.monotonic()) for to in envelope.rcpt_tos]
         return "250 taken"
 
     @property
@@ -47,10 +55,17 @@ class Moody:
 @contextmanager
 def moody_relay(mood: Mood) -> Iterator[tuple[Moody, int]]:
     made = Moody(mood)
-    controller = Controller(made, hostname="127.0.0.1", port=free_port())
+    with serve_relay(made) as port:
+        yield made, port
+
+
+@contextmanager
+def serve_relay(relay: Moody) -> Iterator[int]:
+    """The relay in a thread; its port."""
+    controller = Controller(relay, hostname="127.0.0.1", port=free_port())
     controller.start()
     try:
-        yield made, controller.port
+        yield controller.port
     finally:
         controller.stop()
 
