@@ -214,8 +214,8 @@ def full_run(account: Credential, job: Job, number: int, full: float = 60.0) -> 
     """A run of the job's first messages, full for so many seconds."""
     at = timezone.now() - timedelta(seconds=full)
     messages = [job.first_message + n for n in range(number)]
-    words = {"code": "E_7113", "sub_type": "state 4"}
-    return RefusalRun.objects.create(credential=account, messages=messages, since=at, full_at=at, **words)
+    said = {"code": "E_7113", "sub_type": "state 4"}
+    return RefusalRun.objects.create(credential=account, messages=messages, since=at, full_at=at, **said)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -166,7 +166,7 @@ def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     _notify("cast", vendor_id, queue, queue=queue, **options)
 
 
-async def ring_vendor(vendor_id: int, slug: str) -> None:
+async def wake_vendor(vendor_id: int, slug: str) -> None:
     """Wake the mailcasters of one vendor from an event loop: the broker may be slow, so a thread waits for it."""
     await asyncio.to_thread(notify_queue, vendor_id, queue_of(slug))
 

@@ -196,7 +196,7 @@ class SingleCalls:
         clear = is_clear(answer)
         if clear:
             if slug := await brake.release_brake(self._rows, self._credential_id, 0.0):
-                await dispatcher.ring_vendor(self._vendor_id, slug)
+                await dispatcher.wake_vendor(self._vendor_id, slug)
         elif self.probe is not None:
             await brake.put_off_probe(self._rows, self._credential_id, self.probe)
         good = is_good_answer(answer)

@@ -285,7 +285,7 @@ class Stream:
             age = time.monotonic() - feed.clear_at
             if slug := await self._locking(lambda rows: brake.release_brake(rows, login, age)):
                 log.info("credential %s: its vendor answers again, the brake is released", login)
-                self._recorder.ring_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
+                self._recorder.wake_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
             self._probe = None
         elif self._probe and not self._pool.in_flight:
             await self._end_probe(self._probe)
