@@ -8,8 +8,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0068_audited_said'),
-        ('vendors', '0027_receiver_warned_at'),
+        ('campaigns', '0070_events_of_no_session'),
+        ('vendors', '0028_receiver_domains'),
     ]
 
     operations = [

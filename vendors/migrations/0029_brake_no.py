@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("vendors", "0027_receiver_warned_at")]
+    dependencies = [("vendors", "0028_receiver_domains")]
 
     operations = [
         migrations.AddField(
