@@ -212,10 +212,3 @@ class ReceiverRows(LimitRows):
         if data is not None and f"{prefix}-{TOTAL_FORM_COUNT}" not in data:
             data = {**data.dict(), f"{prefix}-{TOTAL_FORM_COUNT}": "0", f"{prefix}-{INITIAL_FORM_COUNT}": "0"}
         super().__init__(data, *args, **kwargs)
-
-    def clean(self) -> None:
-        super().clean()
-        rows = [form.cleaned_data for form in self.forms if getattr(form, "cleaned_data", None)]
-        of = self.instance if isinstance(self.instance, Vendor) else getattr(self.instance, "vendor", None)
-        if of is not None and of.pk and any(not row.get("DELETE") for row in rows):
-            receiver_limits.require_single_units(of)

@@ -12,17 +12,13 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from vendors import adapters, history, locks, receiver_domains
-from vendors.adapters.base import one_unit
-from vendors.adapters.options import InvalidSettings
+from vendors import history, locks, receiver_domains
 from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
-from vendors.models.vendors import Unreadable
 from vendors.said import Said, gettext_noop
 
 LIMITED = gettext_noop("limits of %(receiver)s: %(before)s → %(after)s")
 NONE = gettext_noop("no limit")
 TWICE = gettext_noop("Two limits of %(receiver)s have the same window.")
-BY_SIZE = gettext_noop("The letters of %(vendor)s differ in units. Limits of receivers need letters of one unit each.")
 
 
 def read_receiver_limits(of: Vendor, login: Credential | None, receiver: str) -> list[ReceiverLimit]:
@@ -94,17 +90,6 @@ def vendor_today(of: Vendor) -> date:
     return timezone.localdate(timezone=ZoneInfo(of.time_zone))
 
 
-def require_single_units(of: Vendor) -> None:
-    """Raise ValidationError if the vendor's letters differ in units. Adapters that cannot be asked pass."""
-    try:
-        login = of.credentials.order_by("pk").first()
-        adapter = adapters.load(of.adapter).for_credential(of.settings, login.secret if login else {})
-    except (LookupError, InvalidSettings, Unreadable):
-        return
-    if adapter.capabilities.cost is not one_unit:
-        raise ValidationError(Said(BY_SIZE, vendor=of.slug))
-
-
 def _checked(
     of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit]
 ) -> list[ReceiverLimit]:
@@ -114,8 +99,6 @@ def _checked(
         row.full_clean(validate_unique=False, validate_constraints=False)
     if len({row.seconds for row in rows}) < len(rows):
         raise ValidationError(Said(TWICE, receiver=receiver))
-    if rows:
-        require_single_units(of)
     return rows
 
 

@@ -20,6 +20,8 @@ from tests.campaigns.test_rounds_of_mails import relay as serving
 from tests.faults.sending import login, send_the_rest, take_again, taken
 from tests.faults.test_42_settling import in_doubt
 from tests.sandbox import Sandbox
+from vendors import configuration
+from vendors.condition import brake
 from vendors.models import Credential
 from vendors.outcomes import RETRY_MAX
 from vendors.testing.http_server import GOOD, MisbehavingHttp, answer
@@ -227,3 +229,25 @@ def test_what_binds_one_message_alone_waits_for_a_day_too_and_the_others_go() ->
     least = timezone.now() + timedelta(hours=23)
     assert Message.objects.filter(call_after__gt=least).count() == 2 and len(said.requests) == 2
     assert Credential.objects.get().retry_after_until is None
+
+
+def test_a_running_wait_outlasts_an_operators_hold_whatever_open_calls_are_told_meanwhile() -> None:
+    account = factories.credential()
+    assert closed(account, 3600.0) > 3500
+    assert configuration.hold_brake(account)
+    assert closed(account, 5.0) > 3500, "a call that was under way"
+    assert configuration.release_brake(account)
+    account.refresh_from_db()
+    assert account.retry_after_until and account.retry_after_until > timezone.now() + timedelta(seconds=3500)
+
+
+def test_a_wait_that_is_asked_for_under_a_held_brake_lasts() -> None:
+    """The answer ends the brake; what comes later, and the release of the hold, end no wait."""
+    account = factories.credential()
+    assert calling.by_sender(lambda rows: brake.put_on(rows, account.pk, 0.0))
+    assert configuration.hold_brake(account)
+    assert closed(account, 3600.0) > 3500
+    assert closed(account, 5.0) > 3500
+    assert configuration.release_brake(account)
+    account.refresh_from_db()
+    assert account.retry_after_until and account.retry_after_until > timezone.now() + timedelta(seconds=3500)

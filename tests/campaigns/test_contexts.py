@@ -11,14 +11,16 @@ from django.db import connection
 from django.utils import timezone
 from psycopg import OperationalError
 
-from campaigns.engine.claiming import contexts
+from campaigns.engine.claiming import contexts, receiver_waits
 from campaigns.engine.claiming.contexts import Contexts, Followed
 from campaigns.engine.claiming.letters import Lease, LeasedJob, load
+from campaigns.engine.claiming.receiving import ByReceiver, Queued
 from campaigns.engine.connections import SharedRows
 from campaigns.models import Job
 from tests import factories
 from tests.calling import started
 from tests.waiting import in_time
+from vendors.models import ReceiverLimit, ReceiverWait
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MANY = 20
@@ -34,9 +36,11 @@ class Rows(SharedRows):
 
     broken = False
     statements = 0
+    others = 0
 
     async def execute(self, statement: Any, params: Any = None) -> Any:
         self.statements += 1
+        self.others += statement != contexts.READ
         if self.broken:
             raise OperationalError("the server is gone")
         return await super().execute(statement, params)
@@ -86,6 +90,71 @@ def test_however_many_streams_there_are_one_statement_reads_what_all_must_know()
         assert rows.statements - statements <= rounds + 1, "not one for each stream"
         for one in kept:
             one.__exit__(None, None, None)
+
+    in_a_loop(test)
+
+
+def waits_of(job: LeasedJob, *receivers: str) -> None:
+    """These receivers wait on the job's credential from now on, each longer than the one before."""
+    now = timezone.now()
+    for number, receiver in enumerate(receivers):
+        row = {"since": now, "until": now + timedelta(seconds=600 + number), "seconds": 600, "cause": "us"}
+        ReceiverWait.objects.create(credential_id=job.credential_id, receiver=receiver, answer="slow down", **row)
+    connection.close()
+
+
+def waits_end(job: LeasedJob) -> None:
+    ReceiverWait.objects.filter(credential=job.credential_id).delete()
+    connection.close()
+
+
+def limited(job: LeasedJob) -> None:
+    ReceiverLimit.objects.create(vendor_id=job.vendor_id, receiver="gmail", units=5, seconds=60)
+    connection.close()
+
+
+def test_waits_and_limits_are_read_again_only_after_they_have_changed() -> None:
+    job = leased()
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        with read.follow(job) as one:
+            assert (await one.newest()).receivers == {}
+            before = rows.others
+            await asyncio.to_thread(waits_of, job, "gmail", "small.example")
+            await until(one, lambda context: context.receivers.keys() == {"gmail", "small.example"})
+            await asyncio.to_thread(limited, job)
+            await until(one, lambda context: "gmail" in context.scope.receivers)
+            await asyncio.to_thread(waits_end, job)
+            await until(one, lambda context: not context.receivers)
+            others, began = rows.others, time.monotonic()
+            assert others <= before + 2 * 5, "five statements for four changes, each by the stream or for it"
+            await until(one, lambda context: context.asked > began + 5 * contexts.FIND_OUT)
+            assert rows.others == others
+
+    in_a_loop(test)
+
+
+def test_of_more_waits_than_are_read_groups_come_first_and_nobody_takes_the_rest_for_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receiver_waits, "SEEN_MOST", 3)
+    job = leased()
+    waits_of(job, "gmail", *(f"d{number}.example" for number in range(5)))
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        with read.follow(job) as one:
+            seen = await one.newest()
+            assert seen.receivers.keys() == {"gmail", "d4.example", "d3.example"} and not seen.receivers_known
+            claimer = ByReceiver(1, 100, clock=lambda: seen.asked)
+            claimer.see(seen)
+            found = ["yahoo", "gmail", *(f"d{number}.example" for number in range(9))]
+            claimer._queue(Queued(n, name, name if n < 2 else "*") for n, name in enumerate(found))
+            called = [found[queued.id] for queued in claimer._callable(99)]
+            assert called == ["yahoo", "d0.example"], "one of all the others at a time"
+            await asyncio.to_thread(waits_end, job)
+            await until(one, lambda context: context.receivers_known)
+            claimer.see(await one.newest())
+            assert len(claimer._callable(99)) == len(found)
 
     in_a_loop(test)
 

@@ -17,7 +17,7 @@ from psycopg import DataError, OperationalError
 
 from campaigns.engine import audit, lifecycle
 from campaigns.engine.claiming import claims, contexts, joint
-from campaigns.engine.claiming.claims import ByCount
+from campaigns.engine.claiming.claims import ByCount, InOrder
 from campaigns.engine.claiming.contexts import SendContext
 from campaigns.engine.claiming.joint import MOST, JointClaims
 from campaigns.engine.claiming.letters import Lease
@@ -650,7 +650,7 @@ async def calls(streams: Streams, job: Job, letters: int) -> list[float]:
     return granted
 
 
-class Costing:
+class Costing(InOrder):
     """Each of the job's letters costs so many units."""
 
     def __init__(self, job: Job, units: int) -> None:

@@ -153,8 +153,24 @@ def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_t
     plan = by_sender(claims.AHEAD, {"after": cursor, "end": job.end, "most": 100})
     assert read(plan, "campaigns_message") == 100
     units = dict.fromkeys(range(cursor, cursor + 50), 2)
-    plan = by_sender(claims.CLAIM, to_claim(job, most=50, units=units))
+    plan = by_sender(claims.CLAIM_LISTED, to_claim(job, most=50, units=units))
     assert read(plan, "campaigns_message") == 50
+
+
+def test_a_claim_by_receiver_reads_its_own_messages_however_many_wait_between_them(job: Job) -> None:
+    """For a wait or a hold of a large receiver, most rows from the first one on stay."""
+    last = job.first_message + ROWS
+    units = dict.fromkeys(range(job.first_message + ROWS // 2, last, 25), 1)
+    plan = by_sender(claims.CLAIM_LISTED, to_claim(job, most=100, units=units))
+    assert read(plan, "campaigns_message") == len(units) == 20
+
+
+@pytest.mark.slow("many")
+def test_a_claim_by_receiver_reads_twenty_rows_beside_a_hundred_thousand_that_are_held(db: None) -> None:
+    held = factories.campaign_with_job(100_000, status="SENDING")
+    units = dict.fromkeys(range(held.first_message, held.end, 5_000), 1)
+    plan = by_sender(claims.CLAIM_LISTED, to_claim(held, most=100, units=units))
+    assert read(plan, "campaigns_message") == len(units) == 20
 
 
 both = pytest.mark.parametrize("run", [by_sender, by_django])

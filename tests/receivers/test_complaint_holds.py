@@ -1,18 +1,23 @@
 """After too many complaints at one provider a sponsor's bulk mail to it waits for a person; all other mail goes on."""
 
+import asyncio
 from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from campaigns.engine import sending
-from campaigns.engine.claiming import receiving
+from campaigns.engine.claiming import claims, receiving
+from campaigns.engine.connections import connect
+from campaigns.engine.doubts import reconciler
 from campaigns.models import Campaign, ComplaintPause, Job, Message, Sponsor
 from campaigns.models.states import S
 from campaigns.operators import pausing
-from tests import factories
+from tests import calling, factories
 from tests.faults.sending import being_sent, calls, login, sent, take_again
+from tests.faults.test_42_settling import in_doubt
 from tests.sandbox import Sandbox
 from vendors.history import Actor
 from vendors.models import Credential
@@ -101,6 +106,71 @@ def test_a_pause_during_sending_takes_effect_and_so_does_its_end(sandbox: Sandbo
     pausing.resume_receiver(pause.pk, Actor("ann"))
     sent(take_again(job))
     assert domains(sandbox) == {"gmail.com": 200, "yahoo.com": 200} and sandbox.books().duplicates() == {}
+
+
+def test_after_the_commit_of_a_pause_nothing_more_is_claimed_for_that_provider(sandbox: Sandbox) -> None:
+    """As after every pause: calls that were allowed before end."""
+    sandbox.settings(latency_ms=50)
+    whose = factories.sponsor()
+    job = taken_of(whose, [f"r{number}@gmail.com" for number in range(400)], login(sandbox.url))
+    with being_sent(job) as sender:
+        calls(sandbox, 8)
+        hold(whose, "gmail")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            [committed] = cursor.fetchone()
+        assert sender.result().left
+    allowed = Message.objects.filter(campaign=job.campaign_id, sent_at__isnull=False)
+    assert 8 <= allowed.count() < 400 and not allowed.filter(sent_at__gt=committed).exists()
+
+
+def test_a_claim_by_what_was_read_before_a_pause_gets_nothing(sandbox: Sandbox) -> None:
+    whose = factories.sponsor()
+    job = taken_of(whose, ["a@gmail.com", "b@gmail.com"], login(sandbox.url))
+    lease = calling.started(job)
+
+    async def claimed(pauses: bool) -> bool:
+        async with await connect() as rows:
+            known = await calling.to_claim(rows, job, lease)
+            if pauses:
+                await asyncio.to_thread(held_elsewhere, whose)
+            [found] = await claims.claim(rows, known, [calling.asked(job, lease)])
+            return found.claim is not None
+
+    assert asyncio.run(claimed(pauses=False))
+    assert not asyncio.run(claimed(pauses=True))
+    assert asyncio.run(claimed(pauses=False)), "who has read it since may claim, for others"
+
+
+def held_elsewhere(whose: Sponsor) -> None:
+    hold(whose, "gmail")
+    connection.close()
+
+
+def test_a_repeat_of_a_doubt_waits_for_the_resume_too(sandbox: Sandbox) -> None:
+    whose = factories.sponsor()
+    pause = hold(whose, "gmail")
+    of = login(sandbox.url, dedupe=True)
+    single = in_doubt(1, of, by=whose)
+    bulk = in_doubt(2, of, by=whose)
+    Message.objects.filter(pk=single.first_message).update(recipient="a@gmail.com")
+    Message.objects.filter(pk=bulk.first_message).update(recipient="b@gmail.com")
+    reconciler.reconcile()
+    assert domains(sandbox)["gmail.com"] == 1, "a single letter goes on"
+    [held] = Message.objects.filter(in_doubt_at__isnull=False)
+    assert held.recipient == "b@gmail.com" and held.settle_at, "it is tried again"
+    assert pausing.resume_receiver(pause.pk, Actor("ann"))
+    Message.objects.update(settle_at=timezone.now())
+    reconciler.reconcile()
+    assert domains(sandbox)["gmail.com"] == 2 and sandbox.books().duplicates() == {}
+
+
+def test_letters_that_differ_in_cost_go_on_to_all_others(sandbox: Sandbox) -> None:
+    whose = factories.sponsor()
+    hold(whose, "gmail")
+    job = taken_of(whose, WHOM, login(sandbox.url, unit="segment"))
+    assert sending.send(job.pk, job.fence).left
+    assert domains(sandbox) == {"yahoo.com": 20, "firm.example": 20}
 
 
 def test_a_resume_during_sending_lets_those_go_that_were_passed_over(sandbox: Sandbox) -> None:

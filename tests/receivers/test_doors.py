@@ -109,11 +109,10 @@ def test_what_holds_nothing_back_is_refused_in_a_sentence(given: tuple[str, ...]
     assert not ReceiverLimit.objects.exists()
 
 
-def test_limits_need_mail_of_one_unit_a_letter() -> None:
+def test_limits_need_mail_and_count_units_where_letters_differ_in_size() -> None:
     sms = factories.credential(factories.vendor(channel="sms")).vendor
     with pytest.raises(CommandError, match="sends no e-mail"):
         said("limit", sms.slug, "gmail", "5/60")
     settings = {"host": "127.0.0.1", "port": 25, "tls": "none", "sender": "us@example.org", "unit_kb": 100}
     by_size = factories.credential(factories.vendor(adapter="smtp", channel="email", settings=settings)).vendor
-    with pytest.raises(CommandError, match="one unit each"):
-        said("limit", by_size.slug, "gmail", "5/60")
+    assert "5 per 60 s" in said("limit", by_size.slug, "gmail", "5/60")

@@ -23,13 +23,28 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
-from vendors.limits.values import AcquireResult, Grant, Granted, Limit, Lost, Never, Paused, Scope, Skewed, Trail, Wait
+from vendors.limits.values import (
+    AcquireResult,
+    Grant,
+    Granted,
+    Letters,
+    Limit,
+    Lost,
+    Never,
+    Paused,
+    ReceiversFull,
+    Scope,
+    Skewed,
+    Trail,
+    Wait,
+)
 from vendors.redis_clients import AsyncScript
 
 NOISE = 0.01  # seconds; two clocks are never read at the same moment
@@ -76,6 +91,7 @@ __all__ = [
     "Lost",
     "Never",
     "Paused",
+    "ReceiversFull",
     "Scope",
     "Skewed",
     "Throttle",
@@ -118,29 +134,45 @@ class _Script:
     def _window(self, seconds: float) -> int:
         return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
 
-    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str) -> Ask:
-        self._clock.settle(hold + max((limit.seconds for limit in scope.limits), default=0) + MARGIN_MOST)
+    def _acquire(
+        self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str, letters: Letters
+    ) -> Ask:
+        receivers = list(dict.fromkeys(receiver for receiver, _ in letters if receiver))
+        of_receivers = [scope.receivers[receiver] for receiver in receivers]
+        every = [scope.limits, *(of_vendor + of_credential for of_vendor, of_credential in of_receivers)]
+        longest = max((limit.seconds for limits in every for limit in limits), default=0)
+        self._clock.settle(hold + longest + MARGIN_MOST)
         request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
-        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter]
-        for limit in scope.limits:
-            args += [limit.units, self._window(limit.seconds)]
-        return _keys(scope.vendor_id, [scope.credential_id], scope.receiver), args
+        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter, *self._limits(scope.limits)]
+        if receivers:
+            args.append(_runs(letters, receivers))
+            seal = _seal(scope.generation, scope.receivers_version)
+            for of_vendor, of_credential in of_receivers:
+                args += [seal, len(of_vendor), *self._limits(of_vendor + of_credential)]
+        return _keys(scope.vendor_id, [scope.credential_id], *receivers), args
 
-    def _places(self, verb: str, scope: Scope, places: Iterable[str]) -> Ask:
-        keys = _keys(scope.vendor_id, [scope.credential_id], scope.receiver)
-        return keys, [*self._head(verb), " ".join(places)]
+    def _limits(self, limits: Sequence[Limit]) -> list[str | int]:
+        args: list[str | int] = [len(limits)]
+        for limit in limits:
+            args += [limit.units, self._window(limit.seconds)]
+        return args
+
+    def _done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None) -> Ask:
+        found = scope.receivers if receivers is None else receivers
+        args = [*self._head("done"), " ".join(places)]
+        if receivers:
+            args += ["", *(" ".join(of_receiver) for of_receiver in receivers.values())]
+        return _keys(scope.vendor_id, [scope.credential_id], *found), args
 
     def _cancel(self, scope: Scope, places: Iterable[str], counted: bool) -> Ask:
-        keys, arguments = self._places("cancel", scope, places)
-        return keys, [*arguments, int(counted)]
+        keys = _keys(scope.vendor_id, [scope.credential_id], *scope.receivers)
+        return keys, [*self._head("cancel"), " ".join(places), int(counted)]
 
-    def _rebuild(
-        self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry], receiver: str
-    ) -> Ask:
+    def _rebuild(self, vendor_id: int, seal: str, reach: float, entries: Iterable[LedgerEntry], receiver: str) -> Ask:
         nth: dict[int, int] = {}
         rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
-        request: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
-        return _keys(vendor_id, nth, receiver), [*self._head("rebuild"), *request]
+        request: list[str | int] = [seal, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
+        return _keys(vendor_id, nth, of=receiver), [*self._head("rebuild"), *request]
 
 
 class Throttle(_Script):
@@ -160,27 +192,38 @@ class Throttle(_Script):
             raise ThrottleUnreachable(str(error)) from error
 
     def acquire(
-        self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
+        self,
+        scope: Scope,
+        want: int,
+        hold: float,
+        least: int = 1,
+        note: str = "",
+        waiter: str = "",
+        letters: Letters = (),
     ) -> AcquireResult:
         """Take the free places, from `least` to `want`. Each is held until `done`, at most `hold` seconds.
 
         `hold`: seconds from now by which each call has surely ended. `least`: the cost of the next message, which
         cannot be called with less. `note`: the grant's purpose, returned by `granted`. `waiter`: names a caller who
         needs several places and wants a reserved turn beside callers that take one at a time. Such a caller must ask
-        again when told to.
+        again when told to. `letters`: if one of them is to a receiver with limits: all those wanted, in their order.
+        Each takes its places in the windows of vendor, credential and receiver, or none. Behind one for which its
+        receiver has no room, others to the same receiver take none; behind one for which the vendor has none, no
+        other does. No cost is above the smallest limit.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter))
-        return _answer(reply, grant)
+        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters))
+        return _answer(reply, grant, letters)
 
-    def done(self, scope: Scope, places: Iterable[str]) -> None:
+    def done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None) -> None:
         """Report that the calls of these places have ended. Places of several grants may be mixed.
 
-        Omitting the report, or sending it late or twice, can only make the throttle slower.
+        `receivers`: those of the places that are to each receiver with limits; None: it is not known. Omitting the
+        report, or sending it late or twice, can only make the throttle slower.
         """
-        self._run(self._places("done", scope, places))
+        self._run(self._done(scope, places, receivers))
 
     def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
         """Free places immediately. Only legal for places whose call never started and never will.
@@ -232,7 +275,13 @@ class Throttle(_Script):
         return _trail(reply[2], bool(cut), {*_texts(reply[3])}, {*_texts(reply[4])}) if word == "trail" else None
 
     def rebuild(
-        self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry], receiver: str = ""
+        self,
+        vendor_id: int,
+        generation: int,
+        reach: float,
+        entries: Iterable[LedgerEntry],
+        receiver: str = "",
+        version: int | None = None,
     ) -> Rebuilt:
         """Rebuild the vendor's log, or that of a receiver, from the ledger.
 
@@ -241,9 +290,10 @@ class Throttle(_Script):
         `entries`: (credential id, seconds until the latest end of its calls, units) of everything that was or may have
         been called within the last `reach` seconds, the longest window of the vendor and its credentials. The seconds
         count from now by the ledger's clock and are negative for calls that have ended. Grants of an older generation
-        that are missing from `entries` must be fenced.
+        that are missing from `entries` must be fenced. `version`: of a receiver's limits (Vendor.receivers_version).
         """
-        word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries, receiver)))
+        seal = _seal(generation, version)
+        word, number = _parsed(self._run(self._rebuild(vendor_id, seal, reach, entries, receiver)))
         if word == "skewed":
             return Skewed(number / 1e6)
         return Lost() if word == "lost" else None
@@ -263,18 +313,27 @@ class AsyncThrottle(_Script):
             raise ThrottleUnreachable(str(error)) from error
 
     async def acquire(
-        self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "", waiter: str = ""
+        self,
+        scope: Scope,
+        want: int,
+        hold: float,
+        least: int = 1,
+        note: str = "",
+        waiter: str = "",
+        letters: Letters = (),
     ) -> AcquireResult:
         """See Throttle.acquire."""
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter))
-        return _answer(reply, grant)
+        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters))
+        return _answer(reply, grant, letters)
 
-    async def done(self, scope: Scope, places: Iterable[str]) -> None:
+    async def done(
+        self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
         """See Throttle.done."""
-        await self._run(self._places("done", scope, places))
+        await self._run(self._done(scope, places, receivers))
 
     async def cancel(self, scope: Scope, places: Iterable[str], counted: bool = False) -> None:
         """See Throttle.cancel."""
@@ -301,13 +360,33 @@ def _micro(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def _keys(vendor_id: int, credential_ids: Iterable[int], receiver: str = "") -> list[str]:
+def _keys(vendor_id: int, credential_ids: Iterable[int], *receivers: str, of: str = "") -> list[str]:
     """Return the keys of the vendor and the credentials. The hash tag keeps them in one slot of a Redis Cluster.
 
-    A receiver has a log of its own, of the same kind: its window counts beside those of vendor and credential.
+    A receiver has a log of its own, of the same kind: its window counts beside those of vendor and credential. of: the
+    keys of that receiver alone; receivers: theirs follow, in pairs.
     """
-    tag = f"mailhub:{{v{vendor_id}}}" + (f":r:{receiver}" if receiver else "")
-    return [f"{tag}:window", *(f"{tag}:c{credential_id}" for credential_id in credential_ids)]
+    vendor, ids = f"mailhub:{{v{vendor_id}}}", list(credential_ids)
+    keys = [f"{vendor}{_part(of)}:window", *(f"{vendor}{_part(of)}:c{credential_id}" for credential_id in ids)]
+    for receiver in receivers:
+        keys += [f"{vendor}{_part(receiver)}:window", f"{vendor}{_part(receiver)}:c{ids[0]}"]
+    return keys
+
+
+def _part(receiver: str) -> str:
+    return f":r:{receiver}" if receiver else ""
+
+
+def _runs(letters: Letters, receivers: Sequence[str]) -> str:
+    """Return the letters as the script takes them: number of the receiver (0: none), cost and count of equal ones."""
+    numbers = {"": 0} | {receiver: number for number, receiver in enumerate(receivers, start=1)}
+    runs = ((receiver, cost, len(list(run))) for (receiver, cost), run in groupby(letters))
+    return " ".join(f"{numbers[receiver]} {cost} {count}" for receiver, cost, count in runs)
+
+
+def _seal(generation: int, version: int | None) -> str:
+    """Return what vouches for a window. version: of a receiver's limits; under others it may lack calls."""
+    return str(generation) if version is None else f"{generation}.{version}"
 
 
 def _promise(want: int, hold: float) -> Grant:
@@ -324,10 +403,15 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
     return Never(smallest) if least > smallest else None
 
 
-def _answer(reply: list[Any], grant: Grant) -> AcquireResult:
+def _answer(reply: list[Any], grant: Grant, letters: Letters) -> AcquireResult:
     word, number = _parsed(reply)
-    if word == "grant":
-        return Grant(grant.id, number, grant.deadline, int(reply[2]) / 1e6)
+    if word in ("grant", "full"):
+        names = dict.fromkeys(receiver for receiver, _ in letters if receiver)
+        units = dict(zip(names, map(int, reply[3::2]), strict=True))
+        full = {name: int(wait) / 1e6 for name, wait in zip(names, reply[4::2], strict=True) if int(wait)}
+        if word == "full":
+            return ReceiversFull(full)
+        return Grant(grant.id, number, grant.deadline, int(reply[2]) / 1e6, units, full)
     if word == "wait":
         return Wait(number / 1e6)
     return Skewed(number / 1e6) if word == "skewed" else Lost()

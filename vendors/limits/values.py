@@ -5,7 +5,7 @@ They need neither Redis nor the database, so forecasts, pages and tests can use 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from vendors.said import Said, gettext_noop
 
@@ -49,8 +49,8 @@ class Scope:
     """The subject of a grant: vendor, credential, the vendor's generation, and the limits in force.
 
     `limits_version`: number of edits of the limits, to check that these are still in force. `destination`: the place
-    and account of the credential's calls (vendors/destinations.py). `receiver`: of a receiver's window alone.
-    `receivers`: the limits of receivers, of vendor and credential.
+    and account of the credential's calls (vendors/destinations.py). `receivers`: the limits of receivers, of vendor and
+    credential; `receivers_version`: number of edits of these.
     """
 
     vendor_id: int
@@ -60,15 +60,13 @@ class Scope:
     credential_limits: tuple[Limit, ...] = ()
     limits_version: int = 0
     destination: int = 0
-    receiver: str = ""
     receivers: Mapping[str, tuple[tuple[Limit, ...], tuple[Limit, ...]]] = field(default_factory=dict, hash=False)
+    receivers_version: int = 0
 
-    def of_receiver(self, receiver: str) -> "Scope":
-        """Return the scope of a receiver's own window."""
+    def smallest_of(self, receiver: str) -> int | None:
+        """Return the units of a receiver's smallest limit; None if it has none."""
         of_vendor, of_credential = self.receivers.get(receiver, ((), ()))
-        return replace(
-            self, vendor_limits=of_vendor, credential_limits=of_credential, receiver=receiver, receivers={}
-        )  # fmt: skip
+        return min((limit.units for limit in of_vendor + of_credential), default=None)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -80,13 +78,16 @@ class Grant:
     """Places for `units` units of cost.
 
     `deadline`: in seconds of time.monotonic; no call may start or still run after it. `more_after`: if less was granted
-    than wanted, the earliest number of seconds after which more may be free.
+    than wanted, the earliest number of seconds after which more may be free. `receivers`: the units of each receiver
+    with limits among these; `full`: receivers without room for all, with the seconds until there may be some.
     """
 
     id: str
     units: int
     deadline: float
     more_after: float = 0.0
+    receivers: Mapping[str, int] = field(default_factory=dict, hash=False)
+    full: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def places(self) -> list[str]:
         """Return one name per unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""
@@ -116,6 +117,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiversFull:
+    """No receiver has room in its own windows for one of the letters. `full`: as in Grant."""
+
+    full: Mapping[str, float] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """A limit is 0: no call may start until somebody raises it."""
 
@@ -139,7 +147,10 @@ class Skewed:
     seconds: float
 
 
-AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed
+AcquireResult = Grant | Wait | ReceiversFull | Paused | Never | Lost | Skewed
+
+Letters = Sequence[tuple[str, int]]
+"""For each letter in its order: its receiver, or "" if that has no limits, and its cost."""
 
 
 @dataclass(frozen=True, slots=True)

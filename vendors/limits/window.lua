@@ -1,4 +1,6 @@
 -- The sliding windows of one vendor, in two sorted sets: KEYS[1] counts the whole vendor, KEYS[2..] one credential each.
+-- A receiver with limits has two sets of its own, of the same kind. With acquire, done and cancel, KEYS[3..] are those of
+-- receivers, in pairs; the places there have the names that they have with the vendor.
 --
 -- A place is a member whose score is the moment (microseconds) its call completed; while the call is in flight, the
 -- latest moment at which it can complete. It counts in a window of W until score + W. Notes share the sets, so that
@@ -51,10 +53,10 @@ local function follow(entry)
   redis.call('ZREMRANGEBYRANK', trail, 0, -TRAIL - 1)
 end
 
-local function each(key, command, flags, names, score)
-  for first = 1, #names, CHUNK do
+local function each(key, command, flags, names, score, from, to)
+  for first = from or 1, to or #names, CHUNK do
     local args = { unpack(flags) }
-    for i = first, math.min(first + CHUNK - 1, #names) do
+    for i = first, math.min(first + CHUNK - 1, to or #names) do
       if score then args[#args + 1] = score end
       args[#args + 1] = names[i]
     end
@@ -177,9 +179,90 @@ local function kept_for(key, units, window, least, keep)
   return math.min(math.max(both, SOON), LATER)
 end
 
+-- The receivers: for each its seal's generation, number of limits of the vendor, of all, (units, window)... `room`: so many
+-- places are free. nil if one of the windows is lost.
+local function receivers_from(at)
+  local found = {}
+  for n = 1, (#KEYS - 2) / 2 do
+    local whole, part, mark = KEYS[1 + 2 * n], KEYS[2 + 2 * n], seal(ARGV[at])
+    if not redis.call('ZSCORE', whole, mark) then return nil end
+    local known = redis.call('ZSCORE', whole, 'c' .. ARGV[5])
+    if known and not redis.call('ZSCORE', part, mark) then return nil end
+    local reach, room, limits = -tonumber(redis.call('ZSCORE', whole, 'reach')), math.huge, {}
+    for i = 1, tonumber(ARGV[at + 2]) do
+      local key = i <= tonumber(ARGV[at + 1]) and whole or part
+      local units, window = tonumber(ARGV[at + 1 + 2 * i]), tonumber(ARGV[at + 2 + 2 * i])
+      if window > reach then return nil end
+      if known or key == whole then room = math.min(room, units - used_and_wait(key, units, window, 0))
+      else room = math.min(room, units) end
+      limits[i] = { key = key, units = units, window = window }
+    end
+    found[n] = { whole = whole, part = part, mark = mark, known = known, reach = reach, room = room, limits = limits }
+    at = at + 3 + 2 * tonumber(ARGV[at + 2])
+  end
+  return found
+end
+
+-- Which letters, in their order, fit into `most` places and into the room of their receivers. Runs of letters: receiver (0:
+-- one without limits), cost, number. Behind one for which its receiver has no room, others to that receiver wait; behind
+-- one for which the vendor has none, all. Answers how many places they take, the cost of the first that takes any, by
+-- receiver the spans of places, and the cost of the first that waits for it.
+local function fitting(letters, receivers, most)
+  local total, first, spans, needs = 0, nil, {}, {}
+  for receiver, cost, count in letters:gmatch('(%d+) (%d+) (%d+)') do
+    receiver, cost, count = tonumber(receiver), tonumber(cost), tonumber(count)
+    local mine = receivers[receiver]
+    if not (mine and needs[receiver]) then
+      local by_vendor, by_receiver = count, count
+      if cost > 0 then by_vendor = math.min(count, math.floor((most - total) / cost)) end
+      if cost > 0 and mine then by_receiver = math.max(0, math.min(count, math.floor((mine.room - (mine.taken or 0)) / cost))) end
+      local number = math.min(by_vendor, by_receiver)
+      if number * cost > 0 then
+        first = first or cost
+        if mine then
+          mine.taken, spans[receiver] = (mine.taken or 0) + number * cost, spans[receiver] or {}
+          table.insert(spans[receiver], { total + 1, total + number * cost })
+        end
+        total = total + number * cost
+      end
+      if number < count then
+        if number < by_receiver then break end
+        needs[receiver] = cost
+      end
+    end
+  end
+  for _, mine in ipairs(receivers) do mine.taken = nil end
+  return total, first, spans, needs
+end
+
+-- After how long a receiver has room for so many more places.
+local function room_after(receiver, need)
+  local wait = 0
+  for _, limit in ipairs(receiver.limits) do
+    if limit.units < need then return LATER end
+    if receiver.known or limit.key == receiver.whole then
+      local _, longer = used_and_wait(limit.key, limit.units, limit.window, need)
+      wait = math.max(wait, longer)
+    end
+  end
+  return wait
+end
+
+-- Appends for each receiver how many places it gives, and after how long it has room for more ('0': for all there was).
+local function with_receivers(reply, receivers, spans, needs)
+  for n, receiver in ipairs(receivers) do
+    local units = 0
+    for _, span in ipairs(spans[n] or {}) do units = units + span[2] - span[1] + 1 end
+    reply[#reply + 1] = units
+    reply[#reply + 1] = needs[n] and exact(math.max(1, room_after(receiver, needs[n]))) or '0'
+  end
+  return reply
+end
+
 -- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, what for,
--- waiter ('' = he needs no turn), (units, window)... Answers how many were granted and, if that is less, after how long
--- there can be `least` more.
+-- waiter ('' = he needs no turn), number of limits, (units, window)..., then, if receivers have limits, the letters as
+-- `fitting` takes them (want and least follow from them) and the receivers. Answers how many were granted and, if that is
+-- less, after how long there can be `least` more; 'full' if no receiver has room for a letter. All or nothing is written.
 local function acquire()
   local mark, member, credential = seal(ARGV[4]), 'c' .. ARGV[5], KEYS[2]
   local want, least, hold, split = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -187,12 +270,20 @@ local function acquire()
   if not redis.call('ZSCORE', vendor, mark) then return { 'lost' } end
   local known, reach = redis.call('ZSCORE', vendor, member), -tonumber(redis.call('ZSCORE', vendor, 'reach'))
   if known and not redis.call('ZSCORE', credential, mark) then return { 'lost' } end
+  local last = 13 + 2 * tonumber(ARGV[13])
+  local letters, receivers, spans, needs = ARGV[last + 1], {}, {}, {}
+  if letters then
+    receivers = receivers_from(last + 2)
+    if not receivers then return { 'lost' } end
+    want, least, spans, needs = fitting(letters, receivers, math.huge)
+    if want == 0 then return with_receivers({ 'full', 0, '0' }, receivers, spans, needs) end
+  end
 
-  local mine, others = waiting(ARGV[12], credential, smallest(13, 12 + 2 * split), smallest(13, #ARGV))
+  local mine, others = waiting(ARGV[12], credential, smallest(14, 13 + 2 * split), smallest(14, last))
   local of_vendor, of_credential = kept(mine, others, credential)
   local asked, wait, narrow = want, 0, false
-  for i = 13, #ARGV, 2 do
-    local key = i < 13 + 2 * split and vendor or credential
+  for i = 14, last, 2 do
+    local key = i < 14 + 2 * split and vendor or credential
     local units, window, keep = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), key == vendor and of_vendor or of_credential
     if window > reach then return { 'lost' } end  -- older places are gone: only the ledger knows them
     local used, longer = 0, 0
@@ -216,6 +307,7 @@ local function acquire()
     end
     return { 'wait', exact(wait) }
   end
+  if letters then want, least, spans, needs = fitting(letters, receivers, want) end
 
   if mine then redis.call('HDEL', turns, mine.who) end
   for _, turn in ipairs(others) do
@@ -231,41 +323,59 @@ local function acquire()
   end
   local names, score, past = {}, exact(late + hold), exact(early - reach)
   for k = 1, want do names[k] = ARGV[6] .. ':' .. k end
-  for _, key in ipairs(KEYS) do
+  for _, key in ipairs({ vendor, credential }) do
     redis.call('ZREMRANGEBYSCORE', key, '(0', past)
     each(key, 'ZADD', {}, names, score)
   end
+  for n, receiver in ipairs(receivers) do
+    if spans[n] and not receiver.known then
+      redis.call('DEL', receiver.part)
+      redis.call('ZADD', receiver.part, '+inf', receiver.mark)
+      redis.call('ZADD', receiver.whole, '-1', member)
+      receiver.known = '-1'
+    end
+    for _, key in ipairs(spans[n] and { receiver.whole, receiver.part } or {}) do
+      redis.call('ZREMRANGEBYSCORE', key, '(0', exact(early - receiver.reach))
+      for _, span in ipairs(spans[n]) do each(key, 'ZADD', {}, names, score, span[1], span[2]) end
+    end
+  end
   follow(ARGV[6] .. ' ' .. want .. ' ' .. ARGV[11])
-  for i = 13, want < asked and #ARGV or 0, 2 do  -- who wants more need not ask before it can be granted
-    local key = i < 13 + 2 * split and vendor or credential
+  for i = 14, want < asked and last or 0, 2 do  -- who wants more need not ask before it can be granted
+    local key = i < 14 + 2 * split and vendor or credential
     local _, longer = used_and_wait(key, tonumber(ARGV[i]), tonumber(ARGV[i + 1]), least)
     wait = math.max(wait, longer)
   end
-  return { 'grant', want, exact(wait) }
+  return with_receivers({ 'grant', want, exact(wait) }, receivers, spans, needs)
 end
 
 -- With a clock far off the stamp is a guess: then a place keeps the end of its hold if that is sooner.
 local function end_now(names)
   local flags = skewed and { 'XX', 'LT' } or { 'XX' }
-  for _, key in ipairs(KEYS) do each(key, 'ZADD', flags, names, exact(late)) end
+  for i, key in ipairs(KEYS) do each(key, 'ZADD', flags, names(i), exact(late)) end
 end
 
--- done: places.
+-- The places in each of the keys. Those in the sets of a receiver are named apart, or else there may be any.
+local function places_in(names)
+  return function(i) return i > 2 and ARGV[5 + math.ceil(i / 2 - 1)] and listed(ARGV[5 + math.ceil(i / 2 - 1)]) or names end
+end
+
+-- done: places, nothing, places of each receiver.
 local function done()
   local names, score = listed(ARGV[4]), exact(late)
-  end_now(names)
+  end_now(places_in(names))
   each(used, 'ZADD', {}, grants_of(names), score)
   redis.call('ZREMRANGEBYRANK', used, 0, -TRAIL - 1)
   return { 'ok' }
 end
 
--- cancel: places for which no call was started, whether they count as calls that end now: the ledger may hold them.
+-- cancel: places for which no call was started, whether they count as calls that end now: the ledger may hold them. Then
+-- places of each receiver.
 local function cancel()
   local names = listed(ARGV[4])
   if ARGV[5] == '1' then
-    end_now(names)
+    end_now(places_in(names))
   else
-    for _, key in ipairs(KEYS) do each(key, 'ZREM', {}, names) end
+    for i, key in ipairs(KEYS) do each(key, 'ZREM', {}, places_in(names)(i)) end
   end
   local units = {}
   for _, name in ipairs(names) do
@@ -290,13 +400,13 @@ local function granted()
   }
 end
 
--- rebuild: generation, reach, credential ids (in the order of KEYS[2..]), then "n left units" with KEYS[1 + n];
+-- rebuild: generation (of a receiver: its version after a dot), reach, credential ids (in the order of KEYS[2..]), then "n left units" with KEYS[1 + n];
 -- left: until the call is over, negative if it is, counted from now by the ledger's own clock.
 local function rebuild()
   if skewed then return { 'skewed', exact(ahead) } end
   local mark, ours = seal(ARGV[4]), false
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', vendor, '+inf', '+inf')) do
-    if tonumber(old:match('^gen:(%d+)')) >= tonumber(ARGV[4]) then return { 'lost' } end
+    if tonumber(old:match('^gen:(%d+)')) >= tonumber(ARGV[4]:match('^%d+')) then return { 'lost' } end
     ours = ours or old:match(':(%x*)$') == mark:match(':(%x*)$')
   end
   if not ours then redis.call('DEL', trail, used) end

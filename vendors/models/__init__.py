@@ -10,7 +10,7 @@ from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
-from vendors.models.receivers import AT_A_TIME, ReceiverDomain, ReceiverLimit, ReceiverWait
+from vendors.models.receivers import AT_A_TIME, ReceiverDomain, ReceiverLimit, ReceiverStamp, ReceiverWait
 from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
@@ -42,6 +42,7 @@ __all__ = [
     "RateLimit",
     "ReceiverDomain",
     "ReceiverLimit",
+    "ReceiverStamp",
     "ReceiverWait",
     "ReportCount",
     "ReportKey",

@@ -84,6 +84,21 @@ class ReceiverDomain(models.Model):
         return f"{self.domain}: {self.receiver}"
 
 
+class ReceiverStamp(models.Model):
+    """Counts the changes of a credential's waits, so that senders read them only then. The database writes it."""
+
+    credential_id = models.BigIntegerField(primary_key=True)
+    stamp = models.BigIntegerField()
+
+    class Meta:
+        default_permissions = ()
+        verbose_name = gettext_lazy("stamp of the waits of a credential")
+        verbose_name_plural = gettext_lazy("stamps of waits")
+
+    def __str__(self) -> str:
+        return f"{self.credential_id}: {self.stamp}"
+
+
 class ReceiverLimit(models.Model):
     """At most `units` calls to a receiving domain in any window of `seconds`.
 

@@ -158,6 +158,9 @@ class Vendor(models.Model):
     limits_version = models.PositiveBigIntegerField(
         default=0, db_default=0, editable=False, help_text="Counts the edits of the vendor's limits."
     )
+    receivers_version = models.PositiveBigIntegerField(  # written by the database
+        default=0, db_default=0, editable=False, help_text="Counts the edits of its receivers' limits."
+    )
     limits_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )

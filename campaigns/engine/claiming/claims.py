@@ -24,7 +24,7 @@ from campaigns.engine.lifecycle import holding, moving
 from vendors import locks
 from vendors.adapters.base import Letter
 from vendors.condition import brake
-from vendors.limits.values import Scope
+from vendors.limits.values import AcquireResult, Scope
 from vendors.outcomes import Refused
 
 
@@ -40,8 +40,8 @@ class OpenClaim:
 class PermittedCall(NamedTuple):
     """A claimed message with its permits. No call may start after `latest` (seconds of time.monotonic).
 
-    letter: set if it has been made already; a Refused means that the message is not called. receiver: whose own permit
-    it holds, if that receiver has limits.
+    letter: set if it has been made already; a Refused means that the message is not called. receiver: set if it has
+    limits, so that the permits count in its windows, too.
     """
 
     message: ClaimedMessage
@@ -50,7 +50,6 @@ class PermittedCall(NamedTuple):
     latest: float
     letter: Letter | Refused | None = None
     receiver: str = ""
-    receiver_permit: str = ""
 
 
 STARTED = "fence = fence + 1", "heartbeat_at = statement_timestamp()"
@@ -85,10 +84,10 @@ def start(job_id: int, fence: int) -> Started | None:
 class ToClaim(NamedTuple):
     """The request of one job's sender: claim at most `most` waiting messages from `cursor` on, before `end`.
 
-    closes: nothing is claimed from this time on. units: set where letters differ in cost: the messages that may be
-    claimed, each with its cost; 0 means it will be refused without a call. destination: where and as whom its adapter
-    calls (vendors/destinations.py); nothing is claimed if the vendor or credential calls elsewhere by now. receivers:
-    for the ledger: the units of each receiver with limits; such a job claims alone.
+    closes: nothing is claimed from this time on. units: set where letters differ in cost, or receivers wait or have
+    limits: the messages that may be claimed, each with its cost; 0 means it will be refused without a call. Such a job
+    claims alone. destination: where and as whom its adapter calls (vendors/destinations.py); nothing is claimed if the
+    vendor or credential calls elsewhere by now. receivers: for the ledger: the units of each receiver with limits.
     """
 
     lease: Lease
@@ -126,6 +125,20 @@ class ToClaim(NamedTuple):
 # Messages are read as of the start of the statement, so one of them may have been accepted since by a delivery report
 # or a late answer. Nothing is therefore claimed for a job that learned anything during the wait for the locks, nor
 # while answers of its previous sender are unmerged.
+IN_ORDER = """
+            SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params, NULL::int AS cost FROM campaigns_message m
+            WHERE m.id >= a.cursor AND m.id < a."end"
+                AND m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= a.at)
+            ORDER BY m.id LIMIT a.most
+        """
+# Each of the ids is looked up, whatever the planner knows: many that wait for something else may stand between them.
+LISTED = """
+            SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params, u.cost
+            FROM unnest(a.ids, a.units) AS u(id, cost)
+                CROSS JOIN LATERAL (SELECT * FROM campaigns_message WHERE id = u.id OFFSET 0) m
+            WHERE m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= a.at)
+            ORDER BY m.id LIMIT a.most
+        """
 CLAIM = f"""
 WITH holder AS (
     SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
@@ -152,13 +165,7 @@ WITH holder AS (
         SELECT array_agg(m.id) AS messages, coalesce(sum(m.cost), count(*)) AS total,
             array_agg(m.cost) FILTER (WHERE m.cost IS NOT NULL) AS costs,
             json_agg(json_build_array(m.id, m.uuid || '-' || m.resend_no, m.recipient, m.params)) AS letters
-        FROM (
-            SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params, a.units[array_position(a.ids, m.id)] AS cost
-            FROM campaigns_message m
-            WHERE m.id >= a.cursor AND m.id < a."end" AND (a.ids IS NULL OR m.id = ANY(a.ids))
-                AND m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= a.at)
-            ORDER BY m.id LIMIT a.most
-        ) m
+        FROM ({IN_ORDER}) m
     ) p
 ), claim AS (
     INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units, destination, ledger)
@@ -171,6 +178,7 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
+CLAIM_LISTED = CLAIM.replace(IN_ORDER, LISTED)  # for one job, whose messages are named
 # Locks what CLAIM locks for these jobs, in the same order. The turns refer to a row of `j`, which is locked by then.
 UNLOCKED = """
 WITH j AS (
@@ -206,7 +214,7 @@ async def claim(
     found = [Claimed([])] * len(asked)
     of_receivers = next((orjson.dumps(one.receivers).decode() for one in asked if one.receivers), None)
     known = {"grant": None, "probe": None, **params, "asked": _json(asked), "receivers": of_receivers}
-    rows = await connection.execute(CLAIM, known)
+    rows = await connection.execute(CLAIM_LISTED if asked[0].units is not None else CLAIM, known)
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
             found[number] = Claimed([], nothing_waits=not asked[number].units)
@@ -235,7 +243,7 @@ def _json(asked: Sequence[ToClaim]) -> str:
             "job": one.lease.job_id,
             "fence": one.lease.fence,
             "cursor": one.cursor,
-            "end": max(one.units) + 1 if one.units else one.end,
+            "end": one.end,
             "most": one.most,
             "closes": one.closes,
             "ids": None if one.units is None else list(one.units),
@@ -256,8 +264,16 @@ class Claimer(Protocol):
     def need(self, most: int) -> Need:
         """Return the permits needed for at most `most` of these messages."""
 
+    def heed(self, answer: AcquireResult) -> None:
+        """Take over what the throttle answered to a need with letters."""
+
     def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
         """Return (how many of them these permits cover, which ones: see ToClaim.units)."""
+
+    def allot(
+        self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return (the permits of the claimed messages, in their order; those that are not used)."""
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         """Return the calls for the claimed messages, in order of id. latest: see PermittedCall."""
@@ -274,6 +290,15 @@ class Claimer(Protocol):
 
 class InOrder:
     """The part of claimers that take the waiting messages in order, from a cursor on."""
+
+    def heed(self, answer: AcquireResult) -> None:
+        pass
+
+    def allot(
+        self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        used = asked.cost(messages) if messages else 0
+        return permits[:used], permits[used:]
 
     def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
         return calls[-1].message.id + 1 if calls else end

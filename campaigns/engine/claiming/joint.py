@@ -250,8 +250,10 @@ class JointClaims:
         # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
         jobs = (ask.claimer.note(ask.cursor, ask.end, want) for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
-        of_all = Need(sum(wants), min(need.least for need in needs))
+        of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters)
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
+        if of_all.letters:  # of a stream that claims alone
+            asks[0].claimer.heed(grant)
         if isinstance(grant, Wait) and grant.seconds <= PATIENCE:
             group.closed_for(grant.seconds)
             return [None] * len(asks), []
@@ -276,13 +278,16 @@ class JointClaims:
             group.open()
             raise
         found: list[Answer | Exception | None] = []
-        places, unused = iter(grant.places()), []
+        places, unused = iter(grant.places()), list[str]()
         for n, ask in enumerate(asks):
+            names: Sequence[str]
             names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
-            used = asked[n].cost(came.messages) if came.messages else 0
-            unused += names[used:]
+            used: Sequence[str] = ()
+            if came.messages:
+                used, names = ask.claimer.allot(asked[n], came.messages, names)
+            unused += names
             # A stream that got too little comes first in the next round.
-            got = Permitted(ask.lease, came, names[:used], grant.deadline)
+            got = Permitted(ask.lease, came, used, grant.deadline)
             found.append(failed.get(n) or (got if enough[n] else None))
         return found, unused
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -43,13 +43,15 @@ class Permits:
     async def _ask(self, scope: Scope, need: Need, hold: float, note: str, waiter: str) -> AcquireResult:
         if not need.least:
             return Grant("", 0, time.monotonic() + hold)
-        return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter)
+        return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter, need.letters)
 
-    async def done(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Return the permits of calls that have ended."""
+    async def done(
+        self, scope: Scope, permits: Sequence[str], receivers: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Return the permits of calls that have ended. receivers: as in Throttle.done."""
         failpoints.here("before_done")
         try:
-            await self._throttle.done(scope, permits)
+            await self._throttle.done(scope, permits, receivers)
         except ThrottleUnreachable:  # they expire anyway
             alarms.PERMITS_NOT_RETURNED.log(log, scope.vendor_id)
         failpoints.here("after_done")

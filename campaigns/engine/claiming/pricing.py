@@ -29,53 +29,22 @@ class Priced(NamedTuple):
     units: int
 
 
-class ByCost(InOrder):
-    """A claimer that makes and prices letters before it asks for permits.
-
-    They are called in order: cheap letters do not overtake a dear one that has to wait.
-    """
+class Pricing:
+    """Makes and prices the letters of a job."""
 
     def __init__(self, job: LeasedJob, cache: Any = None) -> None:
         self._job = job
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
-        self._ahead: deque[Priced] = deque()
-        self._cursor = job.first
 
-    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
-        self._smallest = min((limit.units for limit in scope.limits if limit.units), default=None)
-        if cursor < self._cursor:  # the stream starts over
-            self._ahead.clear()
-        self._cursor = cursor
-        while self._ahead and self._ahead[0].message.id < cursor:
-            self._ahead.popleft()
-        if len(self._ahead) < most:
-            after = self._ahead[-1].message.id + 1 if self._ahead else cursor
-            found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
-            latest = time.monotonic() + SECONDS
-            for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
-                whole = letter if self._files is None else await self._whole(letter)
-                self._ahead.append(await self._price(message, letter, whole))
-                if time.monotonic() > latest:
-                    break  # the priced ones go first
-
-    def need(self, most: int) -> Need:
-        self._next = [_within(priced, self._smallest) for priced in list(self._ahead)[:most]]
-        return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
-
-    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
-        self._fitting = {priced.message.id: priced for priced in _prefix(self._next, units)}
-        return len(self._fitting), {id: priced.units for id, priced in self._fitting.items()}
-
-    def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
-        if claimed.claim is None:
-            self._ahead.clear()  # one of them may have an end from elsewhere, so they are read again
-            return []
-        names, calls = iter(permits), []
-        for message in claimed.messages:
-            _, letter, cost = self._fitting[message.id]
-            uses = tuple(next(names) for _ in range(cost))
-            calls.append(PermittedCall(message, claimed.claim, uses, latest, letter))
-        return calls
+    async def price(self, found: Sequence[ClaimedMessage]) -> list[Priced]:
+        """Return the letters of these messages, in order; the first ones if all take longer than SECONDS."""
+        priced, latest = list[Priced](), time.monotonic() + SECONDS
+        for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
+            whole = letter if self._files is None else await self._whole(letter)
+            priced.append(await self._price(message, letter, whole))
+            if time.monotonic() > latest:
+                break  # the priced ones go first
+        return priced
 
     async def _whole(self, letter: Letter | Refused) -> Letter | Refused:
         """Return the letter with its files, for pricing only. It waits without them, because they may be large.
@@ -94,7 +63,57 @@ class ByCost(InOrder):
         return Priced(message, letter, max(1, await self._job.adapter.weigh(whole)))
 
 
-def _within(priced: Priced, smallest: int | None) -> Priced:
+class ByCost(InOrder):
+    """A claimer that makes and prices letters before it asks for permits.
+
+    They are called in order: cheap letters do not overtake a dear one that has to wait.
+    """
+
+    def __init__(self, job: LeasedJob, cache: Any = None) -> None:
+        self._job, self.pricing = job, Pricing(job, cache)
+        self._ahead: deque[Priced] = deque()
+        self._cursor = job.first
+
+    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+        self._smallest = smallest_limit(scope)
+        if cursor < self._cursor:  # the stream starts over
+            self._ahead.clear()
+        self._cursor = cursor
+        while self._ahead and self._ahead[0].message.id < cursor:
+            self._ahead.popleft()
+        if len(self._ahead) < most:
+            after = self._ahead[-1].message.id + 1 if self._ahead else cursor
+            found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
+            self._ahead.extend(await self.pricing.price(found))
+
+    def need(self, most: int) -> Need:
+        self._next = [within(priced, self._smallest) for priced in list(self._ahead)[:most]]
+        return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
+
+    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+        self._fitting = {priced.message.id: priced for priced in _prefix(self._next, units)}
+        return len(self._fitting), {id: priced.units for id, priced in self._fitting.items()}
+
+    def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
+        if claimed.claim is None:
+            self._ahead.clear()  # one of them may have an end from elsewhere, so they are read again
+            return []
+        names, calls = iter(permits), []
+        for message in claimed.messages:
+            _, letter, cost = self._fitting[message.id]
+            uses = tuple(next(names) for _ in range(cost))
+            calls.append(PermittedCall(message, claimed.claim, uses, latest, letter))
+        return calls
+
+
+def smallest_limit(scope: Scope, receiver: str = "") -> int | None:
+    """Return the units of the smallest limit that a letter to this receiver has to keep; None: there is none."""
+    of_vendor, of_credential = scope.receivers.get(receiver, ((), ()))
+    return min((limit.units for limit in (*scope.limits, *of_vendor, *of_credential) if limit.units), default=None)
+
+
+def within(priced: Priced, smallest: int | None) -> Priced:
+    """Return the letter, refused if it costs more than this limit."""
     if smallest is None or priced.units <= smallest:
         return priced
     reason = f"it costs {priced.units} units, more than the limit of {smallest}"

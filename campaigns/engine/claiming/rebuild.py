@@ -21,6 +21,8 @@ from vendors.models import Minute, RateLimit, ReceiverLimit, Usage, Vendor
 
 log = logging.getLogger(__name__)
 
+PLACES_MOST = 2_000_000_000
+
 # Allowed calls, with the latest moment at which each can have ended: seconds from now, negative if past.
 #
 # A call counts as open until its deadline unless something proves otherwise. Either its claim is gone and its ledger
@@ -57,15 +59,29 @@ SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, uni
 WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 """
 
-# The same of one receiver, all of a row at once: open until the deadline unless all its calls have ended. Rows without
-# receivers were claimed before the first limit of a receiver.
+# The same of one receiver, all of a row at once: open until the deadline unless all its calls have ended. A row that
+# does not name the receiver was written without a limit of it, so all its calls may have gone there. `most`: more
+# places, of the newest calls of a credential, no limit can count.
 OF_RECEIVER = """
-SELECT u.credential_id, extract(epoch FROM CASE
+WITH call AS (
+    SELECT u.credential_id, coalesce((u.receivers ->> %(receiver)s)::bigint, u.units) AS units, CASE
         WHEN u.ended_at < u.until AND NOT EXISTS (SELECT FROM campaigns_claim c WHERE c.ledger = u.id)
-        THEN u.ended_at ELSE u.until END - clock_timestamp())::float8, (u.receivers ->> %(receiver)s)::int
-FROM vendors_usage u
-WHERE u.vendor_id = %(vendor)s AND u.until > clock_timestamp() - %(reach)s * interval '1 second'
-    AND u.receivers ? %(receiver)s
+        THEN u.ended_at ELSE u.until END AS ended
+    FROM vendors_usage u
+    WHERE u.vendor_id = %(vendor)s AND u.until > clock_timestamp() - %(reach)s * interval '1 second'
+), newest AS (
+    SELECT *, sum(units) OVER (PARTITION BY credential_id ORDER BY ended DESC ROWS UNBOUNDED PRECEDING) - units AS newer
+    FROM call WHERE units > 0
+)
+SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, least(units, %(most)s)
+FROM newest WHERE newer < %(most)s
+"""
+# How many places the limits of a receiver can count as long as a call of now is in one of their windows, at most.
+PLACES = f"""
+SELECT r.receiver, max(r.seconds), max(least({PLACES_MOST}, CASE WHEN r.grows_from IS NULL THEN r.units
+    ELSE r.units * power(r.growth, least(60, 2 + r.seconds / 86400 + greatest(0, current_date - r.grows_from)))
+    END))::bigint
+FROM vendors_receiverlimit r WHERE r.vendor_id = %(vendor)s GROUP BY r.receiver ORDER BY r.receiver
 """
 
 PLOTTED = timedelta(days=8)  # the longest span that plots of the operations page show
@@ -93,7 +109,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
         failpoints.here("mid_rebuild")
         if answer is None:
-            answer = _rebuild_receivers(throttle, vendor_id, generation + 1)
+            answer = _rebuild_receivers(throttle, vendor_id, generation + 1, vendor.receivers_version)
         if answer is not None and not isinstance(answer, Lost):
             raise ThrottleUnreachable(f"its clock differs by {answer.seconds:.1f} s")
         if isinstance(answer, Lost):  # Redis already has this generation: the database was behind
@@ -102,14 +118,17 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
     return True
 
 
-def _rebuild_receivers(throttle: Throttle, vendor_id: int, generation: int) -> Rebuilt:
+def _rebuild_receivers(throttle: Throttle, vendor_id: int, generation: int, version: int) -> Rebuilt:
     """Rewrite the windows of all receivers with limits under the vendor's new generation."""
-    limits = ReceiverLimit.objects.filter(vendor=vendor_id).order_by("receiver").values("receiver")
-    for receiver, longest in limits.annotate(longest=Max("seconds")).values_list("receiver", "longest"):
+    with connection.cursor() as cursor:
+        cursor.execute(PLACES, {"vendor": vendor_id})
+        limited = cursor.fetchall()
+    for receiver, longest, most in limited:
         with connection.cursor() as cursor:
-            cursor.execute(OF_RECEIVER, {"vendor": vendor_id, "receiver": receiver, "reach": longest + 1})
+            asked = {"vendor": vendor_id, "receiver": receiver, "reach": longest + 1, "most": max(1, most)}
+            cursor.execute(OF_RECEIVER, asked)
             entries = [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
-        answer = throttle.rebuild(vendor_id, generation, longest, entries, receiver)
+        answer = throttle.rebuild(vendor_id, generation, longest, entries, receiver, version)
         if answer is not None:
             return answer
     return None

@@ -4,28 +4,30 @@ A receiver that answers about us, or about a rate or quota of ours, is put off o
 wait without an acceptance since is twice as long as the last one, up to the most of its rule
 (vendors/receivers/shaping.toml). When a wait is over, the receiver is called slowly until it accepts a message; that
 deletes the row. The rows spare a receiver and our reputation there; no promise rests on them, so claims do not lock
-them.
+them. Every change of them raises the stamp of the credential (a trigger), and senders read them again only then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from django.db import connection as django_connection
 
 from vendors.outcomes import RETRY_MAX, TEXT_MAX, NotSent
+from vendors.receivers import known_groups
 from vendors.receivers.shaping import shape_wait
 
-SEEN_MOST = 1_000  # rows of a credential that its senders heed
-# In a context, for a credential l: each receiver with the end of its wait (Unix seconds); NULL: none waits.
-SEEN = f"""(SELECT json_object_agg(w.receiver, extract(epoch FROM w.until)) FROM (
-    SELECT receiver, until FROM vendors_receiverwait
-    WHERE credential_id = l.id ORDER BY until DESC LIMIT {SEEN_MOST}) w)"""
-# In a context, for a job j of a vendor v: the receivers to which its sponsor's bulk mail is paused
-# (engine/pausing/complaints.py).
-HELD = """(SELECT array_agg(p.receiver)
-    FROM campaigns_complaintpause p JOIN campaigns_campaign k ON k.id = j.campaign_id
-    WHERE p.sponsor_id = j.sponsor_id AND p.resumed_at IS NULL AND k.size > 1 AND NOT k.transactional
-        AND v.channel = 'email' AND NOT v.sandbox)"""
+SEEN_MOST = 5_000  # rows of a credential that its senders read
+# In a context, for a credential l: changes with every change of its waits; NULL: none has ever waited.
+STAMP = "(SELECT s.stamp FROM vendors_receiverstamp s WHERE s.credential_id = l.id)"
+# Groups first: they are few, and each has many recipients. One row more than is used tells that there are more.
+SEEN = """
+SELECT l.id, w.receiver, extract(epoch FROM w.until)::float8
+FROM unnest(%(credentials)s::bigint[]) AS l(id) CROSS JOIN LATERAL (
+    SELECT receiver, until FROM vendors_receiverwait WHERE credential_id = l.id
+    ORDER BY receiver = ANY(%(groups)s) DESC, until DESC LIMIT %(most)s) w
+"""
 # Many calls are answered alike at the same time: the first answer begins the wait, the others can only extend it.
 _OPEN = "w.until <= clock_timestamp()"
 _LONGER = "greatest(excluded.seconds, least(%(most)s, 2 * w.seconds))"
@@ -49,6 +51,33 @@ FORGET = """
 DELETE FROM vendors_receiverwait
 WHERE until < clock_timestamp() - greatest(900, 2 * seconds) * interval '1 second'
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWaits:
+    """Receivers that wait on a credential, with the end of each wait (Unix seconds by the database's clock).
+
+    is_whole: there are no others. If not, those in no group that are missing here may wait, too.
+    """
+
+    until: Mapping[str, float]
+    is_whole: bool = True
+
+
+NONE_WAITS = SeenWaits({})
+
+
+async def read_waits(connection: Any, credential_ids: Iterable[int]) -> dict[int, SeenWaits]:
+    """Return the waits of these credentials, of each at most SEEN_MOST."""
+    asked = list(credential_ids)
+    params = {"credentials": asked, "groups": list(known_groups()), "most": SEEN_MOST + 1}
+    found: dict[int, dict[str, float]] = {credential: {} for credential in asked}
+    for credential, receiver, until in await (await connection.execute(SEEN, params)).fetchall():
+        found[credential][receiver] = until
+    return {
+        credential: SeenWaits(dict(islice(waits.items(), SEEN_MOST)), len(waits) <= SEEN_MOST)
+        for credential, waits in found.items()
+    }
 
 
 async def put_off(connection: Any, credential_id: int, receiver: str, answer: NotSent) -> bool:

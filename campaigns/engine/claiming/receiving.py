@@ -4,32 +4,31 @@ The claimer reads ids and addresses ahead of the calls, sorts them by receiver a
 waits holds up no other. Each message that it has read is claimed at most once in a pass, because its id leaves the
 queue with the claim and nothing is read twice. A vendor whose receivers neither wait nor have limits never comes here.
 
-Receivers with limits have windows of their own in the throttle, of the same kind as the vendor's. Their permits are
-asked for first, for all receivers at once; then the vendor's, for as many messages. A message is called with both. What
-is left over goes back.
+Receivers with limits have windows of their own in the throttle, of the same kind as the vendor's. One question asks for
+places in all of them: a message gets its places everywhere or nowhere. Messages that it leaves over are asked for again
+when their receiver has room. Where letters differ in cost, those that come next are made and priced before.
 """
 
-import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from campaigns.engine.claiming.claims import Claimed, OpenClaim, PermittedCall
+from campaigns.engine.claiming.claims import Claimed, PermittedCall, ToClaim
 from campaigns.engine.claiming.contexts import SendContext
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.claiming.limits import Need
-from vendors.limits.values import AcquireResult, Grant, Never, Paused, Scope, Wait
-from vendors.receivers import OTHERS, domain_of, group_of, known_groups, waiting_part
+from campaigns.engine.claiming.pricing import Priced, Pricing, smallest_limit, within
+from vendors.limits.values import AcquireResult, Grant, ReceiversFull, Scope
+from vendors.receivers import OTHERS, domain_of, group_of, known_groups, own_domains, waiting_part
 
 READ_AT_ONCE = 1_000
 HELD_MOST = 20_000  # ids that wait in the memory of a stream; behind them nobody overtakes
 PROBE_EVERY = 1.0  # seconds between the calls of a stream to a receiver whose wait is over, until it accepts one
 FULL_LEAST = 0.05  # seconds; calls under way may end at once, but asking all the time frees no place
 FULL_MOST = 60.0  # seconds until a receiver whose limit is 0 is looked at again
-HELD_LONGER = 10.0  # seconds that a receiver's permit is held longer than the vendor's, which is asked for later
 RUNS_MOST = 60  # ranges of ids in the note of a grant
 
 ADDRESSES = """
@@ -39,8 +38,14 @@ WHERE m.id >= %(after)s AND m.id < %(end)s AND m.dequeued_at IS NULL
 ORDER BY m.id LIMIT %(most)s
 """
 STILL_WAITING = """
-SELECT m.id FROM campaigns_message m
+SELECT m.id, m.recipient FROM campaigns_message m
 WHERE m.id = ANY(%(ids)s) AND m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= clock_timestamp())
+"""
+NEXT = """
+SELECT m.id, m.uuid || '-' || m.resend_no, m.recipient, m.params
+FROM unnest(%(ids)s::bigint[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT * FROM campaigns_message WHERE id = u.id OFFSET 0) m
+WHERE m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= clock_timestamp()) ORDER BY m.id
 """
 
 
@@ -52,27 +57,33 @@ class Queued(NamedTuple):
     group: str
 
 
-Acquire = Callable[[str, int], Awaitable[AcquireResult]]
-"""Asks for so many permits of a receiver's own window."""
-
-
 class ByReceiver:
-    """A claimer for one pass over a job. position: none before it is queued or unread. lasts: seconds of a call."""
+    """A claimer for one pass over a job. position: none before it is queued or unread.
 
-    def __init__(self, cursor: int, end: int, lasts: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._read_to, self._end, self._lasts, self._clock = cursor, end, lasts, clock
+    pricing: of letters that differ in cost; None: each costs one unit.
+    """
+
+    def __init__(
+        self, cursor: int, end: int, pricing: Pricing | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read_to, self._end, self._pricing, self._clock = cursor, end, pricing, clock
         self._queues: dict[str, deque[Queued]] = {}  # by receiver that is told apart; "": all others
         self._opens: Mapping[str, float] = {}  # seconds of the clock at which a receiver's wait ends
+        self._waits: Mapping[str, float] = {}  # as the last context had them
+        self._whole = True  # no other receivers wait
         self._probed: dict[str, float] = {}
         self._next: list[Queued] = []
         self._asked: dict[int, Queued] = {}
-        self._doubtful = False  # some that are queued may wait no more
+        self._doubtful = False  # some that are queued may wait no more, or their groups are others by now
+        self._domains = own_domains()
         self._held: frozenset[str] = frozenset()  # groups of receivers that a person has to let go on
         self._passed: dict[str, int] = {}  # the first message passed over for each of them
         self._limits: Mapping[str, Any] = {}  # as Scope.receivers
         self._full: dict[str, float] = {}  # seconds of the clock before which a receiver's window has no place
-        self._granted: dict[str, Grant] = {}
-        self._places: dict[str, list[str]] = {}  # of these grants, unused so far
+        self._stopped: frozenset[str] = frozenset()  # receivers with a limit of 0
+        self._priced: dict[int, Priced] = {}  # of the messages that may be called next
+        self._granted: Mapping[str, int] = {}  # by receiver: units of the last grant
+        self._uses: dict[int, range] = {}  # by message: which of the permits it holds
 
     @property
     def position(self) -> int:
@@ -101,14 +112,22 @@ class ByReceiver:
     def see(self, context: SendContext) -> None:
         """Take over the receivers that wait, those whose wait is over but that have accepted nothing since, and holds.
 
-        A hold may last for days and for any number of messages, so they are passed over and not kept.
+        A hold may last for days and for any number of messages, so they are passed over and not kept. If more receivers
+        wait than the context names, all others that are in no group are called as one whose wait is over.
         """
-        opens = {name: context.monotonic_of(until) for name, until in context.receivers.items()}
+        self._doubtful |= own_domains() is not self._domains
+        self._domains, opens = own_domains(), self._opens
+        if context.receivers is not self._waits:
+            self._waits, self._whole = context.receivers, context.receivers_known
+            opens = {name: context.monotonic_of(until) for name, until in context.receivers.items()}
+            if not self._whole:
+                opens[OTHERS] = 0.0
         limits = context.scope.receivers
         apart = opens.keys() != self._opens.keys() or limits.keys() != self._limits.keys()
         apart = apart or not context.held <= self._held
         if limits != self._limits:
             self._full = {}
+            self._stopped = frozenset(name for name in limits if context.scope.smallest_of(name) == 0)
         self._opens, self._limits, self._held = opens, limits, context.held
         if apart:
             found = sorted(one for queue in self._queues.values() for one in queue)
@@ -134,75 +153,81 @@ class ByReceiver:
             self._read_to = rows[-1][0] + 1 if len(rows) == params["most"] else self._end
             self._queue(_queued(id, domain_of(recipient)) for id, recipient in rows)
             self._next = self._callable(most)
-
-    async def take_permits(self, acquire: Acquire) -> AcquireResult | None:
-        """Ask for permits of receivers with limits, and keep only messages that have one or need none.
-
-        Returns Lost or Skewed if a window cannot be used; then nothing is claimed.
-        """
-        self._places, self._granted = {}, {}  # those of before a rebuild are no permits any more
-        wanted = Counter(one.group for one in self._next if one.group in self._limits)
-        answers = await asyncio.gather(*(acquire(group, units) for group, units in wanted.items()))
-        failed: AcquireResult | None = None
-        for group, answer in zip(wanted, answers, strict=True):
-            match answer:
-                case Grant():
-                    self._granted[group], self._places[group] = answer, answer.places()
-                    if answer.more_after:
-                        self._full[group] = self._clock() + max(answer.more_after, FULL_LEAST)
-                case Wait(seconds):
-                    self._full[group] = self._clock() + max(seconds, FULL_LEAST)
-                case Paused() | Never():
-                    self._full[group] = self._clock() + FULL_MOST
-                case _:
-                    failed = answer
-        left = {group: len(self._places.get(group, ())) for group in wanted}
-        chosen = []
-        for one in self._next:
-            if one.group in left:
-                left[one.group] -= 1
-                if left[one.group] < 0:
-                    continue
-            chosen.append(one)
-        self._next = [] if failed else chosen
-        return failed
-
-    def unused(self) -> dict[str, list[str]]:
-        """Return the receivers' permits under which nothing is called, and forget them."""
-        unused, self._places, self._granted = self._places, {}, {}
-        return {group: places for group, places in unused.items() if places}
+        if self._pricing is not None:
+            await self._price_next(connection, scope, self._pricing, most)
 
     def need(self, most: int) -> Need:
-        self._next = self._next[:most]
-        return Need(len(self._next), 1)
+        """Return what the next messages cost. Those before the first that costs something need no permit."""
+        self._next, self._granted = self._next[:most], {}
+        letters = [(one.group if one.group in self._limits else "", self._cost(one)) for one in self._next]
+        least = letters[0][1] if letters else 0
+        if not least or not any(receiver for receiver, _ in letters):
+            return Need(sum(cost for _, cost in letters), least)
+        return Need(sum(cost for _, cost in letters), min(cost for _, cost in letters if cost), letters)
+
+    def heed(self, answer: AcquireResult) -> None:
+        if isinstance(answer, Grant | ReceiversFull):
+            now = self._clock()
+            self._full |= {name: now + max(seconds, FULL_LEAST) for name, seconds in answer.full.items()}
+        if isinstance(answer, Grant):
+            self._granted = answer.receivers
 
     def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
-        self._asked = {one.id: one for one in self._next[:units]}
-        return len(self._asked), dict.fromkeys(self._asked, 1)
+        """Choose as the throttle has: see Throttle.acquire."""
+        places, full, used = dict(self._granted), set[str](), 0
+        self._asked, self._uses = {}, {}
+        for one in self._next:
+            cost = self._cost(one)
+            if one.group in self._limits:
+                if one.group in full or cost > places.get(one.group, 0):
+                    full.add(one.group)
+                    continue
+                places[one.group] = places.get(one.group, 0) - cost
+            if used + cost > units:
+                break
+            self._asked[one.id], self._uses[one.id] = one, range(used, used + cost)
+            used += cost
+        return len(self._asked), {id: len(uses) for id, uses in self._uses.items()}
+
+    def allot(
+        self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return each message's own permits: those of a receiver count in its windows."""
+        used = [number for message in messages for number in self._uses[message.id]]
+        unused = sorted({*range(len(permits))}.difference(used))
+        return [permits[number] for number in used], [permits[number] for number in unused]
 
     def receivers(self) -> Mapping[str, int] | None:
-        return Counter(one.group for one in self._asked.values() if one.group in self._limits) or None
+        """Return the units of each receiver with limits, also of those without any: the ledger is sure of them then."""
+        if not self._limits:
+            return None
+        units = Counter(dict.fromkeys(self._limits, 0))
+        for one in self._asked.values():
+            if one.group in self._limits:
+                units[one.group] += len(self._uses[one.id])
+        return units
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         if claimed.claim is None:
             self._doubtful = True
             return []
-        now = self._clock()
-        for id, one in self._asked.items():  # the first of their queues; one that was not claimed waits no more
-            name = self._name(one)
-            assert self._queues[name][0].id == id, "claims take the first of each queue"
-            self._queues[name].popleft()
+        now, gone = self._clock(), defaultdict[str, int](int)
+        for one in self._asked.values():  # the first of their queues; one that was not claimed waits no more
+            gone[self._name(one)] += 1
+        for name, number in gone.items():
+            for _ in range(number):
+                assert self._queues[name].popleft().id in self._asked, "claims take the first of each queue"
             if name in self._opens:
                 self._probed[name] = now
         asked, self._next, self._asked = self._asked, [], {}
-        pairs = zip(claimed.messages, permits, strict=False)
-        return [self._call(asked[one.id].group, one, claimed.claim, permit, latest) for one, permit in pairs]
-
-    def _call(self, group: str, message: ClaimedMessage, claim: OpenClaim, permit: str, latest: float) -> PermittedCall:
-        if group not in self._granted:
-            return PermittedCall(message, claim, (permit,), latest)
-        latest = min(latest, self._granted[group].deadline - self._lasts)
-        return PermittedCall(message, claim, (permit,), latest, None, group, self._places[group].pop())
+        names, calls = iter(permits), []
+        for message in claimed.messages:
+            group, priced = asked[message.id].group, self._priced.get(message.id)
+            uses = tuple(islice(names, len(self._uses[message.id])))
+            limited = group if group in self._limits else ""
+            letter = priced.letter if priced else None
+            calls.append(PermittedCall(message, claimed.claim, uses, latest, letter, limited))
+        return calls
 
     def next_cursor(self, calls: Sequence[PermittedCall], end: int) -> int:
         return self.position
@@ -214,7 +239,9 @@ class ByReceiver:
     def _name(self, one: Queued) -> str:
         if one.receiver in self._opens:
             return one.receiver
-        return one.group if one.group in self._limits else ""
+        if one.group in self._limits or (one.group == OTHERS and not self._whole):
+            return one.group
+        return ""
 
     def _queue(self, found: Iterable[Queued]) -> None:
         for one in found:
@@ -227,7 +254,9 @@ class ByReceiver:
         if not name:
             return 0.0
         probe = self._probed.get(name, -PROBE_EVERY) + PROBE_EVERY if name in self._opens else 0.0
-        return max(self._opens.get(name, 0.0), probe, self._full.get(self._queues[name][0].group, 0.0))
+        group = self._queues[name][0].group
+        full = self._clock() + FULL_MOST if group in self._stopped else self._full.get(group, 0.0)
+        return max(self._opens.get(name, 0.0), probe, full)
 
     def _callable(self, most: int) -> list[Queued]:
         """Return the first messages whose receivers may be called, one of each receiver that is probed."""
@@ -240,12 +269,35 @@ class ByReceiver:
         return list(islice(merge(*queues), most))
 
     async def _drop_ended(self, connection: Any) -> None:
-        """Drop queued messages that wait no more, such as those that a delivery report has ended."""
+        """Sort the queued messages anew, without those that wait no more: a delivery report may have ended them."""
         ids = [one.id for queue in self._queues.values() for one in queue]
         rows = await (await connection.execute(STILL_WAITING, {"ids": ids})).fetchall()
-        left = {id for (id,) in rows}
+        self._queues, self._doubtful = {}, False
+        self._queue(_queued(id, domain_of(recipient)) for id, recipient in sorted(rows))
+
+    def _keep(self, left: Collection[int]) -> None:
         self._queues = {name: deque(one for one in queue if one.id in left) for name, queue in self._queues.items()}
-        self._doubtful = False
+
+    async def _price_next(self, connection: Any, scope: Scope, pricing: Pricing, most: int) -> None:
+        """Make and price the letters that may be called next, and drop messages that wait no more."""
+        known = self._priced
+        ids = [one.id for one in self._next if one.id not in known]
+        rows = await (await connection.execute(NEXT, {"ids": ids})).fetchall() if ids else []
+        if ended := {*ids} - {row[0] for row in rows}:
+            self._keep({one.id for queue in self._queues.values() for one in queue} - ended)
+            self._next = self._callable(most)
+        fresh = await pricing.price([ClaimedMessage._make(row) for row in rows])
+        known = known | {priced.message.id: priced for priced in fresh}
+        self._priced, chosen = {}, []
+        for one in self._next:
+            if one.id not in known:
+                break  # the priced ones go first
+            self._priced[one.id] = within(known[one.id], smallest_limit(scope, one.group))
+            chosen.append(one)
+        self._next = chosen
+
+    def _cost(self, one: Queued) -> int:
+        return self._priced[one.id].units if self._pricing else 1
 
 
 def held_by(receiver: str, held: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from campaigns.engine.claiming.claims import Claimed, Claimer, ToClaim
 from campaigns.engine.claiming.contexts import FIND_OUT
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.threads import happens
-from vendors.limits.values import Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.values import Lost, Never, Paused, ReceiversFull, Scope, Skewed, Wait
 
 # Other processes wait for the same opening. A random delay keeps any one of them from always being first. It also keeps
 # them from asking just before a call in flight has ended, the earliest moment at which the window can open.
@@ -58,7 +58,7 @@ class Permitted(NamedTuple):
 class NotGranted(NamedTuple):
     """The reason for not granting permits. until: when to take up again a stream that does not want to wait."""
 
-    why: Wait | Paused | Never | Lost | Skewed
+    why: Wait | ReceiversFull | Paused | Never | Lost | Skewed
     until: datetime | None = None
 
 

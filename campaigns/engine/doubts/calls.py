@@ -22,7 +22,7 @@ from vendors.adapters.base import Adapter
 from vendors.condition import brake
 from vendors.condition.feeding import ConditionFeed, is_clear, is_good_answer
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
-from vendors.limits.values import Grant, Lost, Never, Scope, Wait
+from vendors.limits.values import AcquireResult, Grant, Lost, Never, ReceiversFull, Scope, Wait
 from vendors.models import Credential
 from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
 from vendors.receivers import receiver_of
@@ -91,29 +91,24 @@ class SingleCalls:
         longer be used. is_repeat: it sends a letter, so its answer counts for the condition and the brake. A look-up
         asks elsewhere, and proves nothing about letters.
         """
-        found = await self._permit(units)
+        found = await self._permit(units, recipient)
         if isinstance(found, Never):
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
+        if isinstance(found, ReceiversFull):
+            return NotSent("its receiver's limit is used up", max(1.0, *found.full.values()), "receiver")
         scope, grant = found
-        of_receiver = await self._permit_of_receiver(scope, grant, recipient)
-        if isinstance(of_receiver, NotSent):
-            return of_receiver
         self.probe = await brake.take_probe(self._rows, self._credential_id, self.hold) if is_repeat else None
         allowed = await allow(scope, grant.id)
         if not allowed:
             if self.probe is not None:
                 await brake.give_back_probe(self._rows, self._credential_id, self.probe)
             await self._hand_back(self._throttle.cancel, scope, grant)
-            if of_receiver:
-                await self._hand_back(self._throttle.cancel, *of_receiver)
             await limits.undo_full(self._rows, self._vendor_id)
             if allowed is None:
                 raise CredentialClosed("paused, closed or under other limits by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
-        if of_receiver:
-            await self._hand_back(self._throttle.done, *of_receiver)
         if is_repeat:
             with suppress(RowsError):  # the answer is the evidence and is stored in any case
                 await self._tell_condition(answer)
@@ -122,7 +117,11 @@ class SingleCalls:
             await tell_ended(self._rows, self._vendor_id, grant.id)
         return answer
 
-    async def _permit(self, units: int) -> tuple[Scope, Grant] | Never:
+    async def _permit(self, units: int, recipient: str) -> tuple[Scope, Grant] | Never | ReceiversFull:
+        """Take permits of the vendor, and with the same question of the receiver, if that has limits.
+
+        Without room there only this doubt waits.
+        """
         for _ in range(REBUILDS):
             scope = await contexts.read_vendor(self._rows, self._vendor_id, self._credential_id)
             if scope is None:
@@ -130,41 +129,26 @@ class SingleCalls:
             if scope.destination != self._destination:
                 raise CredentialClosed(Said("its vendor is called elsewhere, or as somebody else, by now"))
             try:
-                answer = await self._throttle.acquire(scope, units, self.hold, units)
+                answer = await self._ask(scope, units, receiver_of(recipient) if recipient else "")
                 if isinstance(answer, Lost):
                     await rebuild_lost(scope)  # no sender has asked since the window was lost
             except ThrottleUnreachable as error:
                 raise CredentialClosed(f"the throttle's Redis cannot be reached: {error}") from error
             if isinstance(answer, Grant):
                 return scope, answer
-            if isinstance(answer, Never):
+            if isinstance(answer, Never | ReceiversFull):
                 return answer
             if not isinstance(answer, Lost):
                 await self._wait(answer)
         raise CredentialClosed("rate limit reached")
 
-    async def _permit_of_receiver(
-        self, scope: Scope, grant: Grant, recipient: str
-    ) -> tuple[Scope, Grant] | NotSent | None:
-        """Take a permit of the receiver's own window, if it has limits.
-
-        Without one the vendor's goes back, and only this doubt waits.
-        """
-        receiver = receiver_of(recipient)
-        if not recipient or receiver not in scope.receivers:
-            return None
-        own = scope.of_receiver(receiver)
-        try:
-            answer = await self._throttle.acquire(own, 1, self.hold)
-        except ThrottleUnreachable as error:
-            raise CredentialClosed(f"the throttle's Redis cannot be reached: {error}") from error
-        if isinstance(answer, Grant):
-            return own, answer
-        await self._hand_back(self._throttle.cancel, scope, grant)
-        if isinstance(answer, Lost):
-            await rebuild_lost(scope)
-        wait = answer.seconds if isinstance(answer, Wait) else RETRY_DEFAULT
-        return NotSent("its receiver's limit is used up", max(1.0, wait), "receiver")
+    async def _ask(self, scope: Scope, units: int, receiver: str) -> AcquireResult:
+        smallest = scope.smallest_of(receiver)
+        if smallest is None:
+            return await self._throttle.acquire(scope, units, self.hold, units)
+        if units > smallest:
+            return Never(smallest) if smallest else ReceiversFull({receiver: RETRY_DEFAULT})
+        return await self._throttle.acquire(scope, units, self.hold, units, letters=[(receiver, units)])
 
     async def _wait(self, answer: Any) -> None:
         """Wait for a permit due soon; a sender may still take it first."""

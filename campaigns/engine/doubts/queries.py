@@ -3,7 +3,7 @@
 campaigns.engine.ground_truth writes the outcome that settles a doubt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -181,7 +181,8 @@ LOOK_UP = CALL.format(
 # The proof covers one call only, so of two processes with a proof one repeats. Each repeat changes sent_at, if only by
 # a microsecond, so that a late refusal of the first call cannot settle the repeat. No call is made for a stopped or
 # paused job (promise P5), behind its first N while the rest waits (after a recovery those are in doubt, too), after the
-# deadline, or outside the sending hours. The jobs around the message are locked. No suppressed recipient is called. A
+# deadline, outside the sending hours, or to a receiver to which complaints have paused the sponsor's bulk mail (a pause
+# raises limits_version). The jobs around the message are locked. No suppressed recipient is called. A
 # suppression added while the statement waited for the vendor's row is not visible yet, so the statement then allows no
 # call.
 REPEAT = CALL.format(
@@ -198,6 +199,10 @@ REPEAT = CALL.format(
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at BETWEEN clock_timestamp() - %(young)s * interval '1 second'
                 AND clock_timestamp() + interval '10 seconds' END
+        AND NOT EXISTS (SELECT FROM campaigns_complaintpause p JOIN campaigns_campaign k ON k.id = m.campaign_id
+                JOIN vendors_vendor v ON v.id = %(vendor)s
+            WHERE p.sponsor_id = k.sponsor_id AND p.receiver = %(receiver)s AND p.resumed_at IS NULL AND k.size > 1
+                AND NOT k.transactional AND v.channel = 'email' AND NOT v.sandbox)
         AND NOT EXISTS (SELECT FROM jobs
             WHERE coalesce(stopped_at, paused_at) IS NOT NULL OR m.id >= first_message + wait_after)
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
@@ -222,7 +227,8 @@ async def look_up(
 
     grant: identifies the ledger row for calls.tell_ended.
     """
-    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant, receivers=None)
+    reaches = _ledger_of(scope, {})
+    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1, grant=grant, receivers=reaches)
 
 
 async def repeat(
@@ -244,12 +250,17 @@ async def repeat(
     credential is braked (vendors/condition/brake.py).
     """
     receiver = receiver_of(doubt.recipient)
-    of_receiver = orjson.dumps({receiver: 1}).decode() if receiver in scope.receivers else None
     params = {
         "units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER),
-        "receivers": of_receiver, "probe": probe,
+        "receivers": _ledger_of(scope, {receiver: units}), "receiver": receiver, "probe": probe,
     }  # fmt: skip
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], grant=grant, **params)
+
+
+def _ledger_of(scope: Scope, units: Mapping[str, int]) -> str | None:
+    """Return the units of each receiver with limits, for the ledger."""
+    known = {receiver: units.get(receiver, 0) for receiver in scope.receivers}
+    return orjson.dumps(known).decode() if known else None
 
 
 async def _call(

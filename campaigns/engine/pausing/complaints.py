@@ -88,6 +88,12 @@ UPDATE campaigns_job SET not_before = NULL WHERE id IN (
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED)
 RETURNING vendor_id
 """
+# For a vendor v: the receivers to which bulk mail of sponsors is paused, by sponsor, as `may_hold` says; NULL: none. A
+# pause or a resume raises limits_version of the vendors (a trigger), so no claim is made without knowing of it.
+HELD = """CASE WHEN v.channel = 'email' AND NOT v.sandbox THEN (
+    SELECT json_object_agg(p.sponsor_id, p.receivers) FROM (
+        SELECT sponsor_id, json_agg(receiver) AS receivers FROM campaigns_complaintpause
+        WHERE resumed_at IS NULL GROUP BY sponsor_id) p) END"""
 SHOWN = """
 SELECT true, s.id, s.name, p.paused_at AS at, p."limit", p.receiver, p.complaints, p.accepted
 FROM campaigns_complaintpause p JOIN campaigns_sponsor s ON s.id = p.sponsor_id
@@ -317,7 +323,7 @@ def _database_now() -> datetime:
 
 
 def may_hold(vendor: Vendor, campaign: Campaign) -> bool:
-    """Tell whether pauses concern this campaign's mail by this vendor (as claiming/receiver_waits.py says in SQL)."""
+    """Tell whether pauses concern this campaign's mail by this vendor."""
     return campaign.is_bulk and vendor.channel == Vendor.Channel.EMAIL and not vendor.sandbox
 
 

@@ -26,11 +26,11 @@ from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from vendors import alarms
-from vendors.adapters.base import Letter, one_unit
+from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
-from vendors.outcomes import RETRY_DEFAULT, Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
-from vendors.receivers import domain_of, waiting_part
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
+from vendors.receivers import domain_of, known_groups, waiting_part
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class CallPool:
         self.put_off = 0  # messages put off by the vendor
         self.receivers_refused: dict[str, NotSent] = {}  # receivers that asked to wait, with their last answer
         self.receivers_watched: Mapping[str, float] = {}  # as SendContext.receivers
+        self.receivers_known = True  # as SendContext.receivers_known
         self.receivers_served: set[str] = set()  # those of them that accepted a message after their wait
         self._run = run or ReceiverRun()
         self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
@@ -250,7 +251,7 @@ class CallPool:
             self.answered_at = time.monotonic()
             if isinstance(outcome, SERVED):
                 self.served_at = self.answered_at
-            if isinstance(outcome, Accepted):
+            if isinstance(outcome, Accepted) and (self._run.receivers or self.receivers_watched):
                 self._note_receiver(call)
         self._answered.set()
 
@@ -258,7 +259,8 @@ class CallPool:
         self._run.note_acceptance()
         if self.receivers_watched:
             receiver = waiting_part(domain_of(call.message.recipient))
-            if self.receivers_watched.get(receiver, math.inf) <= call.claim.at.timestamp():
+            unknown = math.inf if self.receivers_known or receiver in known_groups() else 0.0
+            if self.receivers_watched.get(receiver, unknown) <= call.claim.at.timestamp():
                 self.receivers_served.add(receiver)
 
     def _not_sent(self, outcome: NotSent, recipient: str, *, called: bool) -> None:
@@ -266,8 +268,6 @@ class CallPool:
             self.put_off += 1
             return
         self.not_sent += 1
-        if outcome.scope == "receiver" and self._job.adapter.capabilities.cost is not one_unit:  # claimed in order
-            outcome = replace(outcome, scope="credential", retry_after=outcome.retry_after or RETRY_DEFAULT)
         if called and outcome.scope == "receiver":
             receiver, outcome = self._run.note_refusal(recipient, outcome)
             if outcome.scope == "receiver":

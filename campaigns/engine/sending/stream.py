@@ -10,7 +10,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,7 +27,7 @@ from campaigns.engine.claiming.limits import PATIENCE
 from campaigns.engine.claiming.permits import Permits
 from campaigns.engine.claiming.pricing import ByCost
 from campaigns.engine.claiming.rebuild import rebuild_lost
-from campaigns.engine.claiming.receiving import HELD_LONGER, ByReceiver
+from campaigns.engine.claiming.receiving import ByReceiver
 from campaigns.engine.claiming.waiting import NotGranted, Permitted, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.failover import guard
@@ -42,7 +41,7 @@ from vendors import alarms, health
 from vendors.adapters.base import one_unit
 from vendors.condition import brake
 from vendors.limits.throttle import ThrottleUnreachable
-from vendors.limits.values import AcquireResult, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 from vendors.said import Said
 
@@ -260,6 +259,7 @@ class Stream:
             await self._tell_health()
         await self._tell_reached()
         self._pool.receivers_watched = self._context.receivers
+        self._pool.receivers_known = self._context.receivers_known
         if self._pool.receivers_served:
             served, self._pool.receivers_served = self._pool.receivers_served, set()
             await receiver_waits.served(self._claims, self._job.credential_id, served)
@@ -347,10 +347,6 @@ class Stream:
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
             why = sending_hours.describe_opening(self._job.campaign, opening)
             return StreamEnd(until=opening, reason=why, held=True)
-        if seen.scope.receivers and not self._counts:
-            return self._later(60, "limits of receivers need letters that cost one unit each")
-        if seen.held and not self._counts:
-            return self._later(60, f"{', '.join(sorted(seen.held))} {RECEIVER_HELD}")
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
     async def _expire(self) -> StreamEnd | None:
@@ -389,14 +385,6 @@ class Stream:
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, most())
         if self._receiving is not None:
             self._cursor = self._receiving.position
-            if seen.scope.receivers:
-                match await self._receiving.take_permits(partial(self._acquire_of_receiver, seen.scope)):
-                    case Lost():
-                        await self._return_unused(seen.scope, self._receiving)
-                        return await self._mend()
-                    case Skewed(seconds):
-                        await self._return_unused(seen.scope, self._receiving)
-                        return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
             if not self._receiving.is_ready:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
@@ -404,12 +392,11 @@ class Stream:
             job.destination, probe,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
-        if isinstance(answer, Permitted):
-            self._served = time.monotonic()
-            await self._use(answer, ask.closes)
-        if self._receiving is not None and seen.scope.receivers:
-            await self._return_unused(seen.scope, self._receiving)
-        return None if isinstance(answer, Permitted) else await self._await_permits(answer)
+        if not isinstance(answer, Permitted):
+            return await self._await_permits(answer)
+        self._served = time.monotonic()
+        await self._use(answer, ask.closes)
+        return None
 
     async def _await_permits(self, answer: NotGranted) -> StreamEnd | None:
         """Return an end if the stream must wait for long."""
@@ -426,21 +413,13 @@ class Stream:
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
 
-    async def _acquire_of_receiver(self, scope: Scope, receiver: str, units: int) -> AcquireResult:
-        return await self._throttle.acquire(scope.of_receiver(receiver), units, self._hold + HELD_LONGER)
-
-    async def _return_unused(self, scope: Scope, receiving: ByReceiver) -> None:
-        """Return permits of receivers for which the vendor's windows had no place, or whose message has ended."""
-        for receiver, places in receiving.unused().items():
-            with suppress(ThrottleUnreachable):  # they expire anyway
-                await self._throttle.cancel(scope.of_receiver(receiver), places)
-
     def _choose_claimer(self) -> None:
         """Claim by receiver while receivers wait; in order again once nothing is left behind the others."""
         receiving, seen = self._receiving, self._context
         apart = seen.receivers or seen.held or seen.scope.receivers
-        if apart and receiving is None and self._counts:
-            receiving = self._receiving = ByReceiver(self._cursor, self._job.end, self._job.adapter.deadline)
+        if apart and receiving is None:
+            pricing = self._usual.pricing if isinstance(self._usual, ByCost) else None
+            receiving = self._receiving = ByReceiver(self._cursor, self._job.end, pricing)
         if receiving is not None:
             receiving.see(seen)
             if not apart and not receiving.queued and not receiving.passed:
@@ -517,12 +496,11 @@ class Stream:
         """
         if self._pool.refusal:
             self._joint.leave(self._job.lease)
-        scope, held = self._context.scope, defaultdict[str, list[str]](list)
+        receivers = defaultdict[str, list[str]](list)
         for answer in answers:
             if answer.call.receiver:
-                held[answer.call.receiver].append(answer.call.receiver_permit)
+                receivers[answer.call.receiver] += answer.call.permits
         await asyncio.gather(
-            self._permits.done(scope, permits),
-            *(self._permits.done(scope.of_receiver(receiver), places) for receiver, places in held.items()),
+            self._permits.done(self._context.scope, permits, receivers),
             self._recorder.store(self._job.lease, answers, self._pool.patience, self._job.credential_id),
         )
