@@ -15,6 +15,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from tests.emptying import Emptying, forget_keys
 from tests.migrated import Migrated
 from tests.sandbox import sandbox
+from vendors import receivers
 
 __all__ = ["django_db_setup", "sandbox"]
 
@@ -48,6 +49,12 @@ def django_db_setup(
 def no_known_keys() -> None:
     """Each test has a database of its own."""
     forget_keys()
+
+
+@pytest.fixture(autouse=True)
+def no_own_domains() -> None:
+    """A process keeps the domains of receivers that it has read."""
+    receivers.replace_own_domains({})
 
 
 @pytest.fixture

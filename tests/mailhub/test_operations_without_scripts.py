@@ -19,7 +19,7 @@ from tests import factories
 from tests.campaigns.rows import in_doubt, logged, refused
 from tests.celery_tasks import note
 from tests.plain_browser import PlainBrowser, by_client
-from vendors.models import Credential, Price, RateLimit, Vendor
+from vendors.models import Credential, Price, RateLimit, ReceiverWait, Vendor
 from waiter import parking
 from waiter.models import ParkedTask
 
@@ -50,6 +50,7 @@ MADE: dict[str, dict[str, Any]] = {  # each with what is typed into its form, in
     },
     "vendors_credential": {"vendor": "letters", "name": "second", "secret": '{"token": "t"}'},
     "vendors_mailcaster": {"vendor": "letters", "name": "MC9", "kind": "small-only"},
+    "vendors_receiverdomain": {"domain": "firm.example", "receiver": "gmail"},
     "vendors_price": {
         "vendor": "letters",
         "since": "2026-01-01",
@@ -197,6 +198,13 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     browser.submit("Call ")
     login.refresh_from_db()
     assert login.retry_after_until is None, browser.text
+    now = timezone.now()
+    wait = {"since": now, "until": until, "seconds": 300.0, "cause": "us", "answer": "slow down"}
+    ReceiverWait.objects.create(credential=login, receiver="gmail", **wait)
+    browser.open(reverse("admin:vendors_credential_change", args=[login.pk]))
+    browser.follow("Show their answers…")
+    confirm(browser, "Call it again")
+    assert not ReceiverWait.objects.exists(), browser.text
 
     browser.open(JOBS, [("q", "winter")])
     browser.submit("Save", name="Winter")

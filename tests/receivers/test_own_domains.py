@@ -1,7 +1,6 @@
 """Domains that operators put into groups win over the table, in each process and before the next claim."""
 
 import json
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -14,19 +13,13 @@ from django.test import Client
 from django.utils import timezone
 
 from tests import factories
-from vendors import receiver_domains, receivers
+from vendors import receiver_domains
 from vendors.history import Actor
 from vendors.models import ReceiverDomain, ReceiverLimit, Usage, Vendor
 from vendors.receivers import OTHERS, group_of, known_groups, waiting_part
 
 pytestmark = pytest.mark.django_db
 ANN = Actor("ann")
-
-
-@pytest.fixture(autouse=True)
-def only_the_table() -> Iterator[None]:
-    yield
-    receivers.replace_own_domains({})
 
 
 @pytest.fixture
