@@ -168,6 +168,17 @@ MUTANTS = (
         "tests/contracts/test_outcomes.py",
     ),
     Mutant(
+        "a report about our reputation counts against its recipient",
+        "vendors/causes/consequences.py",
+        (
+            (
+                "(_C.US, _P.REPORTED): Consequence(_M.BLOCKED, by_receiver=True)",
+                "(_C.US, _P.REPORTED): Consequence(_M.SOFT, suppresses=_ADDRESSED)",
+            ),
+        ),
+        "tests/receivers/test_reported_waits.py::test_after_a_week_of_tss04_nobody_is_suppressed_and_yahoo_waits",
+    ),
+    Mutant(
         "sessions commit as the server says",
         "campaigns/engine/failover/guard.py",
         (("IN ('off', 'local')", "IN ('none')"),),

@@ -21,6 +21,8 @@ import orjson
 from vendors import alarms
 from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply, stated_wait
 from vendors.causes.consequences import AnswerProof, follows_from
+from vendors.causes.gone import Gone, judge_gone, names_unknown_code
+from vendors.causes.scopes import Speaker, concerns_receiver
 
 log = logging.getLogger(__name__)
 
@@ -209,8 +211,9 @@ def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") ->
     """Return what follows from the cause of a refusal, whoever judged it and however.
 
     A refusal without a cause is judged by its code and sub type. One that concerns us pauses the credential, one of a
-    quota or rate of ours makes it wait; neither refuses the message. `wait`: seconds that the vendor has stated.
-    `said`: the reason of a pause or wait, if the code alone does not tell it.
+    quota or rate of ours makes it wait; neither refuses the message. If it quotes a receiving domain, that domain waits
+    and not the credential. `wait`: seconds that the vendor has stated. `said`: the reason of a pause or wait, if the
+    code alone does not tell it.
     """
     if not isinstance(outcome, Refused) or outcome.code in BEFORE_THE_CALL:
         return outcome
@@ -218,12 +221,14 @@ def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") ->
     judged = judge_code(outcome.code, outcome.sub_type)
     cause = judged.cause if outcome.cause == AnswerCause.UNKNOWN else outcome.cause
     follows = follows_from(cause, AnswerProof.REFUSED)
-    if follows.pauses:
-        return NotSent((said or f"refused: {text}")[:TEXT_MAX], scope="credential", pause=True, cause=cause)
-    if follows.waits:
-        stated = capacity_wait(judged.wait, text) if wait is None else min(wait, RETRY_MAX)
-        return NotSent((said or f"refused: {text}")[:TEXT_MAX], stated, scope="credential", cause=cause)
-    return outcome if cause == outcome.cause else Refused(outcome.code, outcome.sub_type, cause)
+    if not follows.pauses and not follows.waits:
+        return outcome if cause == outcome.cause else Refused(outcome.code, outcome.sub_type, cause)
+    reason = (said or f"refused: {text}")[:TEXT_MAX]
+    stated = capacity_wait(judged.wait, text) if wait is None else min(wait, RETRY_MAX)
+    if concerns_receiver(Judgement(cause), AnswerProof.REFUSED, Speaker.SERVICE, f"{text} {said}"):
+        waits = POLICY_WAIT if follows.pauses else stated
+        return NotSent(reason, waits, "receiver", pause=follows.pauses, cause=cause)
+    return NotSent(reason, None if follows.pauses else stated, "credential", pause=follows.pauses, cause=cause)
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
@@ -287,35 +292,12 @@ SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", 
 UNKNOWN_RECIPIENT = "unknown_recipient"
 """The sub type of a refusal by SMTP whose text says so, without a code."""
 _THROTTLED = frozenset({421, 454})
-# Words of a relay about our login, sender or account there, whichever recipient they answer.
-_OF_RELAY = re.compile(
-    r"\brelay(?!\w*\.)|authenticat(?!ion (information|checks))|unauthenticated|\blog ?-?in\b"
-    r"|sender address (rejected: )?(not|domain)|bad sender|not owned|rcpthosts|\baccount\b|not verified|quota"
-    r"|daily|sending limit|submission|message recipients",
-    re.IGNORECASE,
-)
 POLICY_WAIT = 600.0
 """Seconds that a receiver waits after it refused a mail for good because of us; growing each time."""
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
 _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
 _ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
-
-# A mailbox that does not exist: by its code (RFC 3463, 7505), or by its text if no code says anything.
-_UNKNOWN_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
-_UNKNOWN_TEXT = re.compile(
-    r"\b(user|recipient|mailbox|account|address|addressee) (is )?(unknown|not found|does(n't| not) exist)\b"
-    r"|\b(unknown|no such|invalid) (local )?(user|recipient|mailbox|account|addressee)\b"
-    r"|\bno mailbox here by that name\b",
-    re.IGNORECASE,
-)
-NOT_NOW = r"quota|storage|temporar|gr[ae]ylist|expired|suspended"  # about an existing recipient
-_NOT_UNKNOWN = re.compile(
-    NOT_NOW + r"|\bfull\b|too (large|big|many)|disabled|inactive|policy|denied|\brate\b|sender", re.IGNORECASE
-)
-_ADDRESS = re.compile(r"\S+@\S+")
-_CODES = re.compile(r"(?<![\d.])[45]\.\d{1,3}\.\d{1,3}(?![\d.])")
-_FULL = re.compile(r"(?<![\d.])552(?![\d.])")
 
 
 def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
@@ -337,17 +319,17 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     if 400 <= code < 500:
         ours = follows_from(judged.cause, AnswerProof.DEFERRED, alone=judged.alone).waits
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
-        return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
+        scope = _scope_of_reply(AnswerProof.DEFERRED, code, late, judged, text)
+        return NotSent(shown, wait, scope, cause=judged.cause)
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
             return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
+        scope = _scope_of_reply(AnswerProof.REFUSED, code, late and code not in _LOGIN_WANTED, judged, text)
         follows = follows_from(judged.cause, AnswerProof.REFUSED)
         if follows.waits and code not in _LOGIN_WANTED:
-            wait = capacity_wait(judged.wait, text)
-            return NotSent(shown, wait, _waiting_part(code, late, judged, text), cause=judged.cause)
-        of_relay = not late or code in _LOGIN_WANTED or _OF_RELAY.search(text)
-        if follows.pauses and not of_relay:
-            return NotSent(shown, POLICY_WAIT, "receiver", pause=True, cause=judged.cause)
+            return NotSent(shown, capacity_wait(judged.wait, text), scope, cause=judged.cause)
+        if follows.pauses and scope == "receiver":
+            return NotSent(shown, POLICY_WAIT, scope, pause=True, cause=judged.cause)
         policy = follows.pauses or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
         if not late or code in _LOGIN_WANTED or policy:
             return NotSent(shown, scope="credential", pause=True, cause=judged.cause)
@@ -357,16 +339,15 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     return NotSent(shown)
 
 
-def _waiting_part(code: int, late: bool, judged: Judgement, text: str) -> Literal["message", "receiver", "credential"]:
-    """Return what waits after a deferral or a used-up quota.
-
-    421 and 454 are the relay's own, unless they speak of our reputation.
-    """
-    if judged.alone or judged.cause not in (AnswerCause.US, AnswerCause.CAPACITY):
-        return "credential" if not late or code in _THROTTLED else "message"
-    if not late or (code in _THROTTLED and judged.cause == AnswerCause.CAPACITY) or _OF_RELAY.search(text):
-        return "credential"
-    return "receiver"
+def _scope_of_reply(
+    proof: AnswerProof, code: int, late: bool, judged: Judgement, text: str
+) -> Literal["message", "receiver", "credential"]:
+    """Return what waits after a reply. 421 and 454 are the relay's own, unless they speak of our reputation."""
+    of_session = not late or (code in _THROTTLED and judged.cause == AnswerCause.CAPACITY)
+    if concerns_receiver(judged, proof, Speaker.SESSION if of_session else Speaker.RELAY, text):
+        return "receiver"
+    ours = judged.cause in (AnswerCause.US, AnswerCause.CAPACITY) and not judged.alone
+    return "credential" if ours or not late or code in _THROTTLED else "message"
 
 
 def capacity_wait(expected: float, text: str) -> float:
@@ -375,38 +356,18 @@ def capacity_wait(expected: float, text: str) -> float:
 
 
 def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
-    """Return the sub type of a refusal; a code of _UNKNOWN_CODES or UNKNOWN_RECIPIENT only if no word contradicts it.
+    """Return the sub type of a refusal: a code like 5.1.1, or UNKNOWN_RECIPIENT, only if no word contradicts it.
 
     Such a sub type suppresses the address.
     """
-    said = _ADDRESS.sub("", text)
-    otherwise = code == 552 or bool(_NOT_UNKNOWN.search(said)) or is_about_us("", said)
-    if enhanced in _UNKNOWN_CODES:
-        return f"{enhanced} (unclear)" if otherwise else enhanced
-    by_text = phase == "rcpt" and code in (550, 551, 553) and enhanced in ("", "5.0.0", "5.1.0") and not otherwise
-    return UNKNOWN_RECIPIENT if by_text and _UNKNOWN_TEXT.search(said) else enhanced
-
-
-def is_about_us(enhanced: str, text: str) -> bool:
-    """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
-    judged = judge_reply(None, text, enhanced)
-    follows = follows_from(judged.cause, AnswerProof.REFUSED)
-    return (follows.pauses or follows.waits) and not judged.alone
+    known = names_unknown_code(enhanced)
+    found = judge_gone(text, basic=str(code), detail=enhanced.partition(".")[2])
+    if known:
+        return enhanced if found == Gone.UNKNOWN else f"{enhanced} (unclear)"
+    return UNKNOWN_RECIPIENT if phase == "rcpt" and found == Gone.UNKNOWN else enhanced
 
 
 def _evidence(code: int, text: str) -> str:
     """Return the relay's own id of the mail, else the reply itself."""
     found = _QUEUE_ID.search(text)
     return ((found[1] or found[2]) if found else f"{code} {text}".strip())[:TEXT_MAX]
-
-
-def says_unknown(text: str) -> bool | None:
-    """Return True if a bounce's text says that the recipient does not exist, False if it contradicts, else None.
-
-    As cautious as `_why_refused`, for the same reason.
-    """
-    said = _ADDRESS.sub("", text[:2000])
-    codes = set(_CODES.findall(said)) - {"5.0.0", "5.1.0"}
-    if _FULL.search(said) or _NOT_UNKNOWN.search(said) or is_about_us("", said) or codes - _UNKNOWN_CODES:
-        return False
-    return True if codes or _UNKNOWN_TEXT.search(said) else None

@@ -27,6 +27,7 @@ from campaigns.models.jobs import Reference, read_reference
 from campaigns.suppression import unsubscribing
 from vendors.adapters.reports import Bounce, Reported, ReportedKind
 
+DELAYED = "delayed"
 BOUNCE: dict[str, Bounce] = {Kind.HARD_BOUNCE: "hard", Kind.SOFT_BOUNCE: "soft", Kind.BLOCKED: "blocked"}
 WISHES: dict[str, ReportedKind] = {Kind.COMPLAINT: "complained", Kind.UNSUBSCRIBED: "unsubscribed"}
 FRESH = 30.0  # seconds for which the identities' mailboxes are cached
@@ -72,7 +73,7 @@ def take(mail: InboundMail, source: str) -> TakenMail:
 
 def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     to = " ".join(mail.recipients)
-    if not isinstance(parsed.what, Kind):
+    if not isinstance(parsed.what, Kind) and parsed.what != DELAYED:
         if mail.null_sender or parsed.what != "not_a_report":
             return TakenMail(parsed.what)
         if asked := return_paths.read(to, "unsubscribe"):
@@ -84,12 +85,13 @@ def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
     message = message or read_reference(parsed.reference)
     vendor_id = _vendor(message) if message else None
     if not message or vendor_id is None:
-        return TakenMail("forged" if not message and return_paths.looks_like_one(to) else "not_ours")
+        forged = not message and return_paths.looks_like_one(to)
+        return TakenMail(DELAYED if parsed.what == DELAYED else "forged" if forged else "not_ours")
     stored = delivery_reports.take(vendor_id, [_reported(message, parsed, mail.at)], source)
     calls = stored.calls
     if parsed.note == FRAUD and (found := _answered(message)):
         calls += tuple(inbox.take_answer(_of_fraud(found, parsed, to, mail.at)))
-    return TakenMail(parsed.what.value if stored.events else "repeated", calls)
+    return TakenMail(str(parsed.what) if stored.events or parsed.what == DELAYED else "repeated", calls)
 
 
 def _take_reply(mail: InboundMail, to: str) -> TakenMail:
@@ -168,6 +170,8 @@ def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
     at, reference = min(at, datetime.now(UTC)), f"{message.uuid}-{message.resend_no}"
     if wish := WISHES.get(parsed.what):
         return Reported(reference, wish, at, note=parsed.note)
+    if parsed.what == DELAYED:
+        return Reported(reference, "deferred", at, note=parsed.note, code=parsed.code)
     bounce = BOUNCE[parsed.what]
     return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code)
 

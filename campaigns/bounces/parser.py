@@ -147,14 +147,15 @@ def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
     failed = [
         block for block, action in zip(blocks, actions, strict=True) if action.startswith(("fail", "error"))
     ]  # OpenSMTPD writes "error"
-    if not failed:
-        delayed = any(action.startswith("delay") for action in actions)
-        return ParsedMail("delayed" if delayed else "other_report")
-    status, said = _header(failed[0], "Status"), _one_line(_header(failed[0], "Diagnostic-Code"))
+    delayed = [block for block, action in zip(blocks, actions, strict=True) if action.startswith("delay")]
+    if not failed and not delayed:
+        return ParsedMail("other_report")
+    block = (failed or delayed)[0]
+    status, said = _header(block, "Status"), _one_line(_header(block, "Diagnostic-Code"))
     said = re.sub(r"^[\w-]{1,20};\s*", "", said)
     text = said[:MOST_TEXT] if len(said) > 10 else f"{said} {_text(parts)}"  # some give the reason in prose only
     kind, code = kinds.of_bounce(status, text)
-    return ParsedMail(kind, code, _note(said or text))
+    return ParsedMail(kind if failed else "delayed", code, _note(said or text))
 
 
 def _blocks(part: Message) -> Iterator[Message]:
@@ -198,9 +199,9 @@ def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
     text = _text(parts)
     copy = COPY.search(text, 1)
     said = text[: copy.start()] if copy else text
-    if WARNING.search(subject) or WARNING.search(said):
-        return ParsedMail("delayed")
     kind, code = kinds.of_bounce("", said)
+    if WARNING.search(subject) or WARNING.search(said):
+        return ParsedMail("delayed", code, _note(_reason(said)))
     replied = REPLY.match(subject) is not None
     if (replied or not code) and not failed and not _known_form(mail, text):
         return ParsedMail("not_a_report")

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from campaigns.engine import day_counts, ground_truth, lifecycle, message_events, ports, vendor_ids
+from campaigns.engine import day_counts, ground_truth, lifecycle, message_events, ports, reported_waits, vendor_ids
 from campaigns.engine.message_events import NewEvent
 from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.engine.reported import Report, batches, consistent, read
@@ -84,9 +84,12 @@ def take_together(
             changes += changed_now
             early += early_now
         stored = message_events.append(heard, source)
+        waiting = reported_waits.put_off_reported(heard)
         calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
         kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
+    for receiver, answer in waiting:
+        alarms.RECEIVER_WAITS.log(log, vendor_id, receiver, answer)
     changed = {change.id for change in changes}
     return [
         ReportsStored(

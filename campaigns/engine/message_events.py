@@ -15,6 +15,7 @@ from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.suppressed.digests import digest, made_key
 from campaigns.models import MessageEvent
 from vendors import receiver_domains
+from vendors.causes.returned import ReportJudgement
 from vendors.models import Vendor
 from vendors.receivers import receiver_of
 
@@ -24,7 +25,7 @@ FIRST_DAY = date(1970, 1, 1)  # for folded daily counts
 
 @dataclass(frozen=True, slots=True)
 class ReportedEvent:
-    """An event as reported. id, uuid, resend_no: from the message's reference."""
+    """An event as reported. id, uuid, resend_no: from the message's reference. judged: of a failure or a delay."""
 
     id: int
     uuid: UUID
@@ -33,6 +34,7 @@ class ReportedEvent:
     at: datetime
     code: str = ""
     note: str = ""
+    judged: ReportJudgement | None = None
 
 
 @dataclass(frozen=True, slots=True)

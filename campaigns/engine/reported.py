@@ -1,6 +1,5 @@
 """Reports in the form in which they are stored, and the choice between several reports of one letter."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from campaigns.engine.message_events import ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from vendors.adapters.reports import Reported
-from vendors.causes import AnswerCause, judge_code, judge_reply
+from vendors.causes.returned import ReportJudgement, judge_return
 from vendors.instants import in_utc
 
 LONGEST = 255  # characters that the columns take
@@ -25,6 +24,7 @@ BOUNCED = {
 # For each kind of report: its effect on the message, and the event to append; None: none.
 MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
     "delivered": (ReportKind.DELIVERED, None),
+    "deferred": (None, MessageEvent.Kind.DEFERRED),
     "bounced": (ReportKind.BOUNCED, MessageEvent.Kind.SOFT_BOUNCE),
     "failed": (ReportKind.BOUNCED, MessageEvent.Kind.FAILED),
     "accepted": (None, None),
@@ -34,7 +34,7 @@ MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
     "opened": (None, MessageEvent.Kind.OPENED),
     "clicked": (None, MessageEvent.Kind.CLICKED),
 }
-BASIC = re.compile(r"[45][0-9]{2}")
+JUDGED = ("bounced", "deferred", "failed", "refused")
 AHEAD = timedelta(days=1)  # how far a vendor's clock may be ahead for its repeated reports to be recognised
 
 
@@ -68,26 +68,22 @@ def read(reported: Reported, now: datetime) -> Report | None:
     kind, happened = MEANINGS[reported.kind]
     at = max(EARLIEST, min(in_utc(reported.at), now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
-    if kind == ReportKind.BOUNCED:
-        report = replace(report, cause=cause_of(reported).value)
+    judged = _judged(reported) if reported.kind in JUDGED else None
+    if judged and kind == ReportKind.BOUNCED:
+        report = replace(report, cause=judged.cause.value)
     if reported.kind == "refused":
         report = replace(report, refusal=ground_truth.refusal_code(_stored(reported.code)))
     if happened is None:
         return report
-    event = BOUNCED[reported.bounce] if reported.kind == "bounced" else happened
+    event = BOUNCED[judged.bounce] if judged and reported.kind == "bounced" else happened
     note, code = _stored(reported.note), _stored(reported.code)[:MOST_CODE]
-    report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note))
+    report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note, judged))
     return replace(report, note=note) if note and kind else report
 
 
-def cause_of(reported: Reported) -> AnswerCause:
-    """Return whose fault a failed delivery is. What the vendor says of a bounce goes before the words it quotes."""
-    if reported.kind == "bounced" and reported.bounce == "hard":
-        return AnswerCause.RECIPIENT
-    code = reported.code
-    found = judge_reply(int(code), reported.note) if BASIC.fullmatch(code) else judge_code(code, reported.note)
-    blocked = reported.kind == "bounced" and reported.bounce == "blocked"
-    return AnswerCause.UNKNOWN if blocked and found.cause == AnswerCause.RECIPIENT else found.cause
+def _judged(reported: Reported) -> ReportJudgement:
+    delayed = reported.kind == "deferred"
+    return judge_return(reported.bounce, reported.code, reported.note, cause=reported.cause, delayed=delayed)
 
 
 def _stored(text: str) -> str:

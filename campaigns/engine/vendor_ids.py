@@ -114,7 +114,8 @@ class DueReport:
         said = json.loads(self.said)
         at = datetime.fromisoformat(said["at"])
         text = said["note"], said["bounce"], said["code"]
-        return Reported(self.reference or "", said["kind"], at, self.name, *text, timed=said.get("timed", True))
+        more = {"timed": said.get("timed", True), "cause": said.get("cause", "")}
+        return Reported(self.reference or "", said["kind"], at, self.name, *text, **more)
 
 
 def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
@@ -187,5 +188,11 @@ def _stored(name: str) -> str:
 
 
 def _said(one: Reported) -> dict[str, Any]:
-    said = {"kind": one.kind, "note": one.note[:LONGEST], "bounce": one.bounce, "code": one.code[:LONGEST]}
+    said = {
+        "kind": one.kind,
+        "note": one.note[:LONGEST],
+        "bounce": one.bounce,
+        "code": one.code[:LONGEST],
+        "cause": one.cause,
+    }
     return {name: _stored(text) for name, text in said.items()} | {"at": one.at.isoformat(), "timed": one.timed}

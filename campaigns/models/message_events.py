@@ -30,6 +30,7 @@ class MessageEvent(models.Model):
         HARD_BOUNCE = "hard_bounce", "Hard bounce"  # the recipient does not exist
         SOFT_BOUNCE = "soft_bounce", "Soft bounce"  # not delivered this time: mailbox full, host away, reason unknown
         BLOCKED = "blocked", "Blocked"  # refused because of us or the content, not the recipient
+        DEFERRED = "deferred", "Deferred"  # put off by the receiver's server for the first time; it is tried again
         FAILED = "failed", "Failed"  # the vendor gave up for another reason
         COMPLAINT = "complaint", "Complaint"  # the recipient called it spam
         UNSUBSCRIBED = "unsubscribed", "Unsubscribed"  # with the vendor's own link, or by STOP

@@ -19,9 +19,10 @@ from campaigns.engine.progress import Progress
 from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
-from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
+from campaigns.suppression.refused import reason_of
 from vendors.adapters.letter_faults import PART_SENTENCES, UNSENDABLE, LetterPart, part_of_refusal
 from vendors.causes import AnswerCause
+from vendors.causes.gone import STOPPED, UNKNOWN
 from vendors.models import Vendor
 
 MOST = 100_000  # failed messages to count

@@ -16,6 +16,8 @@ from campaigns.engine.message_events import Kind, NewEvent
 from campaigns.models import Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
+from vendors.causes.consequences import AnswerProof
+from vendors.causes.gone import may_suppress
 from vendors.models import Vendor
 from vendors.said import Said, gettext_noop
 
@@ -41,7 +43,7 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
     Call it before `message_events.append`, outside of that transaction: a suppression waits for claims, and claims wait
     for jobs. If the process dies in between, the report comes again, finds no event, and suppresses the same addresses.
     """
-    events = [one for one in events if not one.sandbox]
+    events = [one for one in events if not one.sandbox and _may_suppress(one)]
     groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
     for one in events:
         if reason := REASONS.get(one.reported.kind):
@@ -53,6 +55,12 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
         groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
     for (sponsor_id, channel), some in sorted(groups.items()):
         lists.add(sponsor_id, channel, some)
+
+
+def _may_suppress(one: NewEvent) -> bool:
+    """Tell whether the cause of a bounce may suppress its recipient; complaints and wishes have none."""
+    judged = one.reported.judged
+    return judged is None or may_suppress(judged.cause, AnswerProof.REPORTED, one.channel)
 
 
 def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:

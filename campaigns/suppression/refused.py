@@ -1,4 +1,4 @@
-"""Suppresses recipients that a vendor refused as unknown or because of a STOP.
+"""Suppresses recipients that a vendor refused as unknown or because of a STOP, as `vendors/causes/gone.py` judges.
 
 It runs before the message's job is LOGGED, in transactions of its own. After a crash it runs again and changes nothing.
 A suppression lifted by a person stays lifted until the vendor refuses anew. Refusals by sandbox vendors suppress
@@ -6,7 +6,6 @@ nobody.
 """
 
 import asyncio
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,33 +15,36 @@ from campaigns.models import Campaign, Job, Suppression
 from campaigns.models.states import OWN_ENDS
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
+from vendors.causes import AnswerCause
+from vendors.causes.consequences import AnswerProof
+from vendors.causes.gone import STOPPED, UNKNOWN, may_suppress, read_stored
 from vendors.models import Vendor
 from vendors.outcomes import Refused
 from vendors.said import Said, gettext_noop
 
 AT_ONCE = 20_000  # messages
 
-WHO = "(recipient|number|mailbox|subscriber)"  # not user or address, which may mean our credential or our sender
-# Vendors' codes and sub types. PostgreSQL and Python match these patterns alike, in any case.
-STOPPED = r"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?)$"
-UNKNOWN = rf"^((unknown|invalid|no[-_ ]such)[-_ ]{WHO}|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10))$"
 EITHER = rf"({STOPPED}|{UNKNOWN})"
-# The condition for a message m to be refused so. Ends not decided by a vendor may have any text as sub type.
+# The condition for a message m to be refused so. Ends not decided by a vendor may have any text as sub type. Without a
+# known cause the words decide.
 OTHERS = (*OWN_ENDS, "person")
+SUPPRESSING = ["unknown", *(cause.value for cause in AnswerCause if may_suppress(cause, AnswerProof.REFUSED))]
 REFUSED_SO = f"""(m.error_code IS NOT NULL AND m.error_code <> ALL(ARRAY{list(OTHERS)})
+    AND coalesce(m.cause = ANY(ARRAY{SUPPRESSING}), true)
     AND (m.error_code ~* '{EITHER}' OR coalesce(m.error_sub_type ~* '{EITHER}', false)))"""
 READ = f"""
-SELECT m.recipient, m.error_code, coalesce(m.error_sub_type, ''), m.delivered_at FROM campaigns_message m
+SELECT m.recipient, m.error_code, coalesce(m.error_sub_type, ''), m.delivered_at, m.cause FROM campaigns_message m
 WHERE m.id >= %(low)s AND m.id < %(high)s AND {REFUSED_SO} ORDER BY m.id
 """
 
 
-def reason_of(code: str | None, sub_type: str | None) -> str:
-    """Return the reason for which a refusal suppresses its recipient; empty if it does not."""
+REASONS = {"stop": Suppression.Reason.STOP, "unknown": Suppression.Reason.BOUNCED}
+
+
+def reason_of(code: str | None, sub_type: str | None, cause: str | None = None) -> str:
+    """Return the reason for which a refusal suppresses its recipient; empty if it does not. cause: as stored."""
     said = () if code in OTHERS else (code or "", sub_type or "")
-    if any(re.search(STOPPED, word, re.IGNORECASE) for word in said):
-        return Suppression.Reason.STOP
-    return Suppression.Reason.BOUNCED if any(re.search(UNKNOWN, word, re.IGNORECASE) for word in said) else ""
+    return REASONS.get(read_stored(said, cause), "")
 
 
 def suppress_refused(job_id: int) -> int:
@@ -60,7 +62,7 @@ async def suppress_recipient(vendor: Vendor, campaign: Campaign, recipient: str,
     """Suppress one recipient like suppress_refused, before the refusal is stored; uses a thread with its own
     connection.
     """
-    if not vendor.sandbox and (reason := reason_of(refusal.code, refusal.sub_type)):
+    if not vendor.sandbox and (reason := reason_of(refusal.code, refusal.sub_type, refusal.cause)):
         new = NewSuppression(recipient, reason, source(campaign.pk, refusal.code, refusal.sub_type))
         await asyncio.to_thread(_add, campaign.sponsor_id, vendor.channel, new)
 
@@ -83,7 +85,6 @@ def _refused(job: Job) -> Iterator[NewSuppression]:
         with connection.cursor() as cursor:
             cursor.execute(READ, {"low": low, "high": min(low + AT_ONCE, job.end)})
             rows: list[Any] = cursor.fetchall()
-        for recipient, code, sub_type, at in rows:
-            yield NewSuppression(
-                recipient, reason_of(code, sub_type), source(job.campaign_id, code, sub_type), since=at
-            )
+        for recipient, code, sub_type, at, cause in rows:
+            if reason := reason_of(code, sub_type, cause):
+                yield NewSuppression(recipient, reason, source(job.campaign_id, code, sub_type), since=at)

@@ -130,7 +130,7 @@ FORMS: dict[str, Expected] = {
     "postfix, delayed": (
         failed("4.4.1", "X-Postfix; connect to mx.example.org[192.0.2.1]:25: Connection timed out", "delayed"),
         "delayed",
-        "",
+        "4.4.1",
     ),
     "postfix, delivered": (failed("2.0.0", "smtp; 250 2.0.0 OK", "delivered"), "other_report", ""),
     "postfix, no such domain": (
@@ -393,7 +393,7 @@ FORMS: dict[str, Expected] = {
             "550 5.1.1 ann@example.org\n",
         ),
         "delayed",
-        "",
+        "5.1.1",
     ),
     "delayed, in French": (
         in_text(
@@ -402,7 +402,7 @@ FORMS: dict[str, Expected] = {
             "La remise est retard\u00e9e. Une nouvelle tentative suivra.\n550 5.1.1 ann@example.org\n",
         ),
         "delayed",
-        "",
+        "5.1.1",
     ),
     "empty": ("", "not_a_report", ""),
 }

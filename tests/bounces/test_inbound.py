@@ -151,7 +151,15 @@ def test_a_bounce_proves_that_a_message_in_doubt_was_sent_and_never_makes_one_ca
     assert broken() == []
 
 
-@pytest.mark.parametrize("form", ["postfix, delayed", "out of office", "a person answers", "challenge", "empty"])
+def test_a_delay_is_an_event_once_and_changes_nothing() -> None:
+    (row,) = messages(sent())
+    assert [back(row, "postfix, delayed") for _ in range(2)] == ["delayed"] * 2
+    assert events() == [(row.pk, "deferred", "4.4.1")] and suppressed() == set() and counts() == {"delayed": 2}
+    row.refresh_from_db()
+    assert (row.message_id, row.report) == ("v-0", None) and broken() == []
+
+
+@pytest.mark.parametrize("form", ["out of office", "a person answers", "challenge", "empty"])
 def test_what_is_no_bounce_is_counted_and_changes_nothing(form: str) -> None:
     (row,) = messages(sent())
     what = back(row, form)

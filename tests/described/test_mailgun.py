@@ -205,9 +205,10 @@ def test_its_reports_name_our_reference_and_the_id_that_the_letter_has(
     assert report.at == datetime.fromtimestamp(AT, UTC) and report.timed
 
 
-def test_what_is_tried_again_or_only_on_its_way_is_no_report() -> None:
-    for event in ({"event": "failed", "severity": "temporary", "reason": "bounce"}, {"event": "accepted"}):
-        assert read(webhook(event), "hush") == []
+def test_what_is_tried_again_is_a_delay_and_what_is_on_its_way_no_report() -> None:
+    [delay] = read(webhook({"event": "failed", "severity": "temporary", "reason": "bounce"}), "hush")
+    assert delay.kind == "deferred", "whatever its reason"
+    assert read(webhook({"event": "accepted"}), "hush") == []
 
 
 def test_nobody_else_reports_for_mailgun() -> None:

@@ -112,10 +112,10 @@ def test_an_unknown_code_is_in_doubt_for_its_mail_alone() -> None:
 
 REPORTS: list[tuple[dict[str, Any], Reported]] = [
     ({"RecordType": "Delivery", "DeliveredAt": "2026-11-01T10:00:00Z"}, ("delivered", "soft", "", "")),
-    ({"RecordType": "Bounce", "Type": "HardBounce", "BouncedAt": "2026-11-01T10:00:00Z", "Description": "no such user"},
+    ({"RecordType": "Bounce", "Type": "HardBounce", "BouncedAt": "2026-11-01T10:00:00Z", "Details": "no such user"},
      ("bounced", "hard", "HardBounce", "no such user")),
     ({"RecordType": "Bounce", "Type": "Transient", "BouncedAt": "2026-11-01T10:00:00Z"},
-     ("bounced", "soft", "Transient", "")),
+     ("deferred", "soft", "Transient", "")),
     ({"RecordType": "SpamComplaint", "Type": "SpamComplaint", "BouncedAt": "2026-11-01T10:00:00Z"},
      ("complained", "soft", "SpamComplaint", "")),
     ({"RecordType": "Open", "ReceivedAt": "2026-11-01T10:00:00Z"}, ("opened", "soft", "", "")),
@@ -131,6 +131,7 @@ def test_its_reports_come_with_the_login_of_the_webhook(event: dict[str, Any], e
     at = datetime(2026, 11, 1, 10, tzinfo=UTC)
     source = ReportSource({"description": "postmark"}, ["postmark:hush"])
     [report] = Described.read_report(request, source)
-    assert report == Reported("0190-1", kind, at, "m-1", note, bounce, code)  # type: ignore[arg-type]
+    cause = "recipient" if kind == "bounced" else ""
+    assert report == Reported("0190-1", kind, at, "m-1", note, bounce, code, cause=cause)  # type: ignore[arg-type]
     with pytest.raises(NotTheVendor):
         Described.read_report(request, ReportSource({"description": "postmark"}, ["postmark:other"]))

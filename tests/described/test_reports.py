@@ -60,7 +60,7 @@ def test_twilios_reports_are_signed_with_the_auth_token_and_name_our_reference()
     ("fields", "kind", "bounce", "code"),
     [
         ({"MessageStatus": "undelivered", "ErrorCode": "30005"}, "bounced", "soft", "30005"),
-        ({"MessageStatus": "undelivered", "ErrorCode": "30006"}, "failed", "soft", "30006"),
+        ({"MessageStatus": "undelivered", "ErrorCode": "30006"}, "bounced", "soft", "30006"),
         ({"MessageStatus": "undelivered", "ErrorCode": "30007"}, "bounced", "blocked", "30007"),
         ({"MessageStatus": "undelivered", "ErrorCode": "30003"}, "bounced", "soft", "30003"),
         ({"MessageStatus": "failed"}, "failed", "soft", ""),

@@ -115,22 +115,24 @@ def read(request: ReportRequest, *keys: str) -> list[Reported]:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "kind", "bounce"),
+    ("status", "code", "kind", "bounce", "cause"),
     [
-        ("delivered", "0", "delivered", "soft"),
-        ("expired", "2", "bounced", "soft"),
-        ("failed", "3", "bounced", "hard"),
-        ("failed", "9", "unsubscribed", "soft"),
-        ("rejected", "6", "bounced", "blocked"),
-        ("failed", "11", "failed", "soft"),
-        ("failed", "99", "bounced", "soft"),
+        ("delivered", "0", "delivered", "soft", ""),
+        ("expired", "2", "bounced", "soft", "recipient"),
+        ("failed", "3", "bounced", "hard", "recipient"),
+        ("failed", "9", "unsubscribed", "soft", ""),
+        ("rejected", "6", "bounced", "blocked", "us"),
+        ("failed", "11", "bounced", "soft", "vendor"),
+        ("failed", "77", "bounced", "soft", ""),
     ],
 )
-def test_its_receipts_are_signed_over_all_their_fields(status: str, code: str, kind: str, bounce: str) -> None:
+def test_its_receipts_are_signed_over_all_their_fields(
+    status: str, code: str, kind: str, bounce: str, cause: str
+) -> None:
     at = datetime(2026, 11, 1, 10, tzinfo=UTC)
     for upper in (True, False):
         [report] = read(receipt(status=status, err_code=code, upper=upper), "new", "hush")
-        expected = Reported("0190-1", kind, at, "0B00000127FDBC63", "", bounce, code)  # type: ignore[arg-type]
+        expected = Reported("0190-1", kind, at, "0B00000127FDBC63", "", bounce, code, cause=cause)  # type: ignore[arg-type]
         assert report == expected
 
 

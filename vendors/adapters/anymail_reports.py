@@ -28,7 +28,8 @@ from vendors.adapters.reports import (
     bad_report,
     verify,
 )
-from vendors.outcomes import is_about_us, says_unknown
+from vendors.causes.gone import says_unknown
+from vendors.causes.scopes import is_about_us
 
 REFERENCE = "reference"
 """The name under which our reference travels in a mail's metadata."""
@@ -49,6 +50,7 @@ _SUBSCRIBE = re.compile(
 )
 KINDS: dict[str, ReportedKind] = {
     "delivered": "delivered",
+    "deferred": "deferred",
     "bounced": "bounced",
     "rejected": "failed",
     "failed": "failed",
@@ -191,10 +193,11 @@ def _as_django(request: ReportRequest) -> WSGIRequest:
 
 def _reported(service: str, event: Any) -> Reported | None:
     """Convert an event; None if it means nothing to us, such as that a mail is on its way."""
-    kind = KINDS.get(event.event_type)
+    delayed = service == "amazon_ses" and _of(event.esp_event, "eventType") == "DeliveryDelay"  # unknown to anymail
+    kind: ReportedKind | None = "deferred" if delayed else KINDS.get(event.event_type)
     if kind is None:
         return None
-    note = str(event.mta_response or event.description or "")
+    note = _reason_of_delay(event.esp_event) if delayed else str(event.mta_response or event.description or "")
     bounce: Bounce = "soft"
     if kind == "bounced" or event.reject_reason == "invalid":
         kind = "bounced"
@@ -203,6 +206,13 @@ def _reported(service: str, event: Any) -> Reported | None:
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     vendor_id, code = str(event.message_id or ""), str(event.reject_reason or "")
     return Reported(_reference(event), kind, at, vendor_id, note, bounce, code, timed=event.timestamp is not None)
+
+
+def _reason_of_delay(event: Any) -> str:
+    """Return the receiver's words in a DeliveryDelay of Amazon SES, else its type."""
+    whom = _of(event, "deliveryDelay", "delayedRecipients")
+    first = whom[0] if isinstance(whom, list) and whom else {}
+    return str(_of(first, "diagnosticCode") or _of(event, "deliveryDelay", "delayType") or "")
 
 
 def _reference(event: Any) -> str:

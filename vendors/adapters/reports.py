@@ -29,7 +29,16 @@ SECRET_BYTES = 16  # at least
 MOST_FIELDS = 1000  # in a query or a form
 Bounce = Literal["hard", "soft", "blocked"]
 ReportedKind = Literal[
-    "accepted", "refused", "delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"
+    "accepted",
+    "refused",
+    "delivered",
+    "deferred",
+    "bounced",
+    "complained",
+    "unsubscribed",
+    "failed",
+    "opened",
+    "clicked",
 ]
 ReportText = Annotated[str, StringConstraints(max_length=255)]
 
@@ -42,9 +51,10 @@ class Reported:
     time of the event, with a time zone. `note`: the vendor's text. `code`: the enhanced status (RFC 3463) or the
     vendor's code, or "".
 
-    `kind`: accepted and refused settle a doubt, for vendors that say so later; failed: the vendor has given up for a
-    reason other than a bounce. `bounce`, if bounced: hard: the recipient does not exist; soft: not this time, or no
-    reason given; blocked: because of us or of the content.
+    `kind`: accepted and refused settle a doubt, for vendors that say so later; deferred: the receiver's server put the
+    letter off, and the vendor tries again; failed: the vendor has given up for a reason other than a bounce. `bounce`,
+    if bounced: hard: the recipient does not exist; soft: not this time, or no reason given; blocked: because of us or
+    of the content. Words about us or a rate overrule it. `cause`: the AnswerCause that the vendor's code means, or "".
 
     `timed`: the vendor gave the time. Otherwise `at` is the time of arrival, which orders nothing; then a bounce counts
     over other events of its sending.
@@ -58,6 +68,7 @@ class Reported:
     bounce: Bounce = "soft"
     code: str = ""
     timed: bool = True
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
 _WEB = re.compile(r"https?://\S+|\bwww\.\S+")
+_JOINED, _SEAM = re.compile(r"(\d+ )?([A-Z][a-z]+){2,}"), re.compile(r"(?<=[a-z])(?=[A-Z])")  # as InvalidPhoneNumber
 _WORD = re.compile(r"[^\W\d_]{3}")
 _ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 _AFTER = re.compile(
@@ -80,6 +81,8 @@ def judge_reply(code: int | None, text: str, enhanced: str = "") -> Judgement:
     """
     if not enhanced and (found := _ENHANCED.search(text)):
         enhanced = found[0]
+    if _JOINED.fullmatch(text[:TEXT_MAX]):
+        text = _SEAM.sub(" ", text)
     without_addresses = _ADDRESS.sub("", text[:TEXT_MAX])
     said = _WEB.sub("", without_addresses)
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone

@@ -12,6 +12,7 @@ class AnswerProof(StrEnum):
 
     REFUSED = "not taken, for good"
     DEFERRED = "not taken this time"
+    DELAYED = "taken, and not delivered yet"
     REPORTED = "taken, and given up later"
     OPEN = "nothing: it may have been taken"
 
@@ -23,6 +24,7 @@ class MessageEnd(StrEnum):
     PUT_OFF = "put off"
     LATER = "called when the credential is open"
     DOUBTED = "in doubt"
+    UNCHANGED = "stays *Sent*"
     SOFT = "soft bounce"
     HARD = "hard or soft bounce"
     BLOCKED = "blocked"
@@ -57,10 +59,13 @@ FOLLOWS: dict[tuple[AnswerCause, AnswerProof], Consequence] = {
     **{(cause, _P.DEFERRED): Consequence(_M.PUT_OFF) for cause in AnswerCause},
     (_C.US, _P.DEFERRED): Consequence(_M.PUT_OFF, by_receiver=True),
     (_C.CAPACITY, _P.DEFERRED): Consequence(_M.LATER, waits=True, by_receiver=True),
+    **{(cause, _P.DELAYED): Consequence(_M.UNCHANGED) for cause in AnswerCause},
+    (_C.US, _P.DELAYED): Consequence(_M.UNCHANGED, by_receiver=True),
+    (_C.CAPACITY, _P.DELAYED): Consequence(_M.UNCHANGED, by_receiver=True),
     (_C.RECIPIENT, _P.REPORTED): Consequence(_M.HARD, suppresses=_ADDRESSED),
     (_C.CONTENT, _P.REPORTED): Consequence(_M.BLOCKED),
-    (_C.US, _P.REPORTED): Consequence(_M.BLOCKED),
-    (_C.CAPACITY, _P.REPORTED): Consequence(_M.BLOCKED),
+    (_C.US, _P.REPORTED): Consequence(_M.BLOCKED, by_receiver=True),
+    (_C.CAPACITY, _P.REPORTED): Consequence(_M.BLOCKED, by_receiver=True),
     (_C.VENDOR, _P.REPORTED): Consequence(_M.SOFT, suppresses=_ADDRESSED),
     (_C.UNKNOWN, _P.REPORTED): Consequence(_M.SOFT, suppresses=_ADDRESSED),
     **{(cause, _P.OPEN): Consequence(_M.DOUBTED, brakes=True) for cause in AnswerCause},

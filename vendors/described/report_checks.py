@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vendors.described.positions import KeyFault
-from vendors.described.schema import DescriptionKeys, ReportKeys, Signature
-from vendors.said import Said
+from vendors.described.schema import OLD_CODE_NAMES, DescriptionKeys, ReportKeys, Signature
+from vendors.said import Said, gettext_noop
 
 _PATH = ("reports", "signature")
 _WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token", "token_path")}
@@ -27,6 +27,18 @@ def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
         yield ("reports", "codes"), Said("needs code, the path of the vendor's code")
     yield from _signature(keys.signature)
     yield from _signed(keys)
+
+
+OLD_NAME = gettext_noop("[reports.codes] says %(old)s for %(codes)s; write the cause: %(better)s")
+
+
+def advise_on_codes(of: DescriptionKeys) -> Iterator[Said]:
+    """Yield advice for names of kinds in `[reports.codes]`, which are still understood and say no cause."""
+    codes = of.reports.codes if of.reports else {}
+    for old, better in OLD_CODE_NAMES.items():
+        found = [code for code, name in codes.items() if name == old]
+        if found:
+            yield Said(OLD_NAME, old=old, codes=", ".join(found[:10]), better=Said.either(better))
 
 
 def _signature(signature: Signature) -> Iterator[KeyFault]:

@@ -11,6 +11,7 @@ from typing import Any
 from vendors.adapters import reports
 from vendors.adapters.reports import (
     BadReport,
+    Bounce,
     InboundText,
     NotTheVendor,
     Reported,
@@ -19,13 +20,15 @@ from vendors.adapters.reports import (
     UnreadableEntry,
     bad_report,
 )
+from vendors.causes import AnswerCause
+from vendors.causes.gone import says_unknown
+from vendors.causes.scopes import is_about_us
 from vendors.described import reading, signatures
 from vendors.described.answers import Steps, of_one_id, steps, value_at
 from vendors.described.placeholders import as_text
 from vendors.described.schema import InboundKeys, ReportKeys
 from vendors.described.signatures import as_time
 from vendors.instants import in_utc, without_leap_second
-from vendors.outcomes import is_about_us, says_unknown
 
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
@@ -105,17 +108,18 @@ class ReportReader:
         if self._one_id and reference and vendor_id:
             vendor_id = of_one_id(vendor_id, reference)
         note = _text(value_at(event, self._paths.get("note", ("",))))
-        kind = _careful(kind, note)
+        bounce, cause = _BOUNCES.get(_careful(kind, note), (None, ""))
         at = _time(event, self._times, index)
         return Reported(
             reference,
-            "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
+            "bounced" if bounce else kind,  # type: ignore[arg-type]
             at or datetime.now(UTC),
             vendor_id,
             note,
-            _BOUNCES.get(kind, "soft"),  # type: ignore[arg-type]
+            bounce or "soft",
             _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
             timed=at is not None,
+            cause=cause,
         )
 
     def _entries(self, request: ReportRequest, query: Mapping[str, str]) -> Sequence[Any]:
@@ -130,10 +134,10 @@ class ReportReader:
         return entries
 
     def _kind(self, event: Any) -> str:
-        """Return the kind of event, from the vendor's word for it; a code may refine a failed delivery."""
+        """Return the kind of event, from the vendor's word for it; a code may give the cause of a failed delivery."""
         found = (as_text(value_at(event, path)) for path in self._kinds)
         kind = next((self._keys.kinds[one] for one in found if one in self._keys.kinds), "ignored")
-        if kind in ("ignored", "delivered", "opened", "clicked") or "code" not in self._paths:
+        if kind in ("ignored", "delivered", "deferred", "opened", "clicked") or "code" not in self._paths:
             return kind
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
 
@@ -159,12 +163,25 @@ def _time(event: Any, paths: Sequence[Steps], index: int) -> datetime | None:
 
 def _careful(kind: str, note: str) -> str:
     """Downgrade a hard bounce, which suppresses the recipient, if the receiver's words contradict it."""
-    if kind == "hard bounce" and is_about_us("", note):
+    if kind not in ("hard bounce", "gone"):
+        return kind
+    if is_about_us("", note):
         return "blocked"
-    return "soft bounce" if kind == "hard bounce" and says_unknown(note) is False else kind
+    return "soft bounce" if says_unknown(note) is False else kind
 
 
-_BOUNCES = {"hard bounce": "hard", "soft bounce": "soft", "blocked": "blocked"}
+# What a kind or a code stands for: the bounce, and the cause if the vendor's code tells it.
+_BOUNCES: dict[str, tuple[Bounce, str]] = {
+    "gone": ("hard", AnswerCause.RECIPIENT),
+    "recipient": ("soft", AnswerCause.RECIPIENT),
+    "content": ("blocked", AnswerCause.CONTENT),
+    "us": ("blocked", AnswerCause.US),
+    "capacity": ("blocked", AnswerCause.CAPACITY),
+    "vendor": ("soft", AnswerCause.VENDOR),
+    "hard bounce": ("hard", ""),
+    "soft bounce": ("soft", ""),
+    "blocked": ("blocked", ""),
+}
 
 
 def _text(value: Any) -> str:

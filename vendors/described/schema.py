@@ -296,9 +296,22 @@ class Signature(Keys):
 
 
 _Kind = Literal[
-    "delivered", "hard bounce", "soft bounce", "blocked", "complained", "unsubscribed", "failed", "opened", "clicked",
-    "ignored",
+    "delivered", "deferred", "hard bounce", "soft bounce", "blocked", "complained", "unsubscribed", "failed", "opened",
+    "clicked", "ignored",
 ]  # fmt: skip
+
+
+ReportedCause = Literal[
+    "gone", "recipient", "content", "us", "capacity", "vendor", "complained", "unsubscribed", "delivered", "deferred",
+    "opened", "clicked", "ignored", "hard bounce", "soft bounce", "blocked", "failed",
+]  # fmt: skip
+"""What a code says of a letter that did not arrive. The last four are old names; OLD_CODE_NAMES has better ones."""
+OLD_CODE_NAMES = {
+    "hard bounce": ("gone",),
+    "soft bounce": ("recipient", "vendor"),
+    "blocked": ("us", "capacity", "content"),
+    "failed": ("recipient", "vendor"),
+}
 
 
 class ReportKeys(Keys):
@@ -312,8 +325,8 @@ class ReportKeys(Keys):
     """Path of the kind, or paths, the first with a word in `kinds`."""
     kinds: dict[str, _Kind] = Field(min_length=1, max_length=200)
     """Vendor's words and ours, below; others are ignored."""
-    codes: dict[str, _Kind] = Field(default_factory=dict, max_length=200)
-    """Vendor's codes and our more exact kinds of failure."""
+    codes: dict[str, ReportedCause] = Field(default_factory=dict, max_length=500)
+    """Vendor's codes with the cause of a failure, or an event, below."""
     reference: AnswerPath | None = None
     """Path of our reference."""
     reference_query: Short | None = None

@@ -18,7 +18,7 @@ from vendors import history as records
 from vendors.adapters.base import Letter, Origin
 from vendors.adapters.http_client import Client, Response
 from vendors.adapters.options import InvalidSettings
-from vendors.described import reading
+from vendors.described import reading, report_checks
 from vendors.described.adapter import Described
 from vendors.described.secrets import hidden
 from vendors.management import arguments, moving
@@ -101,6 +101,7 @@ def _summary(found: reading.Description) -> str:
         for name, one in keys.settings.items()
     ]
     lines += [f"  secret {name}: {about}" for name, about in keys.secret.items()]
+    lines += [f"  advice: {said}" for said in report_checks.advise_on_codes(keys)]
     return "\n".join(lines)
 
 

@@ -34,7 +34,8 @@ class ReceiverWait(models.Model):
 
     The row is deleted once the receiver has accepted a message again. `receiver`: a group of vendors/receivers, or a
     domain that is in none. `seconds`: how long it was last put off; the next wait is twice as long. `refused`: it
-    refused mail for good because of us, so a person should look.
+    refused mail for good because of us, so a person should look. `reported`: by bounces or delivery reports, which come
+    after the acceptance of a relay or service; then the row stays some time longer.
     """
 
     credential = models.ForeignKey(
@@ -49,6 +50,7 @@ class ReceiverWait(models.Model):
     answers = models.PositiveIntegerField(gettext_lazy("answers"), default=1)
     answer = models.CharField(gettext_lazy("last answer"), max_length=255)
     warned_at = models.DateTimeField(gettext_lazy("warned at"), null=True)
+    reported = models.BooleanField(gettext_lazy("reported"), default=False, db_default=False)
 
     class Meta:
         ordering = ["credential", "receiver"]

@@ -18,6 +18,7 @@ from vendors.outcomes import RETRY_MAX, TEXT_MAX, NotSent
 from vendors.receivers import known_groups
 from vendors.receivers.shaping import shape_wait
 
+QUIET = 900  # seconds without a further report after which a receiver counts as served again
 SEEN_MOST = 5_000  # rows of a credential that its senders read
 # In a context, for a credential l: changes with every change of its waits; NULL: none has ever waited.
 STAMP = "(SELECT s.stamp FROM vendors_receiverstamp s WHERE s.credential_id = l.id)"
@@ -37,15 +38,17 @@ INSERT INTO vendors_receiverwait AS w
 VALUES (%(credential)s, %(receiver)s, %(cause)s, %(refused)s, clock_timestamp(),
     clock_timestamp() + %(wait)s * interval '1 second', %(wait)s, 1, %(answer)s)
 ON CONFLICT (credential_id, receiver) DO UPDATE SET cause = excluded.cause, refused = excluded.refused,
+    reported = false,
     answers = w.answers + 1, answer = excluded.answer,
     seconds = CASE WHEN {_OPEN} THEN {_LONGER} ELSE w.seconds END,
     until = CASE WHEN {_OPEN} THEN clock_timestamp() + ({_LONGER}) * interval '1 second'
         ELSE greatest(w.until, excluded.until) END
 RETURNING until, answers = 1
 """
-SERVED = """
-DELETE FROM vendors_receiverwait
-WHERE credential_id = %(credential)s AND receiver = ANY(%(receivers)s) AND until <= clock_timestamp()
+# After a report, the acceptance of a relay or service proves little: no further report in the time of the wait does.
+SERVED = f"""
+DELETE FROM vendors_receiverwait WHERE credential_id = %(credential)s AND receiver = ANY(%(receivers)s)
+    AND until <= clock_timestamp() - CASE WHEN reported THEN least(seconds, {QUIET}) ELSE 0 END * interval '1 second'
 """
 FORGET = """
 DELETE FROM vendors_receiverwait

@@ -1,0 +1,62 @@
+"""What a report means for a letter that was accepted: its cause, its kind of bounce, and whether a receiver waits."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply
+from vendors.causes.consequences import AnswerProof, MessageEnd, follows_from
+from vendors.causes.scopes import Speaker, concerns_receiver
+
+_BASIC = re.compile(r"[45][0-9]{2}")
+_PERMANENT = re.compile(r"(?<![\d.])5(\d\d|\.\d{1,3}\.\d{1,3})(?![\d.])")
+BounceKind = Literal["hard", "soft", "blocked"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportJudgement:
+    """The judgement of a report. `slows`: the receiving domain waits; `refused`: it refuses for good because of us."""
+
+    cause: AnswerCause
+    bounce: BounceKind
+    slows: bool = False
+    refused: bool = False
+
+
+def judge_return(
+    bounce: BounceKind, code: str, note: str, *, cause: str = "", delayed: bool = False
+) -> ReportJudgement:
+    """Judge a report that a letter has failed, or is delayed.
+
+    `bounce`: the kind that the reporter states. Words about us, a rate or the content overrule "soft", and words about
+    us or a rate overrule "hard", because only a recipient's own fault may suppress it. `cause`: what the vendor's own
+    code means, if that is known.
+    """
+    judged = Judgement(AnswerCause(cause)) if cause else _judge_text(code, note)
+    if cause and judged.cause == AnswerCause.RECIPIENT and note:  # its words may still quote a server about us
+        quoted = judge_reply(None, note)
+        judged = quoted if _is_ours(quoted) else judged
+    found = _of_recipient(judged, bounce)
+    proof = AnswerProof.DELAYED if delayed else AnswerProof.REPORTED
+    text = f"{code} {note}"
+    slows = concerns_receiver(judged, proof, Speaker.REPORT, text)
+    permanent = not delayed and judged.cause == AnswerCause.US and _PERMANENT.search(text) is not None
+    return ReportJudgement(found[0], found[1], slows, slows and permanent)
+
+
+def _of_recipient(judged: Judgement, bounce: BounceKind) -> tuple[AnswerCause, BounceKind]:
+    if bounce == "hard":
+        return (judged.cause, "blocked") if _is_ours(judged) else (AnswerCause.RECIPIENT, "hard")
+    if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
+        return judged.cause, "blocked"
+    if bounce == "blocked" and judged.cause == AnswerCause.RECIPIENT:
+        return AnswerCause.UNKNOWN, "blocked"
+    return judged.cause, bounce
+
+
+def _is_ours(judged: Judgement) -> bool:
+    return judged.cause in (AnswerCause.US, AnswerCause.CAPACITY) and not judged.alone
+
+
+def _judge_text(code: str, note: str) -> Judgement:
+    return judge_reply(int(code), note) if _BASIC.fullmatch(code) else judge_code(code, note)

@@ -1,0 +1,60 @@
+"""Whom an answer about us or our rate concerns: one receiving domain, or the whole credential."""
+
+import re
+from enum import StrEnum
+
+from vendors.causes import Judgement, judge_reply
+from vendors.causes.consequences import AnswerProof, follows_from
+
+
+class Speaker(StrEnum):
+    """Who gives an answer."""
+
+    SESSION = "session"  # a relay, before it knows the recipient
+    RELAY = "relay"  # a relay that knows the recipient; it may pass on the receiver's words
+    SERVICE = "service"  # a service, in the answer to a request
+    REPORT = "report"  # a bounce or delivery report of a message that was accepted
+
+
+# Words of a relay about our login, sender or account there, whichever recipient they answer.
+_OF_RELAY = re.compile(
+    r"\brelay(?!\w*\.)|authenticat(?!ion (information|checks))|unauthenticated|\blog ?-?in\b"
+    r"|sender address (rejected: )?(not|domain)|bad sender|not owned|rcpthosts|\baccount\b|not verified|quota"
+    r"|daily|sending limit|submission|message recipients",
+    re.IGNORECASE,
+)
+# A receiver may demand SPF, DKIM or TLS in a report. Our login at the relay was accepted long before.
+_OF_ACCOUNT = re.compile(
+    r"\brelay(ing)? (access )?(is )?(denied|not|prohibited)|\blog ?-?in\b|\b(your|sending|sender) account\b"
+    r"|\b(send(ing|er)?|submission|your|daily|outbound|outgoing|account) .{0,20}(quota|limit)\b|submission"
+    r"|not verified|message recipients",
+    re.IGNORECASE,
+)
+# A mail server's reply, or the name of a receiver, in the words of a service.
+_OF_RECEIVER = re.compile(
+    r"(?<![\d.])[45]\d\d[ -]#?[45]\.\d{1,3}\.\d{1,3}(?![\d.])|\[TSS?\d+\]"
+    r"|\b(remote|receiving|destination|recipient('s)?) (e?-?mail )?(server|host|mx|provider|domain)\b",
+    re.IGNORECASE,
+)
+
+
+def concerns_receiver(judged: Judgement, proof: AnswerProof, speaker: Speaker, text: str) -> bool:
+    """Tell whether an answer concerns the receiving domain of its message alone.
+
+    Only answers about us or our rate concern more than their message. A relay and a service speak of login, account
+    and quota for themselves; a report quotes the receiver.
+    """
+    if judged.alone or speaker == Speaker.SESSION or not follows_from(judged.cause, proof).by_receiver:
+        return False
+    if speaker == Speaker.REPORT:
+        return _OF_ACCOUNT.search(text) is None
+    if speaker == Speaker.SERVICE and _OF_RECEIVER.search(text) is None:
+        return False
+    return _OF_RELAY.search(text) is None
+
+
+def is_about_us(enhanced: str, text: str) -> bool:
+    """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
+    judged = judge_reply(None, text, enhanced)
+    follows = follows_from(judged.cause, AnswerProof.REFUSED)
+    return (follows.pauses or follows.waits) and not judged.alone
