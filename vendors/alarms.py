@@ -112,8 +112,8 @@ RECEIVER_WAITS = Alarm(
 RECEIVER_WAITS_LONG = Alarm(
     WARNING,
     "vendor %s: %s has accepted nothing since %s: %s",
-    "For four hours this receiving domain has put off or refused all of our mail; logged once",
-    "[Read its answer](../how-to/receiving-domains.md), mend what it names, then `receiver resume`",
+    "A receiving domain has taken none of our mail for four hours; logged once",
+    "[Mend what its answer names](../how-to/receiving-domains.md), then `receiver resume`",
     "mailhub_receivers_waiting_seconds",
 )
 
