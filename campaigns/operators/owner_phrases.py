@@ -10,6 +10,7 @@ from vendors.said import Said, gettext_noop, show
 
 NOTHING_LEFT = gettext_noop("nothing is left to send again: %(sums)s")
 FORMS: Mapping[str, str] = {
+    "%(decision)s by %(person)s": gettext_noop("%(person)s: %(decision)s"),  # of vendors/history.py
     "job %(job)s stopped: no new call starts": gettext_noop("stopped: nothing more is sent"),
     "job %(job)s and 1 child job stopped: no new call starts": gettext_noop("stopped: nothing more is sent"),
     "job %(job)s and %(count)s child jobs stopped: no new call starts": gettext_noop("stopped: nothing more is sent"),

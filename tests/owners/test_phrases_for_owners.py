@@ -42,7 +42,7 @@ def test_each_decision_about_a_job_has_a_phrase_for_owners():
     found = set(forms())
     assert len(found) > 20
     assert found - set(FORMS) == set(), "campaigns/operators/owner_phrases.py lacks these"
-    assert set(FORMS) - found == set(), "nobody says these any more"
+    assert {form for form in FORMS if "job" in form} - found == set(), "nobody says these any more"
     assert not [form for form in FORMS.values() if OPERATORS.search(form)]
 
 
