@@ -23,6 +23,7 @@ from campaigns.engine import progress, refusal_runs
 from campaigns.engine.progress import STILL
 from campaigns.engine.routes import whose
 from campaigns.engine.suppressed.digests import digest, key
+from campaigns.given_texts import given_address
 from campaigns.intake import AddressReader
 from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
 from campaigns.models.jobs import read_reference
@@ -93,7 +94,7 @@ def look_for(text: str, sponsors: Sequence[int] | None, test: bool | None = None
     A phone number without country code is tried in each sponsor's region. test: True: only those requested by test
     keys; False: only others; None: both.
     """
-    text = text.strip()
+    text = given_address(text)
     if not text or len(text) > LONGEST or "\0" in text:
         return FoundRecipient()
     addresses = _addresses(text, sponsors)

@@ -5,15 +5,12 @@ Every door passes them through one of these functions before it checks or stores
 readers of spreadsheets mark errors with it and the checks refuse it.
 """
 
-import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-# Control signs without a meaning in a text, marks of byte order, and layout orders that would turn the rest of a letter
-# around. Joiners and soft hyphens belong to words of Hindi, Persian or German, and to emoji.
-_MEANINGLESS = re.compile("[\x01-\x08\x0e-\x1f\x7f\ufeff\u200b\u2060\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]")
-_LINE_BREAKS = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
+from vendors.control_signs import LINE_BREAKS, MEANINGLESS
+
 # Blanks at the ends; str.strip knows some of these only.
 _BLANKS = "\u00ad\u034f\u061c\u115f\u1160\u180e\u200c\u200e\u200f\u2800\u3164\uffa0"
 _JOINERS = "\u200c\u200d"
@@ -23,7 +20,7 @@ def composed(text: str) -> str:
     """Return a template, with composed letters and without meaningless signs; blanks and line breaks stay."""
     if text.isascii() and text.isprintable():
         return text
-    return unicodedata.normalize("NFC", _MEANINGLESS.sub("", text))
+    return unicodedata.normalize("NFC", MEANINGLESS.sub("", text))
 
 
 def given_value(text: str) -> str:
@@ -32,7 +29,7 @@ def given_value(text: str) -> str:
         return text.strip()
     if text.startswith("\0"):
         return text
-    return _without_blanks(composed(_LINE_BREAKS.sub("\n", text)))
+    return _without_blanks(composed(LINE_BREAKS.sub("\n", text)))
 
 
 def given_name(text: str) -> str:
@@ -41,7 +38,7 @@ def given_name(text: str) -> str:
         return text.strip()
     if text.startswith("\0"):
         return text
-    seen = (one for one in _LINE_BREAKS.sub(" ", text) if one in _JOINERS or unicodedata.category(one) != "Cf")
+    seen = (one for one in LINE_BREAKS.sub(" ", text) if one in _JOINERS or unicodedata.category(one) != "Cf")
     return _without_blanks(composed("".join(seen)))
 
 

@@ -9,6 +9,7 @@ import unicodedata
 import phonenumbers
 from django.core.exceptions import ValidationError
 
+from campaigns.given_texts import given_address
 from vendors.said import Said, gettext_noop
 
 WRONG = gettext_noop("%(number)s is not a phone number that can get a message: wrong length or an extension")
@@ -28,7 +29,7 @@ def e164(text: str, region: str = "") -> str:
     Drops invisible signs and a leading "tel:", and reads digits of every script. Raises ValueError with a sentence.
     """
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
-    typed = SCHEME.sub("", _visible(text))
+    typed = SCHEME.sub("", given_address(unicodedata.normalize("NFKC", text)))
     if not SIGNS.fullmatch(typed):
         raise ValueError(Said("%(number)s is not a phone number: %(why)s", number=shown, why=_oddity(typed)))
     try:
@@ -43,12 +44,6 @@ def e164(text: str, region: str = "") -> str:
         is_there = region and "+" not in typed
         raise ValueError(Said(WRONG_THERE if is_there else WRONG, number=shown, region=region))
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-
-
-def _visible(text: str) -> str:
-    """Return the text with full-width and similar forms as usual ones, without invisible signs and outer spaces."""
-    usual = unicodedata.normalize("NFKC", text)
-    return "".join(one for one in usual if unicodedata.category(one) != "Cf").strip()
 
 
 def _oddity(typed: str) -> str:

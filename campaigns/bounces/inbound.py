@@ -22,6 +22,7 @@ from campaigns.bounces.replies import MailReply, read_reply
 from campaigns.engine import delivery_reports
 from campaigns.engine.message_events import Kind
 from campaigns.engine.routes import whose
+from campaigns.intake.checking import email
 from campaigns.models import Identity, Message, RecipientAnswer
 from campaigns.models.jobs import Reference, read_reference
 from campaigns.suppression import unsubscribing
@@ -100,7 +101,7 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
     named = return_paths.read(to, "return-path") or read_reference(reply.reference)
     message = _answered(named) if named else None
     if message is None:
-        return TakenMail("not_a_report")
+        return _take_letter(mail, reply, to)
     understood = _judged(reply)
     if message.campaign.transactional and understood == "stop":
         understood = "near"  # such a mail has no link to unsubscribe either; a person decides
@@ -111,6 +112,34 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
         if understood == "stop":
             unsubscribing.by_message(message.uuid, "reply", everything=True)
     return TakenMail("unsubscribed" if understood == "stop" else "answer", tuple(calls))
+
+
+def _take_letter(mail: InboundMail, reply: MailReply, to: str) -> TakenMail:
+    """Keep a mail to an identity's Reply-To that names no message of ours. Its From may be forged: a person decides."""
+    identity = next((row for row in _with_reply_to() if row.reply_address in to.lower().split()), None)
+    if identity is None:
+        return TakenMail("not_a_report")
+    try:
+        sender = email(reply.sender)
+    except ValueError:
+        sender = reply.sender
+    new = NewAnswer(
+        name=f"mail {identity.pk} {reply.digest}",
+        kind=RecipientAnswer.Kind.REPLY,
+        channel=identity.channel,
+        understood="other" if _judged(reply) == "other" else "near",
+        sender=sender,
+        to=identity.reply_address,
+        text=reply.text.strip() or reply.subject,
+        sponsor_id=identity.sponsor_id,
+        at=mail.at,
+    )
+    with transaction.atomic():
+        return TakenMail("answer", tuple(inbox.take_answer(new)))
+
+
+def _with_reply_to() -> Iterable[Identity]:
+    return Identity.objects.filter(verp=True).exclude(reply_to="").order_by("pk")
 
 
 def _judged(reply: MailReply) -> Understood:
@@ -183,7 +212,7 @@ def count(what: str, mails: int = 1) -> None:
 
 
 class Mailboxes:
-    """The addresses without a token that mail may come to, such as reports of feedback loops."""
+    """The addresses without a token that mail may come to: reports of feedback loops, replies to a Reply-To."""
 
     def __init__(self) -> None:
         self._lock, self._known, self._read_at = Lock(), frozenset[str](), float("-inf")
@@ -201,4 +230,4 @@ class Mailboxes:
 
 def _mailboxes() -> Iterable[str]:
     rows: Any = Identity.objects.filter(verp=True)
-    return [row.bounce_mailbox.lower() for row in rows]
+    return [one for row in rows for one in (row.bounce_mailbox.lower(), row.reply_address) if one]

@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 from campaigns.content import cost, filters
+from vendors.control_signs import IN_SUBJECTS
 from vendors.said import Said, gettext_noop
 
 MAX_SIZE = 1_000_000  # characters of a template, and of its result
@@ -39,7 +40,6 @@ RECIPIENT = "recipient"
 # given to a bulk campaign's templates by mailhub, unless the list has a field of that name
 UNSUBSCRIBE_URL = "unsubscribe_url"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # signs that no header of a mail may have, and no blank stands for
 INTRICATE = 500  # characters within tags above which compiling takes milliseconds
 STYLE = re.compile(r"<style\b[^<>]{0,500}>.*?(?:</style|\Z)", re.DOTALL | re.IGNORECASE)
 SELECTOR = re.compile(r"\{#(?=[A-Za-z_-])")
@@ -525,7 +525,7 @@ def _check_subject(text: str) -> None:
     """Raise TemplateError if a mail could not have it. A tab is shown as a blank."""
     if LINE_BREAK.search(text):
         raise TemplateError(LINE_BREAK_IN_SUBJECT)
-    if CONTROL.search(text):
+    if IN_SUBJECTS.search(text):
         raise TemplateError(CONTROL_IN_SUBJECT)
 
 

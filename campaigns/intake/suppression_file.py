@@ -90,7 +90,7 @@ class SuppressionFile:
 
     def _read(self, cells: list[str]) -> NewSuppression:
         cells = self._fitted(cells)
-        found = {name: cells[column].strip() for name, column in self._columns.items()}
+        found = {name: cells[column] for name, column in self._columns.items()}
         values: dict[str, Any] = {name: text for name, text in found.items() if text}
         if values.get("reason", self._default.reason) not in Suppression.Reason.values:
             known = ", ".join(Suppression.Reason.values)
@@ -111,7 +111,7 @@ class SuppressionFile:
     def _fitted(self, cells: list[str]) -> list[str]:
         """Return a cell for each column, without quotes before formulas. Raises ValueError."""
         width = len(self._table.header)
-        while len(cells) > width and not cells[-1].strip():  # trailing commas
+        while len(cells) > width and not cells[-1]:  # trailing commas
             cells = cells[:-1]
         if self._table.encoding is None:  # spreadsheet rows end with their last cell
             cells = cells + [""] * (width - len(cells))
@@ -119,7 +119,7 @@ class SuppressionFile:
             raise ValueError(
                 Said("%(count)s cells, but the header has %(width)s", count=str(len(cells)), width=str(width))
             )
-        return cells if self._table.is_quoted else [undone(cell.strip()) for cell in cells]
+        return cells if self._table.is_quoted else [undone(cell) for cell in cells]
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:

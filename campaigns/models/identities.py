@@ -4,7 +4,7 @@ campaigns/entitlements.py decides by these rows.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from email.utils import parseaddr
 from functools import cached_property
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from campaigns.given_texts import given_value
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.phone_numbers import e164
 from vendors.adapters import mime
@@ -136,6 +137,11 @@ class Identity(models.Model):
         return DkimKey(self.dkim_domain, self.dkim_selector, key) if key else None
 
     @property
+    def reply_address(self) -> str:
+        """The address in Reply-To, in lower case; empty: answers go to From."""
+        return parseaddr(self.reply_to)[1].lower()
+
+    @property
     def bounce_mailbox(self) -> str:
         """The address that each message's return path is made from if `verp` is set; its domain in ASCII."""
         return mime.written(self.origin).return_path
@@ -155,6 +161,14 @@ class Identity(models.Model):
     def origin_for(self, recipient: str) -> Origin:
         """Return the origin of the letter to this recipient."""
         return self.senders.of(recipient) if self.senders else self.origin
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Clean the texts as every text that comes in (campaigns/given_texts.py), at every door."""
+        for name in ("from_name", "from_address", "reply_to", "return_path", "help_answer", "dkim_domain"):
+            setattr(self, name, given_value(getattr(self, name)))
+        for name in ("stop_texts", "start_texts", "help_texts"):
+            setattr(self, name, [given_value(one) for one in getattr(self, name)])
+        super().clean_fields(exclude)
 
     def clean(self) -> None:
         faults: dict[str, str] = {}

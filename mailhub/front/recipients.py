@@ -1,6 +1,5 @@
 """Recipients of a request to send: normalised addresses, fields, duplicates, and each fault with its pointer."""
 
-import re
 from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
@@ -15,9 +14,9 @@ from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest
 from mailhub.front.vendor_cache import vendor_cache
 from mailhub.shares import give_way
+from vendors.control_signs import IN_REFERENCES
 from vendors.models import Vendor
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # including line ends
 DEEPEST = 4  # levels of lists and objects in a field
 
 
@@ -97,7 +96,7 @@ def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
 def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
     if one.reference and "\0" in one.reference:
         yield "reference", "nul", "there is a NUL character in it"
-    elif one.reference and CONTROL.search(one.reference):
+    elif one.reference and IN_REFERENCES.search(one.reference):
         yield "reference", "one-line", "it must be one line without control characters: leave out line breaks and tabs"
     if _too_deep(one.fields, DEEPEST):
         yield "fields", "depth", f"fields may be {DEEPEST} levels deep"

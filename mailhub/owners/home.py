@@ -11,9 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
+from campaigns.answers import inbox
 from campaigns.drafts import keeping
 from campaigns.forecast import campaign_states
 from campaigns.forecast.queues import clock
+from campaigns.given_texts import given_value
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
@@ -52,9 +54,14 @@ def index(request: HttpRequest) -> HttpResponse:
         "asked": asked,
         "sponsors": sponsors.values_list("pk", "name")[:MOST_SPONSORS],
         "states": NAMES,
+        "unread_answers": inbox.count_unread(sponsor_ids_of(request.user)) if _reads_answers(request.user) else 0,
         "chart": None if asked.narrowed else day_chart.of_sponsors(sponsor_ids_of(request.user)),
     }
     return render(request, "owners/home.html", context)
+
+
+def _reads_answers(user: Any) -> bool:
+    return bool(user.has_perm("campaigns.change_recipientanswer"))
 
 
 @page()
@@ -76,7 +83,7 @@ def _asked(request: HttpRequest) -> CampaignQuery:
         raise BadRequest("sponsor and before are numbers")
     sponsor, before = (int(one) if one else None for one in numbers.values())
     state = typed["state"] if typed["state"] in STATES else ""
-    return CampaignQuery(typed["q"].replace("\0", "").strip()[:LONGEST], sponsor, state, before)
+    return CampaignQuery(given_value(typed["q"].replace("\0", ""))[:LONGEST], sponsor, state, before)
 
 
 def _needs_of(user: Any) -> Needs:

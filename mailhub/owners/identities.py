@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns.deliverability import findings, identity_checks
+from campaigns.given_texts import given_value
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import senders
@@ -220,7 +221,7 @@ def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a topic's title."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     try:
-        title = request.POST.get("title", "").replace("\0", "").strip()
+        title = given_value(request.POST.get("title", "").replace("\0", ""))
         if senders.rename_topic(row.pk, title, actor(request)):
             messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
     except ValidationError as error:
@@ -285,7 +286,7 @@ def _added(request: HttpRequest, mine: Any) -> str:
     """Store the topic from the form; return the fault, or an empty text."""
     chosen = request.POST.get("sponsor", "")
     sponsor = get_object_or_404(mine, pk=int(chosen) if chosen.isdecimal() and len(chosen) < 19 else 0)
-    name, title = (request.POST.get(one, "").replace("\0", "").strip() for one in ("name", "title"))
+    name, title = (given_value(request.POST.get(one, "").replace("\0", "")) for one in ("name", "title"))
     row = Topic(sponsor=sponsor, name=name, title=title)
     try:
         row.full_clean(validate_unique=False, validate_constraints=False)

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from campaigns import labels
 from campaigns.admin.suppression_import import ImportForm, said
+from campaigns.given_texts import given_address
 from campaigns.intake import AddressReader
 from campaigns.intake.suppression_file import lines
 from campaigns.models import Sponsor, Suppression
@@ -73,7 +74,7 @@ def index(request: HttpRequest) -> HttpResponse:
     """
     # Sponsors as numbers: the planner cannot estimate a subquery and would sort all rows.
     mine = Suppression.objects.of_sponsors(sponsor_ids_of(request.user)).select_related("sponsor", "topic__sponsor")
-    looked_up = request.POST.get("address", "").strip()[:2000]
+    looked_up = given_address(request.POST.get("address", ""))[:2000]
     before = request.GET.get("before", "")
     if looked_up:
         regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)

@@ -10,11 +10,13 @@ from campaigns import return_paths
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail
 from campaigns.bounces.replies import read_reply
-from campaigns.models import Campaign, Message, MessageEvent, RecipientAnswer, Suppression
+from campaigns.models import Campaign, Identity, Message, MessageEvent, RecipientAnswer, Suppression
+from campaigns.operators import unread_answers
 from campaigns.return_paths import ReturnPaths
 from tests.bounces.forms import feedback, written
 from tests.bounces.test_inbound import MAILBOX, address, counts, sent
 from tests.campaigns.rows import messages
+from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
 
@@ -144,3 +146,39 @@ def test_a_mail_to_unsubscribe_is_as_before() -> None:
     (row,) = messages(sent())
     to: Any = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
     assert answer(row, "whatever", to=to) == "unsubscribed"
+
+
+class TestReplyTo:
+    """Mails to the Reply-To of an identity that name no message of ours, as those of another mail program."""
+
+    @pytest.fixture
+    def identity(self) -> Identity:
+        (row,) = messages(sent())
+        facts = {"from_address": "news@velma.example", "reply_to": "Velma <Hello@velma.example>", "verp": True}
+        return Identity.objects.create(sponsor=row.campaign.sponsor, name="spring", **facts)
+
+    def come(self, text: str, to: str = "hello@velma.example") -> str:
+        return inbound.take(InboundMail(mail(text), (to,), False, timezone.now()), "receiver").what
+
+    def test_a_person_decides_as_its_from_may_be_forged(self, identity: Identity) -> None:
+        assert [self.come("remove me") for _ in range(2)] == ["answer"] * 2
+        row = RecipientAnswer.objects.get()
+        assert (row.near, row.sender, row.sponsor_id) == (True, "someone@else.example", identity.sponsor_id)
+        assert suppressed() == set()
+        unread_answers.treat_as_stop(row.pk, Actor("ann"))
+        assert suppressed() == {("someone@else.example", "unsubscribed", None)}
+
+    def test_the_receiver_takes_it_and_a_mail_to_another_address_is_none(self, identity: Identity) -> None:
+        boxes = inbound.Mailboxes()
+        assert boxes.wants("Hello@Velma.example") and not boxes.wants("other@velma.example")
+        assert self.come("remove me", "other@velma.example") == "not_a_report"
+        assert not RecipientAnswer.objects.exists()
+
+    def test_texts_of_an_identity_are_cleaned_at_its_door(self, identity: Identity) -> None:
+        identity.from_name, identity.reply_to = "\u200bVe\u0301lma\u00a0", " hello@velma.example\u2003"
+        identity.full_clean()
+        pool = Identity(sponsor=identity.sponsor, name="pool", channel="sms", numbers=["+447700900123"])
+        pool.stop_texts = ["\ufeffSchluss "]
+        pool.full_clean()
+        assert (identity.from_name, identity.reply_to) == ("V\u00e9lma", "hello@velma.example")
+        assert pool.stop_texts == ["Schluss"]

@@ -100,6 +100,7 @@ class TestPages:
         post(twilio, "I said stop it", "SM1"), post(twilio, "See you at five", "SM2")
         first, second = RecipientAnswer.objects.order_by("pk")
         client.force_login(somebody("ann", velma.sponsor, "campaign owner"))
+        assert 'Answers <b class="count">2</b>' in client.get("/").content.decode()
         page = client.get("/answers/").content.decode()
         assert page.index("I said stop it") < page.index("See you at five") and "Perhaps a stop" in page
         assert "Nothing more is sent there." in client.post(f"/answers/{first.pk}/stop/", follow=True).content.decode()

@@ -17,6 +17,7 @@ from vendors.adapters import dkim, mime_parts
 from vendors.adapters.base import Letter, Origin
 from vendors.adapters.dkim import DkimKey
 from vendors.adapters.letter_faults import LetterFault, LetterPart
+from vendors.control_signs import IN_HEADERS
 from vendors.said import Said
 
 END = b"\r\n.\r\n"
@@ -41,7 +42,6 @@ _LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]{1,64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _REFERENCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BARE = re.compile(r"[\x20-\x7e]*")
 _PIECE = re.compile(r" *[^ ]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,76}")
@@ -64,7 +64,7 @@ class FromAddress:
 
 def sender(value: str) -> FromAddress:
     """Parse "address" or "Name <address>". Raises ValueError."""
-    if _CONTROL.search(value):
+    if IN_HEADERS.search(value):
         raise LetterFault(LetterPart.SENDER, Said("not one line"))
     return _from(*parseaddr(value))
 
@@ -72,7 +72,7 @@ def sender(value: str) -> FromAddress:
 @lru_cache(maxsize=1000)
 def written(origin: Origin) -> FromAddress:
     """Return the origin as its mails carry it. Raises ValueError."""
-    if _CONTROL.search(origin.name):
+    if IN_HEADERS.search(origin.name):
         raise LetterFault(LetterPart.SENDER, Said("the name is not one line"))
     shown = _from(origin.name, origin.address)
     return_path = sender(origin.return_path).address if origin.return_path else shown.address
@@ -151,7 +151,7 @@ def header_line(name: str, value: str) -> str:
         raise LetterFault(LetterPart.HEADER, Said("%(name)s cannot be the name of a header", name=repr(name)))
     if name.lower() in OURS or name.lower().startswith("content-"):
         raise LetterFault(LetterPart.HEADER, Said("the header %(name)s is mailhub's own", name=name))
-    if not value.strip() or _CONTROL.search(value):
+    if not value.strip() or IN_HEADERS.search(value):
         raise LetterFault(LetterPart.HEADER, Said("the header %(name)s must be one line of text", name=name))
     pieces = _PIECE.findall(value.strip())
     if not value.isascii():
@@ -164,7 +164,7 @@ def header_line(name: str, value: str) -> str:
 
 
 def _subject(text: str) -> str:
-    if _CONTROL.search(text):
+    if IN_HEADERS.search(text):
         raise LetterFault(LetterPart.HEADER, "the subject must be one line")
     pieces = _PIECE.findall(text)
     plain = _BARE.fullmatch(text) and text == text.strip() and "=?" not in text
