@@ -70,6 +70,8 @@ def serve_relay(relay: Moody) -> Iterator[int]:
         controller.stop()
 
 
-def account(port: int, concurrency: int = 4, **fields: Any) -> Credential:
+def account(port: int, concurrency: int = 4, more: dict[str, Any] | None = None, **fields: Any) -> Credential:
+    """more: settings of the relay."""
     known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": concurrency}
+    known |= more or {}
     return factories.credential(factories.vendor(adapter="smtp", settings=known, channel="email", **fields))

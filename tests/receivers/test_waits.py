@@ -57,6 +57,17 @@ def test_one_domain_that_defers_holds_up_none_of_the_other_nine() -> None:
     assert (job.accepted, job.refused) == (400, 0)
 
 
+def test_letters_that_count_by_size_wait_for_their_receiver_alone_too() -> None:
+    with moody_relay(lambda to: SLOW if to.endswith("@gmail.com") else None) as (relay, port):
+        login = account(port, CONCURRENCY, {"unit_kb": 1})
+        job = taken(each(["gmail.com", *NINE], 5), login)
+        assert sending.send(job.pk, job.fence).left
+    assert relay.took == dict.fromkeys(NINE, 5) and 1 <= relay.called["gmail.com"] <= 3 * CONCURRENCY
+    login.refresh_from_db()
+    job.refresh_from_db()
+    assert login.retry_after_until is None and (job.accepted, job.in_doubt) == (45, 0)
+
+
 def test_a_wait_that_is_asked_for_again_is_twice_as_long() -> None:
     with moody_relay(lambda to: TSS04) as (relay, port):
         login = account(port)
