@@ -450,7 +450,7 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
     )
     for number, text in enumerate(("Ich sagte: Schluss damit", "Bis um fünf")):
         RecipientAnswer.objects.create(
-            sponsor=job.sponsor, channel="sms", kind="sms", near=not number, name=f"sms {number}", text=text,
+            sponsor=job.sponsor, channel="sms", kind="sms", near=not number, name=f"answer {number}", text=text,
             sender="+447946000001", to="+447946000000",
         )  # fmt: skip
     ParkedTask.objects.create(

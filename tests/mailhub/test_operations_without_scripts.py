@@ -12,7 +12,7 @@ from django.test import Client, RequestFactory
 from django.urls import resolve, reverse
 from django.utils import timezone
 
-from campaigns.models import Job, Suppression, Topic
+from campaigns.models import Job, RecipientAnswer, Suppression, Topic
 from mailhub.models import SavedLook
 from mailhub.operations import views as operations
 from tests import factories
@@ -219,6 +219,14 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     file = {"file": ("stop.csv", b"address\nyan@example.com\n")}
     browser.submit("Import", files=file, sponsor=str(sponsor.pk))
     assert Suppression.objects.get().address == "yan@example.com", browser.text
+
+    for action, outcome in (("treat_as_stop", "stop"), ("mark_read", "read")):
+        of = {"sponsor": sponsor, "channel": "sms", "kind": "sms", "sender": "+447946000001", "text": "no more"}
+        answer = RecipientAnswer.objects.create(name=action, to="+447946000000", **of)
+        browser.open("/admin/campaigns/recipientanswer/")
+        browser.submit("Go", action=action, _selected_action=[str(answer.pk)])
+        answer.refresh_from_db()
+        assert answer.outcome == outcome, browser.text
 
     for action in ("release", "cancel"):
         note.apply_async(["here"], queue="no-queue", countdown=7200)
