@@ -145,3 +145,14 @@ def test_the_admin_takes_a_description_as_a_file(admin_client: Any) -> None:
     assert admin_client.post(f"/admin/vendors/vendor/{row.pk}/change/", own).status_code == 302
     row.refresh_from_db()
     assert row.settings == {"description": again}
+
+
+def test_names_of_kinds_for_codes_are_advised_against(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "old.toml"
+    source = reading.source_of("vonage").replace('3 = "gone"', '3 = "hard bounce"').replace('6 = "us"', '6 = "blocked"')
+    file.write_text(source)
+    said = run("describe", str(file), "--check")
+    assert "no mistake" in said
+    assert "advice: [reports.codes] says hard bounce for 3; write the cause: gone" in said
+    assert "[reports.codes] says blocked for 6; write the cause: us or capacity or content" in said
+    assert "advice" not in run("describe", "vonage", "--check")

@@ -1,5 +1,7 @@
 """Bounces and delivery reports about us or our rate: their receiver waits, and nobody is suppressed for them."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,11 +25,13 @@ from tests.bounces.forms import failed, written
 from tests.bounces.test_receiver import deliver, receiving
 from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.services import SERVICES
+from tests.described.servers import Answer, Called, VendorServer
 from tests.faults.sending import taken
 from tests.front.program import fresh
 from tests.front.test_reports_of_services import post
 from tests.front.test_reports_of_services import sent as sent_by_service
 from tests.receivers.relays import account, moody_relay
+from vendors import receiver_domains
 from vendors.adapters.reports import Reported
 from vendors.models import Credential, ReceiverWait, Vendor
 
@@ -229,6 +233,7 @@ def test_ten_thousand_reports_cost_no_query_each() -> None:
         ReceiverWait.objects.all().delete()
         job = mailed([f"r{n}@domain{n % 10}.example" for n in range(size)])
         said = [Reported(row.reference, "deferred", timezone.now(), note=TSS04) for row in messages(job)]
+        receiver_domains.refresh_domains(at_once=True)  # otherwise read every few seconds, by one query
         with CaptureQueriesContext(connection) as queries:
             assert delivery_reports.take(job.vendor_id, said, "relay").events == size
         numbers[size] = len(queries)
@@ -261,6 +266,55 @@ def test_a_reported_wait_is_forgotten_after_a_quiet_time(seconds: float, ago: fl
         job = taken([f"r{n}@yahoo.com" for n in range(3)], login)
         sending.send(job.pk, job.fence)
     assert relay.took == {"yahoo.com": 3} and ReceiverWait.objects.count() == left
+
+
+class QuotingService(VendorServer):
+    """A service that tries each mail at once, and hands on what the receiver says."""
+
+    def __init__(self, moods: dict[str, str], account: str = "") -> None:
+        super().__init__()
+        self.moods, self.account = moods, account
+        self.took: Counter[str] = Counter()
+
+    def answer(self, called: Called) -> Answer:
+        said = json.loads(called.body)
+        domain = said["recipient"].rpartition("@")[2]
+        if wrong := self.account or self.moods.get(domain):
+            return Answer(422, {"code": "delivery", "sub_type": wrong})
+        self.took[domain] += 1
+        return Answer(201, {"id": f"id-{said['reference']}"})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_service_that_quotes_a_receiver_slows_that_receiver_alone() -> None:
+    with QuotingService({"yahoo.com": TSS04}) as service:
+        settings = {"url": f"{service.url}/mails", "timeout": 30, "concurrency": 4}
+        login = factories.credential(factories.vendor(settings=settings, channel="email"))
+        whom = [f"r{n}@{domain}" for n in range(20) for domain in ("yahoo.com", "gmail.com", "firm.example")]
+        job = taken(whom, login)
+        assert sending.send(job.pk, job.fence).left
+        assert service.took == {"gmail.com": 20, "firm.example": 20}
+        assert len(service.calls) <= 40 + 3 * 4, "yahoo is not called on"
+    [wait] = ReceiverWait.objects.all()
+    assert (wait.receiver, wait.cause) == ("yahoo", "us") and not wait.reported
+    login.refresh_from_db()
+    job.refresh_from_db()
+    assert not login.paused and login.retry_after_until is None
+    assert (job.accepted, job.refused, job.in_doubt) == (40, 0, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("said", "pauses"), [("daily quota of your account exceeded", False), ("invalid API key for yahoo.com", True)]
+)
+def test_what_a_service_says_of_our_account_closes_the_credential(said: str, pauses: bool) -> None:
+    with QuotingService({}, said) as service:
+        settings = {"url": f"{service.url}/mails", "timeout": 30, "concurrency": 1}
+        login = factories.credential(factories.vendor(settings=settings, channel="email"))
+        job = taken(["a@yahoo.com", "b@gmail.com"], login)
+        sending.send(job.pk, job.fence)
+    login.refresh_from_db()
+    assert waits() == {} and (login.paused, login.retry_after_until is not None) == (pauses, not pauses)
 
 
 DEFERRED: dict[str, dict[str, Any]] = {
