@@ -107,7 +107,7 @@ class ShutVendor:
 
 
 def remedies_of(user: Any) -> list[ShutVendor]:
-    """Return what is shut or braked and waits for this user, each page with a button once.
+    """Return what is shut or braked and waits for this user, the newest first, each page with a button once.
 
     One statement for those who govern all vendors, two for those who govern some, none for all others.
     """
@@ -122,4 +122,9 @@ def remedies_of(user: Any) -> list[ShutVendor]:
         remedy = Remedy.of(condition, vendor_id, names[vendor_id], login_id)
         if remedy and remedy.address and user.has_perm(PAGES[remedy.mending.button][1]):
             shut.setdefault(remedy.address, ShutVendor(condition, remedy))
-    return list(shut.values())
+    return sorted(shut.values(), key=_age, reverse=True)
+
+
+def _age(one: ShutVendor) -> float:
+    """Return when it began, for sorting; 0 if nobody knows."""
+    return one.condition.since.timestamp() if one.condition.since else 0.0

@@ -6,7 +6,8 @@ recipients' fault are passed by. A run of EQUAL_REFUSALS is full: claims wait un
 CONFIRMED, then the credential is paused. The sweep puts the refused messages of the run back: they wait again under a
 new reference, also in a job that was logged, and a resolution by `mailhub` records it. A message is put back once only,
 so an operator who resumes the credential gets past refusals that were true after all. Messages that a person sends
-again after a refusal extend no run: their recipients are known to be refused.
+again after a refusal may be refused again for their recipients' fault, so a run of them is full when it is RETRIED
+times as long.
 
 The run is a row, written in the transaction that stores the answers. A killed sender therefore loses none of it. Calls
 that are open when the run is put back were allowed before the pause, so they belong to it. A second row
@@ -36,25 +37,26 @@ REASON = "it was refused in a row of equal refusals, which paused the credential
 
 # A clock that was set back must not keep claims waiting.
 IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
-# An answer may be stored twice, so a message counts once. A message sent again more often than doubts were decided and
-# runs were put back was sent again by a person after a refusal, so it does not count. A confirmed run stays until the
-# sweep has put it back, whatever calls that were open meanwhile are answered; those with its words extend it.
+RETRIED = 5
+# A message that was sent again more often than doubts were decided and runs were put back was sent again by a person.
+FIRST = """SELECT count(*) FROM campaigns_message m WHERE m.id = ANY({messages}) AND m.resend_no <= (
+    SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')"""
+FULL_WITH = f"""(cardinality({{messages}}) >= {RETRIED} * %(most)s
+    OR cardinality({{messages}}) >= %(most)s AND ({FIRST}) >= %(most)s)"""
+# An answer may be stored twice, so a message counts once. A confirmed run stays until the sweep has put it back,
+# whatever calls that were open meanwhile are answered; those with its words extend it.
 NOTE = f"""
 INSERT INTO campaigns_refusalrun AS run (credential_id, code, sub_type, messages, since, full_at)
-SELECT %(credential)s, %(code)s, %(sub_type)s, first.messages, clock_timestamp(),
-    CASE WHEN cardinality(first.messages) >= %(most)s THEN clock_timestamp() END
-FROM (
-    SELECT array_agg(m.id) AS messages FROM campaigns_message m
-    WHERE m.id = ANY(%(messages)s::bigint[]) AND m.resend_no <= (
-        SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')
-) first WHERE first.messages IS NOT NULL
+SELECT %(credential)s, %(code)s, %(sub_type)s, part.messages, clock_timestamp(),
+    CASE WHEN {FULL_WITH.format(messages="part.messages")} THEN clock_timestamp() END
+FROM (SELECT %(messages)s::bigint[] AS messages) part
 ON CONFLICT (credential_id) DO UPDATE SET (code, sub_type, messages, since, full_at) = (
     SELECT CASE WHEN kept THEN run.code ELSE excluded.code END,
         CASE WHEN kept THEN run.sub_type ELSE excluded.sub_type END,
         CASE WHEN kept THEN run.messages ELSE whole.messages END,
         CASE WHEN whole.longer OR kept THEN run.since ELSE excluded.since END,
         coalesce(CASE WHEN whole.longer OR kept THEN run.full_at END,
-            CASE WHEN cardinality(whole.messages) >= %(most)s THEN clock_timestamp() END)
+            CASE WHEN {FULL_WITH.format(messages="whole.messages")} THEN clock_timestamp() END)
     FROM (
         SELECT longer, NOT longer AND is_confirmed AS kept,
             CASE WHEN longer THEN ARRAY(SELECT DISTINCT unnest(run.messages || excluded.messages))
@@ -229,6 +231,12 @@ WITH back AS (
 )
 SELECT DISTINCT job_id FROM back
 """
+# A stop of the parent marked no child that had been logged; it stays stopped.
+STOPPED_ABOVE = """
+UPDATE campaigns_job j SET stopped_at = p.stopped_at, stopped_by = p.stopped_by FROM campaigns_job p
+WHERE j.id = ANY(%(jobs)s) AND j.status = 'LOGGED' AND j.stopped_at IS NULL AND p.id = j.parent_id
+    AND p.stopped_at IS NOT NULL
+"""
 FORGET = "DELETE FROM campaigns_refusalrun WHERE credential_id = %(credential)s"
 KEEP_TAIL = """
 INSERT INTO campaigns_refusaltail (credential_id, code, sub_type, messages, at)
@@ -286,6 +294,7 @@ def _put_messages_back(cursor: Any, code: str, sub_type: str, messages: set[int]
         "itself": ITSELF, "reason": REASON, "said": f"{code} {sub_type}".strip(),
     }  # fmt: skip
     of_jobs = _read_ids(cursor, PUT_BACK, params)
+    cursor.execute(STOPPED_ABOVE, {"jobs": list(of_jobs)})
     logged = Job.objects.filter(pk__in=of_jobs, status=Status.LOGGED)
     decisions.reopen_leaves(logged.filter(stopped_at=None))
     decisions.reopen_parents(logged.filter(stopped_at__isnull=False))

@@ -110,13 +110,15 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
         row.asked_by = next((job.campaign.approval.asked_by for job in row.state.jobs if row.need == "approves"), "")
     of = {kind: [one for one in needs if one.need == kind] for kind in KINDS_OF_NEEDS}
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
+    shut = [] if asked.narrowed else _shut(request.user)
     context |= {
         "rows": rows,
         "common": found.common,
         "needs": [one for kind in KINDS_OF_NEEDS for one in of[kind][:MOST_NEEDS]],
         "more": {kind: len(some) > MOST_NEEDS for kind, some in of.items()},
         "unsent": [] if asked.narrowed or not request.user.has_perms(MAKE) else keeping.unsent(mine)[:MOST_NEEDS],
-        "shut": [] if asked.narrowed else _shut(request.user),
+        "shut": shut[:MOST_NEEDS],
+        "more_shut": len(shut) > MOST_NEEDS,
         "older": urlencode(older) if found.before else "",
     }
     return part
@@ -125,5 +127,5 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
 def _shut(user: Any) -> list[tuple[remedies.Remedy, str]]:
     """Return what the user can open again, each with its condition as a sentence."""
     now = partial(clock, now=timezone.now())
-    found = remedies.remedies_of(user)[:MOST_NEEDS]
+    found = remedies.remedies_of(user)[: MOST_NEEDS + 1]
     return [(one.remedy, show(describe_condition(one.condition, now))) for one in found]

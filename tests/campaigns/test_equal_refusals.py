@@ -199,9 +199,54 @@ def test_who_is_refused_again_in_a_persons_retry_pauses_nothing(vendor: Any) -> 
         wait_until(lambda: sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
         assert not sending.send(job.pk, take_again(job).fence).left and finalizer.finalise(job.pk)
         sweep(LEASE)
-        assert failed(job) == 72 and not paused(account) and not RefusalRun.objects.exists()
+        assert failed(job) == 72 and not paused(account)
+    RefusalRun.objects.all().delete()
     others = taken(30, account)
     assert sending.send(others.pk, others.fence).left and paused(account).startswith("20 messages in a row")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("code", ["template", "E_1"])
+def test_a_retry_of_a_whole_list_over_a_suspended_account_pauses_it(vendor: Any, code: str) -> None:
+    """Many were refused before, or could not be made. That lets no list be refused whole."""
+    account = login(vendor.url)
+    job = taken(250, account)
+    Message.objects.filter(id__gte=job.first_message, id__lt=job.end).update(**refused_so(code, ""))
+    recount(job)
+    Job.objects.filter(pk=job.pk).update(status="SENT")
+    assert finalizer.finalise(job.pk)
+    actions.retry([job.pk])
+    wait_until(lambda: sweep(LEASE) and failed(job) == 0 and job.status == Status.DISPATCHED, "dispatched")
+    assert sending.send(job.pk, take_again(job).fence).left
+    assert "messages in a row were refused" in paused(account)
+    wait_until(lambda: sweep(LEASE) and failed(job) == 0, "put back")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_other_words_of_a_retry_end_a_run(vendor: Any) -> None:
+    account = login(vendor.url)
+    job = factories.campaign_with_job(60, of=account, status="SENDING")
+    noted(account, job, "E_words", list(range(19)))
+    Message.objects.filter(id=job.first_message + 30).update(resend_no=1)
+    noted(account, job, "E_other", [30])
+    noted(account, job, "E_words", [19])
+    assert RefusalRun.objects.get().full_at is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_persons_stop_of_the_parent_holds_for_a_child_that_was_logged_before() -> None:
+    top, (logged, other) = family(parent="P_ASSIGNED", remaining=0, children=["LOGGED", "DISPATCHED"], each=20)
+    Message.objects.filter(id__gte=logged.first_message, id__lt=logged.end).update(**refused_so("E_7113", "state 4"))
+    recount(logged)
+    Job.objects.filter(pk=top.pk).update(refused=20)
+    actions.stop([top.pk], by="ann")
+    full_run(top.credential, logged, 20)
+    swept()
+    sweep(LEASE)
+    for job in (top, logged, other):
+        job.refresh_from_db()
+    assert (logged.status, logged.stopped_by) == ("LOGGED", "ann")
+    assert top.status in ("P_STOPPED", "P_ASSIGNED") and top.stopped_by == "ann"
 
 
 def refused_so(code: str, sub_type: str) -> dict[str, Any]:

@@ -77,6 +77,12 @@ def conditions_to_mend(vendors: Collection[int] | None) -> list[tuple[int, int, 
     return [(row.vendor_id, row.id, _of_row(row)) for row in rows]
 
 
+def condition_of_route(conditions: Iterable[Condition]) -> Condition:
+    """Return the best of a route's conditions, by credential. A credential that was never tried may be called."""
+    found = list(conditions)
+    return combine_conditions([one for one in found if one.kind is not ConditionKind.SHUT] or found)
+
+
 def combine_conditions(conditions: Iterable[Condition]) -> Condition:
     """Return the best of a vendor's conditions, by credential."""
     best = min(conditions, key=_rank, default=None)

@@ -9,8 +9,8 @@ Callers that dispatch then notify the vendors. Celery's tasks (campaigns/tasks.p
 and pages do not load the workers' code.
 """
 
-import asyncio
 import logging
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +33,7 @@ from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
 BATCH = 1000
+_waking: set[int] = set()  # vendors that a thread wakes
 MOST_SHOWN = 200  # characters of a task's arguments in its headers, whose size RabbitMQ limits
 
 
@@ -166,9 +167,24 @@ def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     _notify("cast", vendor_id, queue, queue=queue, **options)
 
 
-async def wake_vendor(vendor_id: int, slug: str) -> None:
-    """Wake the mailcasters of one vendor from an event loop: the broker may be slow, so a thread waits for it."""
-    await asyncio.to_thread(notify_queue, vendor_id, queue_of(slug))
+def wake_vendor(vendor_id: int, slug: str) -> None:
+    """Wake the mailcasters of one vendor from an event loop, without waiting for the broker.
+
+    A broker may accept a connection and say nothing, so nobody waits for this thread, at the end of the process either.
+    The sweep is as good, and later. A vendor has one such thread at a time.
+    """
+    if vendor_id not in _waking:
+        _waking.add(vendor_id)
+        threading.Thread(target=_wake, args=(vendor_id, slug), name=f"wakes {slug}", daemon=True).start()
+
+
+def _wake(vendor_id: int, slug: str) -> None:
+    try:
+        notify_queue(vendor_id, queue_of(slug))
+    except Exception:  # of a broker's client; the sweep wakes them
+        log.warning("%s could not be woken", slug, exc_info=True)
+    finally:
+        _waking.discard(vendor_id)
 
 
 def dispatch_later(job_id: int, at: datetime) -> None:

@@ -180,7 +180,7 @@ class SingleCalls:
         clear = is_clear(answer)
         if clear:
             if slug := await brake.release_brake(self._rows, self._credential_id, 0.0):
-                await dispatcher.wake_vendor(self._vendor_id, slug)
+                dispatcher.wake_vendor(self._vendor_id, slug)
         elif self.probe is not None:
             await brake.put_off_probe(self._rows, self._credential_id, self.probe)
         good = is_good_answer(answer)

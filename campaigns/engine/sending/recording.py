@@ -18,7 +18,6 @@ from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
-from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
 from campaigns.engine.refusal_runs import KnownRuns, RunPart
@@ -192,7 +191,6 @@ class Recorder:
         self._ended: set[int] = set()  # jobs whose stream waits for their merge
         self._next: asyncio.Task[None] | None = None  # merges those in its turn
         self._merges: set[asyncio.Task[None]] = set()  # that task and the one before
-        self._wakes: set[asyncio.Task[None]] = set()
         self._closing = False
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
@@ -232,19 +230,13 @@ class Recorder:
             self._next.add_done_callback(self._merges.discard)
         await asyncio.wait([self._next], timeout=MERGE_PATIENCE)
 
-    def wake_vendor(self, vendor_id: int, slug: str) -> None:
-        """Wake the vendor's mailcasters, without waiting for the broker."""
-        waking = asyncio.create_task(dispatcher.wake_vendor(vendor_id, slug))
-        self._wakes.add(waking)
-        waking.add_done_callback(self._wakes.discard)
-
     async def close(self) -> None:
         """Store and merge everything left; answers of locked jobs are left to the sweep."""
         self._closing = True
         self._due = 0.0
         self._hurry.set()
         self._many.set()
-        for task in (self._storing, self._merging, *self._merges, *self._wakes):
+        for task in (self._storing, self._merging, *self._merges):
             if task is not None:
                 await asyncio.wait([task])
         await self.conditions.flush()

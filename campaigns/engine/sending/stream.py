@@ -30,6 +30,7 @@ from campaigns.engine.claiming.rebuild import rebuild_lost
 from campaigns.engine.claiming.receiving import ByReceiver
 from campaigns.engine.claiming.waiting import NotGranted, Permitted, WantedClaim
 from campaigns.engine.connections import Connections
+from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import merge
 from campaigns.engine.quiet_hours import QuietWatch
@@ -285,7 +286,7 @@ class Stream:
             age = time.monotonic() - feed.clear_at
             if slug := await self._locking(lambda rows: brake.release_brake(rows, login, age)):
                 log.info("credential %s: its vendor answers again, the brake is released", login)
-                self._recorder.wake_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
+                dispatcher.wake_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
             self._probe = None
         elif self._probe and not self._pool.in_flight:
             await self._end_probe(self._probe)

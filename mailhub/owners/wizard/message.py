@@ -27,7 +27,7 @@ from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
 from mailhub.owners.wizard.uploads import MAKE
-from vendors.condition.reading import combine_conditions, conditions_of_credentials
+from vendors.condition.reading import condition_of_route, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.said import show as show_sentence
 
@@ -64,7 +64,7 @@ class MessageForm(forms.Form):
         conditions = conditions_of_credentials({*used, *(one.pk for one in logins)})
         now = {f"credential:{one.pk}": conditions[one.pk] for one in logins}
         now |= {
-            f"route:{route.pk}": combine_conditions(conditions[one.pk] for one in of)
+            f"route:{route.pk}": condition_of_route(conditions[one.pk] for one in of)
             for route, of in self.routes.items()
         }
         names = {f"credential:{one.pk}": _by(one, one.vendor_id in several) for one in logins}
