@@ -89,6 +89,7 @@ UNPROVEN: dict[str, str] = {
     "draft_hidden_rows": "only a worker checks a spreadsheet, and no page of these rows has one that hides rows",
     "draft_check": "of what is posted it reads one value, which draft_send's answer to a mistake shows again",
     "vendors_credential_changelist:release_brakes": "no brake is on in these rows; hold_brakes, its twin, is proven",
+    "vendors_vendor_changelist:release_brakes": "no brake is on in these rows; hold_brakes, its twin, is proven",
     "django_celery_beat_periodictask_changelist:run_tasks": "it tells the broker, and changes no row",
 }
 # Forms with the number of a row that are answered as if it had just been removed, without 404.
