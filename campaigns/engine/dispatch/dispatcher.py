@@ -175,14 +175,14 @@ def wake_vendor(vendor_id: int, slug: str) -> None:
     """
     if vendor_id not in _waking:
         _waking.add(vendor_id)
-        threading.Thread(target=_wake, args=(vendor_id, slug), name=f"wakes {slug}", daemon=True).start()
+        threading.Thread(target=_notify_alone, args=(vendor_id, slug), name=f"wakes {slug}", daemon=True).start()
 
 
-def _wake(vendor_id: int, slug: str) -> None:
+def _notify_alone(vendor_id: int, slug: str) -> None:
     try:
         notify_queue(vendor_id, queue_of(slug))
-    except Exception:  # of a broker's client; the sweep wakes them
-        log.warning("%s could not be woken", slug, exc_info=True)
+    except Exception as error:  # of a broker's client; the sweep wakes them
+        alarms.TASK_NOT_NOTIFIED.log(log, "cast", queue_of(slug), error)
     finally:
         _waking.discard(vendor_id)
 
