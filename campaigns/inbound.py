@@ -81,7 +81,7 @@ def _answer_of(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) 
     understood: Understood = "other"
     if row.command:
         understood = cast("Understood", row.command)
-    elif judge_answer(row.text) != "other":
+    elif judge_answer(row.text, row.identity.stop_texts if row.identity else ()) != "other":
         understood = "near"
     return NewAnswer(
         name=f"sms {row.pk}",
@@ -146,7 +146,8 @@ def command_of(text: str, identity: Identity | None) -> Command:
     if tokens and identity:
         for command in (Command.STOP, Command.START, Command.HELP):
             if tokens in map(split_text, getattr(identity, f"{command.value}_texts")):
-                return command
+                is_sure = command != Command.STOP or judge_answer(text, identity.stop_texts) == "stop"
+                return command if is_sure else Command.NONE
     if judge_answer(text) == "stop":
         return Command.STOP
     return next((one for one, texts in ASKING.items() if tokens in map(split_text, texts)), Command.NONE)

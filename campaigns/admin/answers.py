@@ -24,14 +24,14 @@ AT_ONCE = 1_000  # answers in one action
 class RecipientAnswerAdmin(Scoped):
     """Users who may not see recipients see neither their addresses nor their texts."""
 
-    telling = ("sender", "text")
+    telling = ("sender", "text", "words")
     list_display = [
         "id",
         "whose",
         "writer",
         choice("kind"),
         flag("near", "Perhaps a stop", "warn"),
-        "text",
+        "words",
         "campaign",
         choice("outcome"),
     ]
@@ -56,6 +56,10 @@ class RecipientAnswerAdmin(Scoped):
     @admin.display(description=gettext_lazy("from"))
     def writer(self, row: RecipientAnswer) -> str:
         return labels.recipient(row.sender, seen=False)
+
+    @admin.display(description=gettext_lazy("text"))
+    def words(self, row: RecipientAnswer) -> str:
+        return row.words
 
     @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, row: RecipientAnswer) -> str:

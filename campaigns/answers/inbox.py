@@ -16,11 +16,13 @@ from campaigns import labels, public_ids
 from campaigns.models import RecipientAnswer
 from campaigns.webhooks import events
 from vendors import alarms
+from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 
 MOST_TEXT = 2_000  # characters of an answer that are kept
 LONGEST = 320  # characters of an address
+MOST_COUNTED = 1_000
 LATE = timedelta(days=1)
 Understood = Literal["stop", "start", "help", "near", "other", "fraud"]
 
@@ -30,7 +32,8 @@ class NewAnswer:
     """What a recipient wrote.
 
     name: makes a repeat known. sponsor_id: whose; None: an SMS to a number without an identity, which `concerned` are
-    about. understood: what was done, or near, other and fraud, which a person reads. at: UTC; None: now.
+    about. understood: what was done, or near, other and fraud, which a person reads. writer: address of a mail's author
+    if another than `sender`, the recipient; stands above the text. at: UTC; None: now.
     """
 
     name: str
@@ -48,6 +51,7 @@ class NewAnswer:
     campaign_id: int | None = None
     at: datetime | None = None
     test: bool = field(default=False, kw_only=True)
+    writer: str = field(default="", kw_only=True)
 
 
 KEEP = """
@@ -94,7 +98,7 @@ def _keep_unread(new: NewAnswer) -> int | None:
         "near": new.understood != "other",
         "sender": shown_text(new.sender, LONGEST),
         "to": shown_text(new.to, LONGEST),
-        "text": shown_text(new.text, MOST_TEXT),
+        "text": shown_text(f"From: {new.writer}\n\n{new.text}" if new.writer else new.text, MOST_TEXT),
         "sponsor": new.sponsor_id,
         "concerned": sorted(new.concerned),
         "vendor": new.vendor_id,
@@ -116,14 +120,14 @@ def shown_text(text: str, most: int) -> str:
 
 
 def count_unread(sponsors: Collection[int] | None) -> int:
-    """Count the unread answers of these sponsors; None: of all. At most 1,000."""
+    """Count the unread answers of these sponsors; None: of all. At most MOST_COUNTED."""
     rows = RecipientAnswer.objects.of_sponsors(sponsors).filter(outcome="")
-    return len(rows.order_by().values_list("pk", flat=True)[:1_000])
+    return len(rows.order_by().values_list("pk", flat=True)[:MOST_COUNTED])
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadAnswers:
-    """The unread answers of a channel. oldest: when the oldest was stored."""
+    """The unread answers of a channel. number: at most MOST_COUNTED. oldest: when the oldest was stored."""
 
     channel: str
     number: int
@@ -132,9 +136,13 @@ class UnreadAnswers:
 
 def unread_by_channel() -> list[UnreadAnswers]:
     """Return the unread answers of all sponsors, by channel."""
-    rows = RecipientAnswer.objects.filter(outcome="").order_by().values_list("channel")
-    found = rows.annotate(number=Count("pk"), oldest=Min("stored_at"))
-    return [UnreadAnswers(*one) for one in sorted(found)]
+    found = []
+    for channel in (Vendor.Channel.EMAIL.value, Vendor.Channel.SMS.value):
+        some = RecipientAnswer.objects.filter(outcome="", channel=channel).order_by("pk")[:MOST_COUNTED]
+        counted = some.aggregate(number=Count("pk"), oldest=Min("stored_at"))
+        if counted["number"]:
+            found.append(UnreadAnswers(channel, counted["number"], counted["oldest"]))
+    return found
 
 
 def tell_unread() -> None:

@@ -1,13 +1,14 @@
 """Judges what a recipient wrote: whether it surely asks to stop, perhaps does, or says something else.
 
 The phrases are data (phrases.toml). A text surely asks if phrases that mean *stop*, and fillers that change nothing
-beside them, cover all of it in one language. Everything else is for a person. Takes bounded time for any text.
+beside them, cover all of it in one language. Everything else is for a person. Only what stands above the first quoted
+line counts as sure: mail programs break quoted lines badly. Takes bounded time for any text.
 """
 
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,10 @@ Phrase = tuple[str, ...]
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = re.compile("(?<=\\w)['’ʼ´`](?=\\w)")
 _SIGNATURE = re.compile(r"--\s*")
+_QUESTION = re.compile(r"[?؟]\W*\Z")
+_REPEATED = re.compile(r"(.)\1{2,}")
+# Letters of other scripts that look like Latin ones, in lower case.
+_ALIKE = str.maketrans("аеорсухѕіјԁһԛԝкмтοαερτυικν", "aeopcyxsijdhqwkmtoaeptuikv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,39 @@ class AnswerPhrases:
 
 
 def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
-    """Judge a text without its quoted parts and signature. own: further texts that ask to stop as a whole."""
-    said = answer_itself(text)
+    """Judge a text without its quoted parts and signature. own: further texts that ask to stop as a whole.
+
+    A question is at most near, and so is what stands between or after quoted lines.
+    """
+    above, said = _unquoted(text)
     tokens, known = split_text(said), answer_phrases()
-    if tokens and (tokens in map(split_text, own) or any(_asks(tokens, one) for one in known.languages)):
+    wishes = set(map(split_text, own))
+    if _is_wish(split_text(above), wishes, known) and not _QUESTION.search(unicodedata.normalize("NFKC", above)):
         return "stop"
-    if any(sign in said for sign in known.signs) or _has_near(tokens, known.near):
+    if any(sign in said for sign in known.signs):
+        return "near"
+    readings = {tokens, split_text(above), _read_loosely(tokens)}
+    if any(_is_wish(one, wishes, known) or _has_near(one, known.near) for one in readings):
         return "near"
     return "other"
+
+
+def _is_wish(tokens: Phrase, own: Collection[Phrase], known: AnswerPhrases) -> bool:
+    return bool(tokens) and (tokens in own or any(_asks(tokens, one) for one in known.languages))
+
+
+def _read_loosely(tokens: Phrase) -> Phrase:
+    """Return the words as a reader takes "S T O P", "stopppp", "STOP123" and look-alikes of Latin letters."""
+    read: list[str] = []
+    spelled = False
+    for token in tokens:
+        word = _REPEATED.sub(r"\1", token.translate(_ALIKE)).strip("0123456789")
+        if spelled and len(word) == 1:
+            read[-1] += word
+        elif word:
+            read.append(word)
+            spelled = len(word) == 1
+    return tuple(read)
 
 
 def split_text(text: str) -> Phrase:
@@ -67,21 +97,27 @@ def split_text(text: str) -> Phrase:
 
 def answer_itself(text: str) -> str:
     """Return what the writer wrote: the text without quoted mails and signature; of a quote alone, nothing."""
+    return _unquoted(text)[1]
+
+
+def _unquoted(text: str) -> tuple[str, str]:
+    """Return what the writer wrote above the first quote, and all of it."""
     lines = text[:MOST].splitlines()
     known = answer_phrases()
     kept: list[str] = []
+    above: int | None = None
     for at, line in enumerate(lines):
         bare = line.strip().casefold()
-        if bare.startswith(">"):
-            continue
-        if _is_introduction(lines, at, known):
-            if any(one.lstrip().startswith(">") for one in lines[at:]):
+        is_quoted, is_introduction = bare.startswith(">"), _is_introduction(lines, at, known)
+        if is_quoted or is_introduction:
+            above = len(kept) if above is None else above
+            if is_quoted or any(one.lstrip().startswith(">") for one in lines[at:]):
                 continue  # what follows the quote may be the answer
             break
         if _SIGNATURE.fullmatch(bare) or bare.startswith((*known.signatures, *known.quotes)):
             break
         kept.append(line.strip())
-    return "\n".join(kept).strip()
+    return "\n".join(kept[:above]).strip(), "\n".join(kept).strip()
 
 
 def _is_introduction(lines: list[str], at: int, known: AnswerPhrases) -> bool:

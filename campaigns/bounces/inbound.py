@@ -6,7 +6,7 @@ recipient knows the token or reference, so a forged mail harms the forger's own 
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
@@ -24,6 +24,7 @@ from campaigns.engine.message_events import Kind
 from campaigns.engine.routes import whose
 from campaigns.intake.checking import email
 from campaigns.models import Identity, Message, RecipientAnswer
+from campaigns.models.answers import NO_TEXT
 from campaigns.models.jobs import Reference, read_reference
 from campaigns.suppression import unsubscribing
 from vendors.adapters.reports import Bounce, Reported, ReportedKind
@@ -96,17 +97,23 @@ def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
 
 
 def _take_reply(mail: InboundMail, to: str) -> TakenMail:
-    """Unsubscribe whoever surely asks for it in a reply to one of our mails; keep other replies to be read."""
+    """Unsubscribe a recipient who surely asks for it in a reply to one of our mails; keep other replies to be read.
+
+    A mail of another sender, such as somebody it was forwarded to, unsubscribes nobody.
+    """
     reply = read_reply(mail.content)
     named = return_paths.read(to, "return-path") or read_reference(reply.reference)
     message = _answered(named) if named else None
     if message is None:
         return _take_letter(mail, reply, to)
     understood = _judged(reply)
-    if message.campaign.transactional and understood == "stop":
-        understood = "near"  # such a mail has no link to unsubscribe either; a person decides
-    text = reply.text.strip() or reply.subject
+    sender = _address(reply.sender)
+    is_other = sender.casefold() != _address(message.recipient).casefold()
+    if understood == "stop" and (is_other or message.campaign.transactional):
+        understood = "near"  # a transactional mail has no link to unsubscribe either; a person decides
+    text = _shown_text(reply)
     new = _answer_to(message, "mail", reply.digest, RecipientAnswer.Kind.REPLY, understood, to, text, mail.at)
+    new = replace(new, writer=sender or "?") if is_other else new
     with transaction.atomic():
         calls = inbox.take_answer(new)
         if understood == "stop":
@@ -119,18 +126,14 @@ def _take_letter(mail: InboundMail, reply: MailReply, to: str) -> TakenMail:
     identity = next((row for row in _with_reply_to() if row.reply_address in to.lower().split()), None)
     if identity is None:
         return TakenMail("not_a_report")
-    try:
-        sender = email(reply.sender)
-    except ValueError:
-        sender = reply.sender
     new = NewAnswer(
         name=f"mail {identity.pk} {reply.digest}",
         kind=RecipientAnswer.Kind.REPLY,
         channel=identity.channel,
         understood="other" if _judged(reply) == "other" else "near",
-        sender=sender,
+        sender=_address(reply.sender),
         to=identity.reply_address,
-        text=reply.text.strip() or reply.subject,
+        text=_shown_text(reply),
         sponsor_id=identity.sponsor_id,
         at=mail.at,
     )
@@ -140,6 +143,17 @@ def _take_letter(mail: InboundMail, reply: MailReply, to: str) -> TakenMail:
 
 def _with_reply_to() -> Iterable[Identity]:
     return Identity.objects.filter(verp=True).exclude(reply_to="").order_by("pk")
+
+
+def _address(text: str) -> str:
+    try:
+        return email(text)
+    except ValueError:
+        return text
+
+
+def _shown_text(reply: MailReply) -> str:
+    return reply.text.strip() or reply.subject or NO_TEXT
 
 
 def _judged(reply: MailReply) -> Understood:

@@ -6,6 +6,7 @@ Never raises, and takes bounded time for any input, like parser.
 import hashlib
 import html
 import re
+import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass
 from email.errors import HeaderParseError
@@ -17,17 +18,47 @@ from campaigns.bounces.parser import MOST, MOST_PARTS, REPLY, read_mail, walk_pa
 
 MOST_TEXT = 40_000  # characters of a part
 OURS = re.compile(r"<([0-9a-f-]{36}-\d{1,5})@", re.IGNORECASE)
-_QUOTED = re.compile(r"<(blockquote|style|script|head)\b.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
-_BREAKS = re.compile(r"<(?:br|/p|/div|/li|/tr|/h\d)\b[^<>]{0,500}>", re.IGNORECASE)
-_TAGS = re.compile(r"<[^<>]{0,500}>")
+QUOTED = "> "  # as in plain text
+UNSEEN = frozenset(("head", "script", "style", "template", "title"))
+RAW = frozenset(("script", "style"))  # no tag but the end's counts inside
+LINES = frozenset(
+    (
+        "blockquote",
+        "body",
+        "br",
+        "dd",
+        "div",
+        "dt",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "li",
+        "p",
+        "pre",
+        "td",
+        "tr",
+    )
+)
+# Not html.parser, which takes quadratic time for some malformed tags.
+_MARK = re.compile(
+    r"<!--.*?(?:-->|\Z)|<[!?][^<>]{0,2000}>|<(?P<end>/?)(?P<tag>[a-z][\w:.-]{0,40})(?P<attributes>(?:[\s/][^<>]{0,4000})?)>",
+    re.IGNORECASE | re.DOTALL,
+)
+_PAIRED = re.compile("\"[^\"]*\"|'[^']*'")
+_UNREAD = re.compile(r"<[a-z/!?]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class MailReply:
     """A person's mail.
 
-    text: of its first text part. is_reply: its subject says so. sender: its From, which anybody may forge. reference:
-    of the message it answers by In-Reply-To or References; not checked. digest: the same for the mail each time.
+    text: of its first part with text; quoted HTML has a ">" before each line. is_reply: its subject says so. sender:
+    its From, which anybody may forge. reference: of the message it answers by In-Reply-To or References; not checked.
+    digest: the same for the mail each time.
     """
 
     subject: str
@@ -70,14 +101,20 @@ def _first_reference(mail: Message) -> str:
 
 
 def _text(mail: Message) -> str:
-    """Return the text of the first part that is text and no attachment; of HTML without what it quotes."""
+    """Return the text of the first part that has some and is no attachment, rather a plain one than HTML."""
     parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     for kind in ("text/plain", "text/html"):
         for part in parts:
             if part.get_content_type() == kind and part.get_content_disposition() != "attachment":
                 text = _decoded(part)[:MOST_TEXT]
-                return _without_tags(text) if kind == "text/html" else text
+                text = text_of_html(text) if kind == "text/html" else text
+                if _is_readable(text):
+                    return text
     return ""
+
+
+def _is_readable(text: str) -> bool:
+    return any(not one.isspace() and unicodedata.category(one) not in ("Cc", "Cf", "Mn") for one in text)
 
 
 def _decoded(part: Message) -> str:
@@ -90,5 +127,53 @@ def _decoded(part: Message) -> str:
         return payload.decode("utf-8", "replace")
 
 
-def _without_tags(text: str) -> str:
-    return html.unescape(_TAGS.sub(" ", _BREAKS.sub("\n", _QUOTED.sub("\n", text))))
+def text_of_html(source: str) -> str:
+    """Return the text of an HTML part. If its tags or quotes do not match, all of it stands below a quoted line."""
+    reader, at = _HtmlReader(), 0
+    for mark in _MARK.finditer(source):
+        reader.take_text(source[at : mark.start()])
+        if mark["tag"]:
+            reader.take_tag(mark["tag"].lower(), bool(mark["end"]), mark["attributes"])
+        at = mark.end()
+    reader.take_text(source[at:])
+    text = "\n".join(reader.lines)
+    return f"{QUOTED}\n{text}" if reader.is_doubtful else text
+
+
+class _HtmlReader:
+    """Collects the lines of text in an HTML part, those inside blockquotes with QUOTED before them."""
+
+    def __init__(self) -> None:
+        self.lines = [""]
+        self.is_doubtful = False
+        self._depth = self._preformatted = 0
+        self._unseen: str = ""
+
+    def take_tag(self, tag: str, is_end: bool, attributes: str) -> None:
+        if self._unseen and not (is_end and tag == self._unseen) and (self._unseen in RAW or tag != "body"):
+            return
+        self._unseen = tag if tag in UNSEEN and not is_end else ""
+        self.is_doubtful |= '"' in (bare := _PAIRED.sub("", attributes)) or "'" in bare
+        step = -1 if is_end else 1
+        if tag == "pre":
+            self._preformatted = max(0, self._preformatted + step)
+        if tag == "blockquote":
+            self.is_doubtful |= is_end and not self._depth
+            self._depth = max(0, self._depth + step)
+        if tag in LINES:
+            self._break_line()
+
+    def take_text(self, text: str) -> None:
+        if self._unseen:
+            return
+        self.is_doubtful |= bool(_UNREAD.search(text))
+        first, *others = html.unescape(text).split("\n") if self._preformatted else [html.unescape(text)]
+        self.lines[-1] += " ".join(f".{first}.".split())[1:-1]
+        for one in others:
+            self._break_line()
+            self.lines[-1] += one
+
+    def _break_line(self) -> None:
+        if self.lines[-1] not in ("", QUOTED):
+            self.lines.append("")
+        self.lines[-1] = QUOTED if self._depth else ""

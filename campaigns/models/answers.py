@@ -8,6 +8,9 @@ from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from vendors.models import Vendor
+from vendors.said import gettext_noop
+
+NO_TEXT = gettext_noop("No text could be read in this mail.")
 
 
 class RecipientAnswer(models.Model):
@@ -59,6 +62,11 @@ class RecipientAnswer(models.Model):
             Index(fields=["sponsor", "id"], name="recipient_answer_sponsor"),
             Index(fields=["sponsor", "id"], condition=Q(outcome=""), name="recipient_answer_unread"),
         ]
+
+    @property
+    def words(self) -> str:
+        """Return what was written as it was; a note of ours in the reader's language."""
+        return gettext(NO_TEXT) if self.text == NO_TEXT else self.text
 
     def __str__(self) -> str:
         return gettext("answer %(answer)s") % {"answer": self.pk}

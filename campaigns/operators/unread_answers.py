@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from campaigns.engine import day_counts
-from campaigns.models import InboundMessage, RecipientAnswer, Suppression
+from campaigns.models import InboundMessage, RecipientAnswer, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors import history
@@ -39,14 +39,15 @@ def of_state(rows: "QuerySet[RecipientAnswer]", state: str) -> "QuerySet[Recipie
 
 @transaction.atomic
 def treat_as_stop(answer_id: int, by: Actor) -> bool:
-    """Suppress the sender on the answer's channel, for all sponsors whom it concerns. False: done already.
+    """Suppress the sender on the answer's channel, for all sponsors it concerns that still exist. False: done already.
 
     Raises StartedSince, and RecipientAnswer.DoesNotExist.
     """
     row = RecipientAnswer.objects.select_for_update(no_key=True, of=("self",)).get(pk=answer_id)
     if row.outcome == RecipientAnswer.Outcome.STOP:
         return False
-    sponsors = [row.sponsor_id] if row.sponsor_id else row.concerned
+    concerned = Q(pk=row.sponsor_id) if row.sponsor_id else Q(pk__in=row.concerned)
+    sponsors = list(Sponsor.objects.filter(concerned).order_by("pk").values_list("pk", flat=True))
     if any(_has_started(row, sponsor) for sponsor in sponsors):
         raise StartedSince(Said(STARTED))
     source = Said(SOURCE, answer=str(row.pk), person=by.name)

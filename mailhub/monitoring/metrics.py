@@ -280,7 +280,9 @@ def _inbound() -> Metric:
 def _answers() -> Iterator[Metric]:
     """Yield the inbox of recipients' answers, by channel."""
     unread = {one.channel: one for one in inbox.unread_by_channel()}
-    number = GaugeMetricFamily("mailhub_answers_unread", "Unread answers of recipients.", labels=["channel"])
+    number = GaugeMetricFamily(
+        "mailhub_answers_unread", "Unread answers of recipients, at most 1,000.", labels=["channel"]
+    )
     about = "Age of the oldest unread answer; 0: there is none."
     oldest = GaugeMetricFamily("mailhub_answers_unread_oldest_seconds", about, labels=["channel"])
     for channel in (Vendor.Channel.EMAIL.value, Vendor.Channel.SMS.value):

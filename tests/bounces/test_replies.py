@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
 from campaigns import return_paths
@@ -21,14 +23,24 @@ from vendors.history import Actor
 pytestmark = pytest.mark.django_db
 
 
-def mail(text: str, subject: str = "Re: News", more: str = "", kind: str = "text/plain; charset=utf-8") -> bytes:
-    head = f"From: Ann <someone@else.example>\nTo: Velma <hello@velma.example>\nSubject: {subject}\n{more}"
+SOMEBODY = "someone@else.example"
+
+
+def mail(
+    text: str,
+    subject: str = "Re: News",
+    more: str = "",
+    kind: str = "text/plain; charset=utf-8",
+    sender: str = SOMEBODY,
+) -> bytes:
+    head = f"From: Ann <{sender}>\nTo: Velma <hello@velma.example>\nSubject: {subject}\n{more}"
     return f"{head}Message-ID: <1@else.example>\nContent-Type: {kind}\n\n{text}".replace("\n", "\r\n").encode()
 
 
 def answer(row: Message, text: str, to: str = "", null_sender: bool = False, **more: str) -> str:
-    """The result for a mail that names the message by In-Reply-To, or by its envelope's recipient."""
+    """The result for its recipient's mail that names the message by In-Reply-To, or by its envelope's recipient."""
     head = "" if to else f"In-Reply-To: <{row.reference}@velma.example>\n"
+    more = {"sender": row.recipient} | more
     content = mail(text, more=head + more.pop("more", ""), **more)
     return inbound.take(InboundMail(content, (to or MAILBOX,), null_sender, timezone.now()), "mailbox").what
 
@@ -68,10 +80,87 @@ def test_a_reply_to_the_return_path_names_its_message() -> None:
     assert answer(row, "unsubscribe", to=address(row)) == "unsubscribed"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<head><title>News</title></head><BODY><p>Please <b>un</b>subscribe\nme<o:p></o:p></p><hr>From: Velma</BODY>",
+        "<style><!-- p > b {} --></style><p title='\"a\"'>Unsubscribe&nbsp;me<br/><br><pre>-- \nAnn</pre>",
+        "<!DOCTYPE html><!-- <blockquote> --><p>Unsubscribe<script>if (a<b) {'</blockquote>'}</script>",
+    ],
+)
+def test_html_is_read_as_its_writer_sees_it(text: str) -> None:
+    (row,) = messages(sent())
+    assert answer(row, text, kind="text/html") == "unsubscribed"
+
+
 def test_html_alone_is_read_without_what_it_quotes() -> None:
     (row,) = messages(sent())
     text = "<html><body><div>Please unsubscribe me</div><blockquote>Dear Ann, <b>news</b></blockquote></body></html>"
     assert answer(row, text, kind="text/html") == "unsubscribed"
+
+
+THANKS_AND_QUOTES = [
+    "<div>Thank you!</div><blockquote type=cite>News<blockquote>What a joy</blockquote><a href=x>Unsubscribe</a>"
+    "</blockquote>",
+    "Thank you!<blockquote>News</blockquote></blockquote><p>Unsubscribe",
+    "<blockquote>News</blockquote>Unsubscribe",
+    "<style>p {}</style>Unsubscribe</blockquote><p>Thank you!",
+    "<div>Thanks!</div><BLOCKQUOTE a='>'/><pre>News\nUnsubscribe</pre>",
+    "Unsubscribe<v@velma.example",
+    "<img alt='> '>Unsubscribe",
+]
+
+
+@pytest.mark.parametrize("text", THANKS_AND_QUOTES)
+def test_what_html_quotes_unsubscribes_nobody_however_it_is_nested(text: str) -> None:
+    (row,) = messages(sent())
+    assert answer(row, text, kind="text/html") == "answer" and suppressed() == set()
+
+
+def test_text_beside_a_badly_wrapped_quote_is_read_by_a_person() -> None:
+    (row,) = messages(sent())
+    text = (
+        "Thanks!\n\nOn Mon, 4 May 2026, Velma wrote:\n> If you want no more, click here to\nunsubscribe\n> Velma Ltd\n"
+    )
+    assert answer(row, text) == "answer" and suppressed() == set()
+    assert RecipientAnswer.objects.get().near
+
+
+def alternatives(first: str, second: str) -> dict[str, str]:
+    text = f"--b\nContent-Type: text/plain\n\n{first}\n--b\nContent-Type: text/html\n\n{second}\n--b--\n"
+    return {"text": text, "kind": 'multipart/alternative; boundary="b"', "subject": "Re:"}
+
+
+@pytest.mark.parametrize("blank", ["", " \n", "\u200b\u00a0"])
+def test_html_is_read_where_the_plain_text_is_blank(blank: str) -> None:
+    (row,) = messages(sent())
+    assert answer(row, **alternatives(blank, "<p>Please stop sending me emails</p>")) == "unsubscribed"
+    assert suppressed() == {(row.recipient, "unsubscribed", None)}
+
+
+def test_a_reply_without_readable_text_waits_to_be_read_with_a_note(client: Client) -> None:
+    (row,) = messages(sent())
+    assert answer(row, **alternatives("", "<img src=stop.png>")) == "answer"
+    assert RecipientAnswer.objects.get().text == "No text could be read in this mail."
+    client.force_login(User.objects.create_superuser("root"))
+    for path in ("/answers/", "/admin/campaigns/recipientanswer/"):
+        assert "No text could be read in this mail." in client.get(path).content.decode()
+
+
+def test_somebody_elses_stop_is_read_by_a_person_who_sees_its_writer() -> None:
+    (row,) = messages(sent())
+    assert answer(row, "STOP", sender=SOMEBODY) == "answer" and suppressed() == set()
+    found = RecipientAnswer.objects.get()
+    assert (found.near, found.sender, found.text) == (True, row.recipient, f"From: {SOMEBODY}\n\nSTOP")
+    unread_answers.treat_as_stop(found.pk, Actor("ann"))
+    assert suppressed() == {(row.recipient, "unsubscribed", None)}
+
+
+def test_a_sender_is_the_recipient_in_any_case() -> None:
+    (row,) = messages(sent())
+    assert answer(row, "STOP", sender=row.recipient.replace("person", "Person").replace("example", "EXAMPLE")) == (
+        "unsubscribed"
+    )
 
 
 def test_a_subject_counts_where_it_is_not_ours() -> None:
@@ -112,6 +201,7 @@ def test_an_unreadable_mail_is_read_anyway() -> None:
         b"",
         b"\xff" * 1000,
         b"Subject: =?x?b?\xff?=\r\nContent-Type: text/plain; charset=nonsense\r\n\r\nstop",
+        *(b"Content-Type: text/html\r\n\r\n" + one * 20_000 for one in (b"<![", b"<a ", b"<a b='", b"<!--")),
     ):
         assert len(read_reply(raw).digest) == 32
 

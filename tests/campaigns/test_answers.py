@@ -43,11 +43,26 @@ SURE = [
         "Alto\n\nEnviado desde mi",
     ),
     "Please remove me from this list.\n\nOn Mon, 4 May 2026 at 10:00, Velma <v@velma.example>\nwrote:\n> Dear Ann",
-    "Am 04.05.2026 um 10:00 schrieb Velma <v@velma.example>:\n> Liebe Ann\n> Ihr Angebot\n\nBitte abmelden",
+    "Stop\n\nOn Mon, 4 May 2026 at 10:00, Velma wrote:\n> Dear Ann, click here to\nread on\n> Velma",
     "stop\n\n-----Original Message-----\nFrom: Velma\nSubject: News",
     "Arrêtez\n\nLe lun. 4 mai 2026 à 10:00, Velma <v@velma.example> a écrit :\n> Bonjour",
 ]
 NEAR = [
+    "Am 04.05.2026 um 10:00 schrieb Velma <v@velma.example>:\n> Liebe Ann\n> Ihr Angebot\n\nBitte abmelden",
+    "Thanks!\n> To end this, click here to\nunsubscribe\n> Velma",
+    *(
+        "Stop?",
+        "unsub ?!",
+        "STOP？",
+        "s t o p",
+        "S.T.O.P",
+        "Please s-t-o-p.",
+        "stopppp",
+        "STOP123",
+        "ѕtop",
+        "ЅТОР",
+        "stοp",
+    ),
     *("Stop it", "please don't stop", "I cannot stop", "stops", "Non-stop fun!", "can you stop by at 5?", "🛑", "stpo"),
     *(
         "I am not interested",
@@ -66,7 +81,8 @@ OTHER = [
     "Yes, at 5",
     "Thank you so much",
     "...",
-    "s t o p",
+    "a b c",
+    "Really?",
     "Thanks!\n> Reply STOP to opt out",
     "42",
     "OK",
@@ -91,6 +107,7 @@ def test_what_an_identity_has_of_its_own_is_sure_as_a_whole_only() -> None:
     assert (
         judge_answer("Schnauze!", ["schnauze"]) == "stop" and judge_answer("Halt die Schnauze", ["schnauze"]) == "other"
     )
+    assert judge_answer("Schnauze?", ["schnauze"]) == "near"
 
 
 def test_a_text_of_any_length_is_read_up_to_a_bound() -> None:
@@ -152,6 +169,15 @@ class TestInbox:
         unread_answers.treat_as_stop(RecipientAnswer.objects.get().pk, ANN)
         assert suppressed() == {(one, WRITER, "stop") for one in sponsors}
 
+    def test_sponsors_that_are_gone_are_passed_over(self) -> None:
+        left, gone = factories.sponsor(), factories.sponsor()
+        new = NewAnswer("sms 1", RecipientAnswer.Kind.SMS, "sms", "near", WRITER, "", "no", None, [left.pk, gone.pk])
+        inbox.take_answer(new)
+        gone.delete()
+        assert unread_answers.treat_as_stop(RecipientAnswer.objects.get().pk, ANN)
+        connection.check_constraints()
+        assert suppressed() == {(left.pk, WRITER, "stop")}
+
     def test_who_has_written_start_since_is_not_stopped(self) -> None:
         vendor = factories.vendor(channel="sms")
         row = kept(vendor_id=vendor.pk)
@@ -193,6 +219,14 @@ class TestInbox:
             inbox.tell_unread()
         assert caplog.text == "" and [one.number for one in inbox.unread_by_channel()] == [1]
         assert young.outcome == ""
+
+    def test_unread_ones_are_counted_by_channel_up_to_a_bound(self, monkeypatch: Any) -> None:
+        monkeypatch.setattr(inbox, "MOST_COUNTED", 2)
+        rows = [kept(number) for number in range(3)]
+        kept(3, channel="email", kind=RecipientAnswer.Kind.REPLY)
+        found = {one.channel: (one.number, one.oldest) for one in inbox.unread_by_channel()}
+        assert found["sms"] == (2, RecipientAnswer.objects.get(pk=rows[0].pk).stored_at)
+        assert found["email"][0] == 1 and inbox.count_unread(None) == 2
 
 
 @pytest.mark.django_db
