@@ -24,14 +24,14 @@ AT_ONCE = 1_000  # answers in one action
 class RecipientAnswerAdmin(Scoped):
     """Users who may not see recipients see neither their addresses nor their texts."""
 
-    telling = ("sender", "text", "words")
+    telling = ("sender", "text", "readable_text")
     list_display = [
         "id",
         "whose",
         "writer",
         choice("kind"),
         flag("near", "Perhaps a stop", "warn"),
-        "words",
+        "readable_text",
         "campaign",
         choice("outcome"),
     ]
@@ -58,8 +58,8 @@ class RecipientAnswerAdmin(Scoped):
         return labels.recipient(row.sender, seen=False)
 
     @admin.display(description=gettext_lazy("text"))
-    def words(self, row: RecipientAnswer) -> str:
-        return row.words
+    def readable_text(self, row: RecipientAnswer) -> str:
+        return row.readable_text
 
     @admin.display(description=gettext_lazy("sponsor"))
     def whose(self, row: RecipientAnswer) -> str:

@@ -64,7 +64,7 @@ class RecipientAnswer(models.Model):
         ]
 
     @property
-    def words(self) -> str:
+    def readable_text(self) -> str:
         """Return what was written as it was; a note of ours in the reader's language."""
         return gettext(NO_TEXT) if self.text == NO_TEXT else self.text
 
