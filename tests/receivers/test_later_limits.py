@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from campaigns.engine import sending
+from campaigns.engine.claiming import rebuild
 from campaigns.engine.failover import recovery
 from campaigns.models import Job
 from tests.faults.sending import taken
@@ -14,10 +16,10 @@ from tests.receivers.relays import Moody, account, moody_relay
 from vendors import receiver_domains, receivers
 from vendors.history import Actor
 from vendors.limits.values import Granted
-from vendors.models import Credential, ReceiverLimit, Usage
+from vendors.models import Credential, RateLimit, ReceiverLimit, Usage
 
 pytestmark = pytest.mark.django_db(transaction=True)
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 
 
 @pytest.fixture
@@ -26,8 +28,8 @@ def relay() -> Iterator[tuple[Moody, Credential]]:
         yield relay, account(port)
 
 
-def limited(of: Credential, units: int, receiver: str = "gmail") -> ReceiverLimit:
-    return ReceiverLimit.objects.create(vendor=of.vendor, receiver=receiver, units=units, seconds=HOUR)
+def limited(of: Credential, units: int, receiver: str = "gmail", seconds: float = HOUR) -> ReceiverLimit:
+    return ReceiverLimit.objects.create(vendor=of.vendor, receiver=receiver, units=units, seconds=seconds)
 
 
 def sent_to(login: Credential, **domains: int) -> Job:
@@ -44,6 +46,33 @@ def test_a_limit_that_is_added_later_counts_the_calls_of_before(relay: tuple[Moo
     limited(login, 7)
     sent_to(login, gmail=5, firm=5)
     assert took.took == {"gmail.com": 3 + (7 - 5), "firm.com": 7}
+
+
+def ago(span: timedelta) -> None:
+    """Let the calls of before have been so long ago."""
+    Usage.objects.update(at=F("at") - span, until=F("until") - span, ended_at=F("ended_at") - span)
+
+
+def test_a_days_limit_counts_the_calls_of_the_morning(relay: tuple[Moody, Credential]) -> None:
+    """The sweep has been there since, and no window of then was longer than a second."""
+    took, login = relay[0], relay[1]
+    RateLimit.objects.create(vendor=login.vendor, units=100, seconds=1)
+    sent_to(login, gmail=4)
+    ago(timedelta(hours=20))
+    assert rebuild.forget(timedelta(hours=1)) == 0
+    limited(login, 5, seconds=DAY)
+    sent_to(login, gmail=5)
+    assert took.took == {"gmail.com": 5}
+
+
+def test_the_ledger_forgets_calls_that_no_window_reaches(relay: tuple[Moody, Credential]) -> None:
+    login = relay[1]
+    limited(login, 5, seconds=2 * DAY)
+    sent_to(login, firm=1)
+    ago(timedelta(hours=48))
+    assert rebuild.forget(timedelta(hours=1)) == 0
+    ReceiverLimit.objects.update(seconds=HOUR)
+    assert rebuild.forget(timedelta(hours=1)) == 1
 
 
 def test_calls_while_a_limit_was_cleared_count_once_it_is_back(relay: tuple[Moody, Credential]) -> None:

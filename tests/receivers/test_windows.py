@@ -6,19 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
+from psycopg import AsyncConnection
 
 from campaigns.engine import sending
+from campaigns.engine.claiming import contexts
+from campaigns.engine.claiming.letters import Lease
 from campaigns.models import Job, Message
 from tests.faults.sending import send_the_rest, taken
 from tests.receivers.relays import Moody, account, moody_relay
 from tests.windows import worst_window
 from vendors import redis_clients
-from vendors.models import AT_A_TIME, ReceiverLimit, Usage
+from vendors.models import AT_A_TIME, ReceiverLimit, Usage, Vendor
 
 pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True)]
 
@@ -106,9 +110,33 @@ def test_a_window_that_redis_lost_is_rebuilt_from_the_ledger() -> None:
     assert Message.objects.filter(dequeued_at=None).count() == 0
 
 
+def test_a_warm_up_follows_the_clock_of_its_vendor_at_once() -> None:
+    """Where the day is the last one again, so is the step."""
+    east, west = ("Pacific/Kiritimati", "Pacific/Niue")  # a day apart
+    of = account(9)
+    Vendor.objects.filter(pk=of.vendor_id).update(time_zone=east)
+    today = timezone.localdate(timezone=ZoneInfo(west))
+    row = {"units": 10, "seconds": 86400.0, "grows_from": today, "growth": 2.0}
+    ReceiverLimit.objects.create(vendor=of.vendor, receiver="gmail", **row)
+    job = taken(["a@gmail.com"], of)
+    params = connection.get_connection_params()
+
+    async def steps() -> list[int | None]:
+        found, known = [], contexts.KnownRows()
+        asked = {name: params[name] for name in ("host", "port", "user", "dbname", "password") if name in params}
+        async with await AsyncConnection.connect(**asked, autocommit=True) as rows:
+            for zone in (east, west):
+                await rows.execute("UPDATE vendors_vendor SET time_zone = %s", [zone])
+                [one] = await contexts.read(rows, [contexts.Read(Lease(job.pk, job.fence), of.vendor_id, of.pk)], known)
+                found.append(one.scope.smallest_of("gmail"))
+        return found
+
+    assert asyncio.run(steps()) == [20, 10]
+
+
 @contextmanager
 def day_of(limit: ReceiverLimit, days: int) -> Iterator[None]:
-    today = timezone.localdate(timezone=__import__("zoneinfo").ZoneInfo(limit.vendor.time_zone))
+    today = timezone.localdate(timezone=ZoneInfo(limit.vendor.time_zone))
     ReceiverLimit.objects.update(grows_from=today - timedelta(days=days))
     yield
 

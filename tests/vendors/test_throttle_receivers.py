@@ -13,6 +13,7 @@ from redis import Redis
 from campaigns.engine.claiming.receiving import ByReceiver, Queued
 from tests.virtual import HOLD, VirtualVendor
 from vendors.limits.throttle import Grant, Limit, Lost, ReceiversFull, Scope, Wait
+from vendors.limits.values import AT_A_TIME
 
 GMAIL, YAHOO, REST = ("gmail", 1), ("yahoo", 1), ("", 1)
 
@@ -113,12 +114,38 @@ def test_letters_to_others_need_no_window_of_a_receiver(vendor: Vendor) -> None:
     assert isinstance(vendor.asks(scope, REST, REST), Grant)
 
 
+def test_a_letter_dearer_than_the_calls_at_a_time_is_called_alone(vendor: Vendor) -> None:
+    hour = vendor.of((20, 60), gmail=9)
+    scope = replace(hour, receivers={"gmail": (*hour.receivers["gmail"][:1], (Limit(2, AT_A_TIME),))})
+    dear = ("gmail", 3)
+    first = vendor.asks(scope, dear, GMAIL, REST)
+    assert isinstance(first, Grant) and first.receivers == {"gmail": 3} and first.units == 4
+    assert vendor.asks(scope, GMAIL) == vendor.asks(scope, dear) == ReceiversFull({"gmail": AT_A_TIME})
+    vendor.throttle.done(scope, first.places())
+    vendor.clock.advance(AT_A_TIME)
+    second = vendor.asks(scope, GMAIL, dear)
+    assert isinstance(second, Grant) and second.receivers == {"gmail": 1}
+    assert vendor.asks(scope, dear) == ReceiversFull({"gmail": AT_A_TIME})
+    vendor.throttle.done(scope, second.places())
+    vendor.clock.advance(AT_A_TIME)
+    assert isinstance(vendor.asks(scope, dear), Grant)
+    assert len(vendor.taken("gmail")[0]) == 7, "the minute counts units"
+
+
+def test_a_letter_dearer_than_a_limit_of_today_finds_no_room_and_others_go_on(vendor: Vendor) -> None:
+    scope = vendor.of((9, 60), gmail=2)
+    grant = vendor.asks(scope, ("gmail", 3), GMAIL, REST)
+    assert isinstance(grant, Grant) and grant.units == 1 and grant.full == {"gmail": 60}
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_the_claimer_chooses_the_letters_for_which_the_throttle_took_places(vendor: Vendor, seed: int) -> None:
     """Whatever the costs, the rooms and the order."""
     chance = random.Random(seed)
     limits = {name: chance.randint(3, 9) for name in ("gmail", "yahoo", "gmx")}
     scope = vendor.of((chance.randint(3, 20), 60), **limits)
+    calls = (Limit(chance.randint(1, 3), AT_A_TIME),)
+    scope = replace(scope, receivers={**scope.receivers, "gmx": (scope.receivers["gmx"][0], calls)})
     for _ in range(6):
         claimer, costs = ByReceiver(0, 0), dict[int, int]()
         groups = [chance.choice(["gmail", "yahoo", "gmx", "*"]) for _ in range(chance.randint(1, 12))]

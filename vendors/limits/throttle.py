@@ -209,7 +209,7 @@ class Throttle(_Script):
         again when told to. `letters`: if one of them is to a receiver with limits: all those wanted, in their order.
         Each takes its places in the windows of vendor, credential and receiver, or none. Behind one for which its
         receiver has no room, others to the same receiver take none; behind one for which the vendor has none, no
-        other does. No cost is above the smallest limit.
+        other does. No cost is above Scope.dearest_for; one above a warm-up's limit of today finds no room.
         """
         if refusal := _refusal(scope, want, least):
             return refusal

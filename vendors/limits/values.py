@@ -16,14 +16,20 @@ PER = {
     86_400.0: gettext_noop("%(count)s per day"),
 }
 PER_SECONDS = gettext_noop("%(count)s per %(seconds)s s")
+AT_A_TIME = 0.01
+"""Seconds of a window that counts calls at the same time: a place is held until its call has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `units` calls in any `seconds` (fractions allowed). 0 units: paused. Document 000: Limit(5, 60)."""
+    """At most `units` calls in any `seconds` (fractions allowed). 0 units: paused. Document 000: Limit(5, 60).
+
+    grows_to: the units of a warm-up on its last day; 0: the limit is none.
+    """
 
     units: int
     seconds: float
+    grows_to: int = 0
 
     def __post_init__(self) -> None:
         if self.units < 0 or not 0 < self.seconds < math.inf:
@@ -67,6 +73,16 @@ class Scope:
         """Return the units of a receiver's smallest limit; None if it has none."""
         of_vendor, of_credential = self.receivers.get(receiver, ((), ()))
         return min((limit.units for limit in of_vendor + of_credential), default=None)
+
+    def dearest_for(self, receiver: str = "") -> int | None:
+        """Return the cost of the dearest letter to this receiver that is ever called; None: any is.
+
+        A warm-up allows more on later days. Calls at a time are counted as calls: a dear letter is called alone.
+        """
+        of_vendor, of_credential = self.receivers.get(receiver, ((), ()))
+        lasting = [limit for limit in of_vendor + of_credential if limit.seconds > AT_A_TIME]
+        most = [max(limit.units, limit.grows_to) for limit in (*self.limits, *lasting) if limit.units]
+        return min(most, default=None)
 
     @property
     def limits(self) -> tuple[Limit, ...]:

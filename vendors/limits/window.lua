@@ -29,6 +29,8 @@ local used = vendor:gsub('window$', 'used')
 local turns, LATE = vendor:gsub('window$', 'turns'), 5000000  -- how late one may come back, and a quarter of his wait more
 local TURNS = 100  -- at most: all are read each time
 local SOON, LATER = 50000, 1000000  -- after which one looks again for whom places were free that are kept
+local AT_A_TIME = 11000  -- a window up to this long, 10 ms and a margin, counts calls that are under way
+local TOMORROW = 60000000  -- after which one looks again whose letter is dearer than a limit: a warm-up may have grown
 
 local function exact(number) return string.format('%.0f', number) end  -- '..' would round to 14 digits
 
@@ -179,8 +181,8 @@ local function kept_for(key, units, window, least, keep)
   return math.min(math.max(both, SOON), LATER)
 end
 
--- The receivers: for each its seal's generation, number of limits of the vendor, of all, (units, window)... `room`: so many
--- places are free. nil if one of the windows is lost.
+-- The receivers: for each its seal's generation, number of limits of the vendor, of all, (units, window)... `used`: so many
+-- places are taken. nil if one of the windows is lost.
 local function receivers_from(at)
   local found = {}
   for n = 1, (#KEYS - 2) / 2 do
@@ -188,19 +190,34 @@ local function receivers_from(at)
     if not redis.call('ZSCORE', whole, mark) then return nil end
     local known = redis.call('ZSCORE', whole, 'c' .. ARGV[5])
     if known and not redis.call('ZSCORE', part, mark) then return nil end
-    local reach, room, limits = -tonumber(redis.call('ZSCORE', whole, 'reach')), math.huge, {}
+    local reach, limits = -tonumber(redis.call('ZSCORE', whole, 'reach')), {}
     for i = 1, tonumber(ARGV[at + 2]) do
       local key = i <= tonumber(ARGV[at + 1]) and whole or part
       local units, window = tonumber(ARGV[at + 1 + 2 * i]), tonumber(ARGV[at + 2 + 2 * i])
       if window > reach then return nil end
-      if known or key == whole then room = math.min(room, units - used_and_wait(key, units, window, 0))
-      else room = math.min(room, units) end
-      limits[i] = { key = key, units = units, window = window }
+      local used = 0
+      if known or key == whole then used = used_and_wait(key, units, window, 0) end
+      limits[i] = { key = key, units = units, window = window, used = used }
     end
-    found[n] = { whole = whole, part = part, mark = mark, known = known, reach = reach, room = room, limits = limits }
+    found[n] = { whole = whole, part = part, mark = mark, known = known, reach = reach, limits = limits }
     at = at + 3 + 2 * tonumber(ARGV[at + 2])
   end
   return found
+end
+
+-- How many places a letter needs in a window: where calls at a time are counted, one that is dearer is called alone.
+local function need_in(limit, cost)
+  return limit.window <= AT_A_TIME and math.min(cost, limit.units) or cost
+end
+
+-- For how many of so many letters of this cost a receiver has room.
+local function room_for(receiver, cost, count)
+  for _, limit in ipairs(receiver.limits) do
+    local need, free = need_in(limit, cost), limit.units - limit.used - (receiver.taken or 0)
+    if need < cost then count = math.min(count, need > 0 and free >= need and 1 or 0)
+    else count = math.min(count, math.floor(free / cost)) end
+  end
+  return math.max(0, count)
 end
 
 -- Which letters, in their order, fit into `most` places and into the room of their receivers. Runs of letters: receiver (0:
@@ -215,7 +232,7 @@ local function fitting(letters, receivers, most)
     if not (mine and needs[receiver]) then
       local by_vendor, by_receiver = count, count
       if cost > 0 then by_vendor = math.min(count, math.floor((most - total) / cost)) end
-      if cost > 0 and mine then by_receiver = math.max(0, math.min(count, math.floor((mine.room - (mine.taken or 0)) / cost))) end
+      if cost > 0 and mine then by_receiver = room_for(mine, cost, count) end
       local number = math.min(by_vendor, by_receiver)
       if number * cost > 0 then
         first = first or cost
@@ -239,9 +256,10 @@ end
 local function room_after(receiver, need)
   local wait = 0
   for _, limit in ipairs(receiver.limits) do
-    if limit.units < need then return LATER end
+    local more = need_in(limit, need)
+    if limit.units < math.max(more, 1) then return TOMORROW end
     if receiver.known or limit.key == receiver.whole then
-      local _, longer = used_and_wait(limit.key, limit.units, limit.window, need)
+      local _, longer = used_and_wait(limit.key, limit.units, limit.window, more)
       wait = math.max(wait, longer)
     end
   end

@@ -6,11 +6,12 @@ history as data. `reports`: keys and counts of delivery reports. `receivers`: re
 theirs, and operators' own groups.
 """
 
+from vendors.limits.values import AT_A_TIME
 from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
-from vendors.models.receivers import AT_A_TIME, ReceiverDomain, ReceiverLimit, ReceiverStamp, ReceiverWait
+from vendors.models.receivers import ReceiverDomain, ReceiverLimit, ReceiverStamp, ReceiverWait
 from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,

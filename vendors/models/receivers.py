@@ -11,13 +11,11 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
-from vendors.limits.values import Limit
+from vendors.limits.values import AT_A_TIME, Limit
 from vendors.models.vendors import LONGEST_WINDOW, Credential, Vendor
 from vendors.receivers import OTHERS, known_groups
 from vendors.said import Said, gettext_noop
 
-AT_A_TIME = 0.01
-"""Seconds of a window that counts calls at the same time: a place is held until its call has ended."""
 MOST_STEPS = 60
 """Days after which a warm-up grows no more."""
 MOST_UNITS = 2e9

@@ -52,15 +52,16 @@ FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN ve
 WHERE j.id = ANY(%(jobs)s)
 """
 # What changes with limits_version alone, for a vendor v and a credential l. Units, seconds, credential, receiver of
-# each limit; the units of a warm-up grow by days of the vendor's clock. No statement of a claim checks the day, because
-# an older one allows less. Then the end of that day where there is a warm-up.
+# each limit; the units of a warm-up grow by days of the vendor's clock, to the last number. No statement of a claim
+# checks the day, because an older one allows less. Then the end of that day where there is a warm-up.
 TERMS = f"""v.limits_version, v.receivers_version,
     (SELECT coalesce(json_agg(json_build_array(r.units, r.seconds, r.credential_id)), '[]')
      FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id) AS limits,
     (SELECT json_agg(json_build_array(
         CASE WHEN r.grows_from IS NULL THEN r.units ELSE floor(least(2e9, r.units * power(r.growth,
             least(60, greatest(0, (clock_timestamp() AT TIME ZONE v.time_zone)::date - r.grows_from)))))::bigint END,
-        r.seconds, r.credential_id, r.receiver))
+        r.seconds, r.credential_id, r.receiver,
+        CASE WHEN r.grows_from IS NULL THEN 0 ELSE floor(least(2e9, r.units * power(r.growth, 60)))::bigint END))
      FROM vendors_receiverlimit r WHERE r.vendor_id = v.id AND coalesce(r.credential_id, l.id) = l.id) AS of_receivers,
     (SELECT (date_trunc('day', clock_timestamp() AT TIME ZONE v.time_zone) + interval '1 day') AT TIME ZONE v.time_zone
      FROM vendors_receiverlimit r WHERE r.vendor_id = v.id AND r.grows_from IS NOT NULL LIMIT 1) AS ends,
@@ -100,8 +101,8 @@ class Terms:
         of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
         of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
         found: dict[str, tuple[list[Limit], list[Limit]]] = {}
-        for units, seconds, credential, receiver in of_receivers or ():
-            found.setdefault(receiver, ([], []))[credential is not None].append(Limit(units, seconds))
+        for units, seconds, credential, receiver, grows_to in of_receivers or ():
+            found.setdefault(receiver, ([], []))[credential is not None].append(Limit(units, seconds, grows_to))
         limited = {name: (tuple(both[0]), tuple(both[1])) for name, both in found.items()}
         self._scope = Scope(
             0, 0, 0, of_vendor, of_login, version, receivers=limited, receivers_version=receivers_version

@@ -75,7 +75,7 @@ class ByCost(InOrder):
         self._cursor = job.first
 
     async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
-        self._smallest = smallest_limit(scope)
+        self._smallest = scope.dearest_for()
         if cursor < self._cursor:  # the stream starts over
             self._ahead.clear()
         self._cursor = cursor
@@ -104,12 +104,6 @@ class ByCost(InOrder):
             uses = tuple(next(names) for _ in range(cost))
             calls.append(PermittedCall(message, claimed.claim, uses, latest, letter))
         return calls
-
-
-def smallest_limit(scope: Scope, receiver: str = "") -> int | None:
-    """Return the units of the smallest limit that a letter to this receiver has to keep; None: there is none."""
-    of_vendor, of_credential = scope.receivers.get(receiver, ((), ()))
-    return min((limit.units for limit in (*scope.limits, *of_vendor, *of_credential) if limit.units), default=None)
 
 
 def within(priced: Priced, smallest: int | None) -> Priced:

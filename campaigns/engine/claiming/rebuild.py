@@ -85,6 +85,7 @@ FROM vendors_receiverlimit r WHERE r.vendor_id = %(vendor)s GROUP BY r.receiver 
 """
 
 PLOTTED = timedelta(days=8)  # the longest span that plots of the operations page show
+KEPT_LEAST = 86_400.0  # seconds that ledger rows are kept: a new limit may have a longer window than those of before
 
 
 def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
@@ -167,11 +168,13 @@ def _rebuild_now(scope: Scope) -> None:
 
 
 def forget(older_than: timedelta) -> int:
-    """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows."""
+    """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows.
+
+    Rows are kept for a day at least, so a new limit counts the calls of before in a window of up to a day. A new limit
+    with a longer window than that, and than all others, counts only what is still there.
+    """
     Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
-    longest = max(
-        kind.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0 for kind in (RateLimit, ReceiverLimit)
-    )
-    reach = timedelta(seconds=longest) + older_than
+    windows = [kind.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0 for kind in (RateLimit, ReceiverLimit)]
+    reach = timedelta(seconds=max(KEPT_LEAST, *windows)) + older_than
     vendors = list(Vendor.objects.values_list("pk", flat=True))  # the index starts with them
     return Usage.objects.filter(vendor__in=vendors, until__lt=Now() - reach).delete()[0]

@@ -20,7 +20,7 @@ from campaigns.engine.claiming.claims import Claimed, PermittedCall, ToClaim
 from campaigns.engine.claiming.contexts import SendContext
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.claiming.limits import Need
-from campaigns.engine.claiming.pricing import Priced, Pricing, smallest_limit, within
+from campaigns.engine.claiming.pricing import Priced, Pricing, within
 from vendors.limits.values import AcquireResult, Grant, ReceiversFull, Scope
 from vendors.receivers import OTHERS, domain_of, group_of, known_groups, own_domains, waiting_part
 
@@ -81,7 +81,8 @@ class ByReceiver:
         self._limits: Mapping[str, Any] = {}  # as Scope.receivers
         self._full: dict[str, float] = {}  # seconds of the clock before which a receiver's window has no place
         self._stopped: frozenset[str] = frozenset()  # receivers with a limit of 0
-        self._priced: dict[int, Priced] = {}  # of the messages that may be called next
+        self._weighed: dict[int, Priced] = {}  # of the messages that may be called next, whatever the limits
+        self._priced: dict[int, Priced] = {}  # the same under the limits of now
         self._granted: Mapping[str, int] = {}  # by receiver: units of the last grant
         self._uses: dict[int, range] = {}  # by message: which of the permits it holds
 
@@ -280,7 +281,7 @@ class ByReceiver:
 
     async def _price_next(self, connection: Any, scope: Scope, pricing: Pricing, most: int) -> None:
         """Make and price the letters that may be called next, and drop messages that wait no more."""
-        known = self._priced
+        known = self._weighed
         ids = [one.id for one in self._next if one.id not in known]
         rows = await (await connection.execute(NEXT, {"ids": ids})).fetchall() if ids else []
         if ended := {*ids} - {row[0] for row in rows}:
@@ -288,11 +289,12 @@ class ByReceiver:
             self._next = self._callable(most)
         fresh = await pricing.price([ClaimedMessage._make(row) for row in rows])
         known = known | {priced.message.id: priced for priced in fresh}
-        self._priced, chosen = {}, []
+        self._weighed, self._priced, chosen = {}, {}, []
         for one in self._next:
             if one.id not in known:
                 break  # the priced ones go first
-            self._priced[one.id] = within(known[one.id], smallest_limit(scope, one.group))
+            self._weighed[one.id] = known[one.id]
+            self._priced[one.id] = within(known[one.id], scope.dearest_for(one.group))
             chosen.append(one)
         self._next = chosen
 

@@ -146,8 +146,11 @@ class SingleCalls:
         smallest = scope.smallest_of(receiver)
         if smallest is None:
             return await self._throttle.acquire(scope, units, self.hold, units)
-        if units > smallest:
-            return Never(smallest) if smallest else ReceiversFull({receiver: RETRY_DEFAULT})
+        if smallest == 0:
+            return ReceiversFull({receiver: RETRY_DEFAULT})
+        dearest = scope.dearest_for(receiver)
+        if dearest is not None and units > dearest:
+            return Never(dearest)
         return await self._throttle.acquire(scope, units, self.hold, units, letters=[(receiver, units)])
 
     async def _wait(self, answer: Any) -> None:
