@@ -67,7 +67,7 @@ def test_a_session_ends_while_a_campaign_is_followed(logged_in: LoggedIn) -> Non
     layer = page.locator("#cut-off")
     expect(layer).to_contain_text("You are logged out")
     Job.objects.filter(pk=job.pk).update(accepted=100)  # not before: a poll may have been on its way
-    expect(layer).to_contain_text(re.compile(r"of \d\d:\d\d:\d\d UTC"))
+    expect(layer).to_contain_text(re.compile(r"of \d\d:\d\d:\d\d\."))
     expect(bar).to_have_attribute("title", "nothing sent yet of 400")
     for width in (390, 1280):
         ann.resize(width)

@@ -12,7 +12,7 @@ from django.urls import resolve
 from campaigns import intake
 from campaigns.drafts import checking
 from campaigns.engine.finishing import finalizer
-from campaigns.models import Campaign, Draft, Identity, Sponsor, Suppression, Template, Topic, Webhook
+from campaigns.models import Campaign, Draft, Identity, RecipientAnswer, Sponsor, Suppression, Template, Topic, Webhook
 from mailhub.front.keys import keyring
 from mailhub.models import ApiKey
 from mailhub.owners import urls
@@ -44,7 +44,7 @@ SHOW = {
     ),
     *("campaign-parts", "campaign-recipients", "campaign-report", "campaign-download", "templates", "webhook"),
     *("template-version", "template-differences", "webhooks", "keys", "suppression-export", "suppression-file"),
-    *("identities", "drafts", "draft_recipients", "draft_progress", "draft_bad_rows", "draft_preview"),
+    *("answers", "identities", "drafts", "draft_recipients", "draft_progress", "draft_bad_rows", "draft_preview"),
     *("draft_letter", "draft_letter_pdf", "draft_check", "draft_sent"),
 }
 ELSEWHERE = {"identity": "asks the DNS: tests/owners/test_suppressions.py"}
@@ -79,6 +79,7 @@ def test_every_verb_works_without_scripts(browser: PlainBrowser, sponsor: Sponso
     webhooks_and_keys(browser, sponsor)
     suppressions_and_topics(browser)
     identity(browser)
+    answers(browser, sponsor)
     browser.open("/find/")
     browser.submit("Find", what="ann@example.com")
     assert "May" in browser.text
@@ -165,6 +166,17 @@ def approval(browser: PlainBrowser, sponsor: Sponsor) -> None:
     browser.follow("Winter")
     browser.submit("Approve: it goes to 2 recipients", remark="as agreed")
     assert "as agreed" in browser.text and "Approved" in browser.text
+
+
+def answers(browser: PlainBrowser, sponsor: Sponsor) -> None:
+    for number, (verb, outcome) in enumerate((("Treat as stop", "stop"), ("Mark as read", "read"))):
+        of = {"sponsor": sponsor, "channel": "sms", "kind": "sms", "text": "no more"}
+        writer = f"+44794600000{number}"
+        made = RecipientAnswer.objects.create(name=verb, sender=writer, to="+447946000009", **of)
+        browser.open("/answers/")
+        browser.submit(f"{verb} {writer}")
+        made.refresh_from_db()
+        assert made.outcome == outcome, browser.text
 
 
 def templates(browser: PlainBrowser) -> None:

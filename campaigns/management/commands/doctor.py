@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.checks import run_checks
 from django.core.management.base import BaseCommand, CommandError
+from django.db import ProgrammingError
 
 from campaigns.content.signs import drawing_adapter
 from campaigns.deliverability import findings, identity_checks
@@ -113,7 +114,10 @@ def _finding(one: Weakness) -> Finding:
 
 def _of_fonts() -> list[Finding]:
     """Tell which scripts the vendors that are printed for here can show."""
-    names = Vendor.objects.filter(channel=Vendor.Channel.PRINT).values_list("adapter", flat=True).distinct()
+    try:
+        names = list(Vendor.objects.filter(channel=Vendor.Channel.PRINT).values_list("adapter", flat=True).distinct())
+    except ProgrammingError:  # the tables are not made yet
+        return []
     kinds = {kind for name in names if (kind := drawing_adapter(name))}
     found = []
     for there, lacking in (kind.scripts() for kind in kinds):
