@@ -109,6 +109,13 @@ RECEIVER_WAITS = Alarm(
     "[Read its answer](../how-to/receiving-domains.md): `receiver list`; mend reputation or rate",
 )
 
+RECEIVERS_WAIT = Alarm(
+    WARNING,
+    "vendor %s: %d more receivers wait",
+    "Reports that came together name many receiving domains; only the first ones are logged by name",
+    "[Read their answers](../how-to/receiving-domains.md): `receiver list`",
+)
+
 RECEIVER_WAITS_LONG = Alarm(
     WARNING,
     "vendor %s: %s has accepted nothing since %s: %s",

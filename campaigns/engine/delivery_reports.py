@@ -30,6 +30,7 @@ from vendors.not_now import is_not_now
 log = logging.getLogger(__name__)
 
 MOST = 10_000  # events in one request
+MOST_NAMED = 10  # receivers that begin to wait because of one request and have a line of the log each
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,7 @@ def take_together(
         calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
         kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
-    for receiver, answer in waiting:
-        alarms.RECEIVER_WAITS.log(log, vendor_id, receiver, answer)
+    _log_waits(vendor_id, waiting)
     changed = {change.id for change in changes}
     return [
         ReportsStored(
@@ -128,6 +128,13 @@ def take_waiting() -> int:
                     alarms.WAITING_REPORT_NOT_TAKEN.log(log, one.source, one.id, exc_info=True)
     vendor_ids.forget()
     return taken
+
+
+def _log_waits(vendor_id: int, waiting: Sequence[tuple[str, str]]) -> None:
+    for receiver, answer in waiting[:MOST_NAMED]:
+        alarms.RECEIVER_WAITS.log(log, vendor_id, receiver, answer)
+    if (more := len(waiting) - MOST_NAMED) > 0:
+        alarms.RECEIVERS_WAIT.log(log, vendor_id, more)
 
 
 def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:

@@ -19,21 +19,25 @@ from vendors.outcomes import TEXT_MAX
 from vendors.receivers import domain_of, waiting_part
 from vendors.receivers.shaping import shape_wait
 
-# A wait counts from the moment that is reported, so old reports begin none. Reports that come during a wait speak of
-# earlier calls, and prolong it by its first length at most; only what happens after its end doubles it. `reported`: an
-# acceptance by the relay or service does not end the wait at once.
-_AGAIN = "excluded.since > w.until"
+# A wait counts from the moment that is reported, so old reports begin none. Only a report of a letter that was called
+# after the wait's end doubles it. Letters called earlier prolong it to twice its length since the first answer at most;
+# then the receiver is called again, however many such reports still come. If the time of a call is unknown, as that of
+# an earlier sending, it counts as early. `reported`: an acceptance by the relay or service does not end the wait at
+# once.
+_AGAIN = """excluded.since > w.until AND (SELECT s.called FROM said s
+    WHERE s.credential = excluded.credential_id AND s.receiver = excluded.receiver) > w.until"""
 _LONGER = """greatest(excluded.seconds, least(2 * w.seconds, (
     SELECT s.most FROM said s WHERE s.credential = excluded.credential_id AND s.receiver = excluded.receiver)))"""
 PUT_OFF = f"""
 WITH said AS (
     SELECT one.credential, one.receiver, bool_or(one.refused) AS refused, max(one.at) AS at, max(one.first) AS first,
         max(one.most) AS most, count(*) AS answers, (array_agg(one.cause ORDER BY one.at DESC))[1] AS cause,
-        (array_agg(one.answer ORDER BY one.at DESC))[1] AS answer
+        (array_agg(one.answer ORDER BY one.at DESC))[1] AS answer, max(one.called) AS called
     FROM (
-        SELECT {whose.CREDENTIAL} AS credential, a.* FROM unnest(%(ids)s::bigint[], %(receivers)s::text[],
-            %(causes)s::text[], %(refused)s::bool[], %(ats)s::timestamptz[], %(firsts)s::float8[], %(mosts)s::float8[],
-            %(answers)s::text[]) AS a(id, receiver, cause, refused, at, first, most, answer)
+        SELECT {whose.CREDENTIAL} AS credential, a.*, CASE WHEN m.resend_no = a.no THEN m.sent_at END AS called
+        FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(receivers)s::text[], %(causes)s::text[], %(refused)s::bool[],
+            %(ats)s::timestamptz[], %(firsts)s::float8[], %(mosts)s::float8[], %(answers)s::text[])
+            AS a(id, no, receiver, cause, refused, at, first, most, answer)
         JOIN campaigns_message m ON m.id = a.id JOIN campaigns_campaign c ON c.id = m.campaign_id
     ) one WHERE one.credential IS NOT NULL GROUP BY 1, 2
 )
@@ -45,8 +49,9 @@ ORDER BY 1, 2  -- two at once lock the rows in the same order
 ON CONFLICT (credential_id, receiver) DO UPDATE SET cause = excluded.cause, refused = w.refused OR excluded.refused,
     answers = w.answers + excluded.answers, answer = excluded.answer,
     seconds = CASE WHEN {_AGAIN} THEN {_LONGER} ELSE w.seconds END,
-    until = greatest(w.until, excluded.since + interval '1 second'
-        * CASE WHEN {_AGAIN} THEN {_LONGER} ELSE excluded.seconds END)
+    until = greatest(w.until, CASE WHEN {_AGAIN} THEN excluded.since + interval '1 second' * {_LONGER}
+        ELSE least(excluded.since + excluded.seconds * interval '1 second',
+            w.since + 2 * w.seconds * interval '1 second') END)
 RETURNING receiver, answer, xmax = 0
 """
 
@@ -78,7 +83,7 @@ def _columns(events: Sequence[NewEvent]) -> dict[str, Any]:
         receiver = waiting_part(domain_of(one.recipient))
         shape = shape_wait(receiver, judged.cause, said)
         answer = said.replace(one.recipient, "…")[:TEXT_MAX]
-        cause, refused = judged.cause.value, judged.refused
-        rows.append((one.reported.id, receiver, cause, refused, one.reported.at, shape.first, shape.most, answer))
-    names = ("ids", "receivers", "causes", "refused", "ats", "firsts", "mosts", "answers")
+        cause, refused, no = judged.cause.value, judged.refused, one.reported.resend_no
+        rows.append((one.reported.id, no, receiver, cause, refused, one.reported.at, shape.first, shape.most, answer))
+    names = ("ids", "nos", "receivers", "causes", "refused", "ats", "firsts", "mosts", "answers")
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}

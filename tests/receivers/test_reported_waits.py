@@ -1,6 +1,7 @@
 """Bounces and delivery reports about us or our rate: their receiver waits, and nobody is suppressed for them."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -58,6 +59,10 @@ def report(job: Job, kind: Any, note: str, number: int = 0, **more: Any) -> deli
     return delivery_reports.take(job.vendor_id, [Reported(row.reference, kind, at, note=note, **more)], "relay")
 
 
+def report_named(job: Job, reference: str) -> delivery_reports.ReportsStored:
+    return delivery_reports.take(job.vendor_id, [Reported(reference, "deferred", timezone.now(), note=TSS04)], "relay")
+
+
 def return_path(row: Message) -> str:
     return ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference)
 
@@ -76,6 +81,7 @@ def waits() -> dict[tuple[int, str], tuple[str, float]]:
 def later(by: timedelta) -> None:
     """Time passes: all that is stored happened earlier by so much."""
     MessageEvent.objects.update(at=F("at") - by, stored_at=F("stored_at") - by)
+    Message.objects.update(sent_at=F("sent_at") - by)
     ReceiverWait.objects.update(since=F("since") - by, until=F("until") - by)
 
 
@@ -220,10 +226,66 @@ def test_only_what_is_said_after_a_wait_doubles_it() -> None:
     wait.refresh_from_db()
     assert wait.seconds == 1800 and wait.until > timezone.now(), "said in the wait: not more than its length from there"
     later(timedelta(seconds=1801))
-    (row,) = messages(other := mailed(["b@yahoo.com"], job.credential))
-    assert row and report(other, "bounced", TSS04).events == 1
-    wait.refresh_from_db()
-    assert wait.seconds == 3600
+    other = mailed(["b@yahoo.com", "c@yahoo.com", "d@yahoo.com"], job.credential)
+    old, resent, probe = messages(other)
+    Message.objects.filter(pk__in=[resent.pk, probe.pk]).update(sent_at=timezone.now())
+    Message.objects.filter(pk=resent.pk).update(resend_no=1)
+    for row, seconds in ((old, 1800), (resent, 1800), (probe, 3600)):  # of the resent one, the earlier sending
+        assert report_named(other, row.reference).events == 1
+        wait.refresh_from_db()
+        assert (wait.seconds, wait.until > timezone.now()) == (seconds, row == probe)
+
+
+def test_late_reports_of_letters_called_before_a_wait_do_not_double_it() -> None:
+    """Nothing was called since the first report, and each further report of an old letter comes after the wait."""
+    job = mailed([f"r{n}@yahoo.com" for n in range(8)])
+    for number in range(8):
+        report(job, "deferred", TSS04, number)
+        [wait] = ReceiverWait.objects.all()
+        assert (wait.seconds, wait.answers) == (1800, number + 1)
+        later(timedelta(seconds=wait.seconds + 1))
+
+
+@pytest.mark.parametrize("every", [600, 1700, 2000])
+def test_late_reports_of_letters_called_before_a_wait_leave_the_receiver_its_next_call(every: int) -> None:
+    """They prolong the wait once, by its length."""
+    job = mailed([f"r{n}@yahoo.com" for n in range(10)])
+    for number in range(10):
+        report(job, "deferred", TSS04, number)
+        [wait] = ReceiverWait.objects.all()
+        assert wait.until <= wait.since + timedelta(hours=1)
+        later(timedelta(seconds=every))
+    assert ReceiverWait.objects.get().until < timezone.now()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "cause"),
+    [
+        ("552 5.3.4 Message size exceeds fixed limit", "blocked", "content"),
+        ("554 5.6.0 virus detected in your message", "blocked", "content"),
+        ("554 5.4.14 mail loop", "blocked", "content"),
+        ("421 4.4.1 Connection timed out", "soft_bounce", "vendor"),
+        ("554 5.7.1 message contains spam content", "blocked", None),
+        ("550 no further words", "hard_bounce", "recipient"),
+    ],
+)
+def test_a_bounce_that_a_vendor_calls_hard_suppresses_only_for_what_is_the_recipients(
+    said: str, kind: str, cause: str | None
+) -> None:
+    job = mailed(["ann@yahoo.com"])
+    report(job, "bounced", said, bounce="hard")
+    assert MessageEvent.objects.get().kind == kind
+    assert Suppression.objects.exists() == (kind == "hard_bounce")
+    assert cause is None or Message.objects.get().cause == cause
+
+
+def test_many_receivers_that_begin_to_wait_are_few_lines_of_the_log(caplog: Any) -> None:
+    job = mailed([f"r@domain{n}.example" for n in range(40)])
+    said = [Reported(row.reference, "deferred", timezone.now(), note=TSS04) for row in messages(job)]
+    delivery_reports.take(job.vendor_id, said, "relay")
+    lines = [line for line in map(logging.LogRecord.getMessage, caplog.records) if " wait" in line]
+    assert len(lines) == delivery_reports.MOST_NAMED + 1
+    assert "30 more receivers wait" in lines[-1] and ReceiverWait.objects.count() == 40
 
 
 def test_ten_thousand_reports_cost_no_query_each() -> None:

@@ -28,14 +28,14 @@ def judge_return(
 ) -> ReportJudgement:
     """Judge a report that a letter has failed, or is delayed.
 
-    `bounce`: the kind that the reporter states. Words about us, a rate or the content overrule "soft", and words about
-    us or a rate overrule "hard", because only a recipient's own fault may suppress it. `cause`: what the vendor's own
-    code means, if that is known.
+    `bounce`: the kind that the reporter states. Words about us, a rate or the content overrule it, and words about a
+    broken server make "hard" "soft", because only a recipient's own fault may suppress it at once. `cause`: what the
+    vendor's own code means, if that is known.
     """
     judged = Judgement(AnswerCause(cause)) if cause else _judge_text(code, note)
     if cause and judged.cause == AnswerCause.RECIPIENT and note:  # its words may still quote a server about us
         quoted = judge_reply(None, note)
-        judged = quoted if _is_ours(quoted) else judged
+        judged = quoted if _blocks(quoted) else judged
     found = _of_recipient(judged, bounce)
     proof = AnswerProof.DELAYED if delayed else AnswerProof.REPORTED
     text = f"{code} {note}"
@@ -45,17 +45,18 @@ def judge_return(
 
 
 def _of_recipient(judged: Judgement, bounce: BounceKind) -> tuple[AnswerCause, BounceKind]:
-    if bounce == "hard":
-        return (judged.cause, "blocked") if _is_ours(judged) else (AnswerCause.RECIPIENT, "hard")
-    if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
+    if _blocks(judged):
         return judged.cause, "blocked"
+    if bounce == "hard":
+        broken = judged.cause == AnswerCause.VENDOR
+        return (judged.cause, "soft") if broken else (AnswerCause.RECIPIENT, "hard")
     if bounce == "blocked" and judged.cause == AnswerCause.RECIPIENT:
         return AnswerCause.UNKNOWN, "blocked"
     return judged.cause, bounce
 
 
-def _is_ours(judged: Judgement) -> bool:
-    return judged.cause in (AnswerCause.US, AnswerCause.CAPACITY) and not judged.alone
+def _blocks(judged: Judgement) -> bool:
+    return follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone
 
 
 def _judge_text(code: str, note: str) -> Judgement:
