@@ -37,7 +37,7 @@ REASON = "it was refused in a row of equal refusals, which paused the credential
 
 # A clock that was set back must not keep claims waiting.
 IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
-RETRIED = 5
+RETRIED = 10
 # A message that was sent again more often than doubts were decided and runs were put back was sent again by a person.
 FIRST = """SELECT count(*) FROM campaigns_message m WHERE m.id = ANY({messages}) AND m.resend_no <= (
     SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')"""

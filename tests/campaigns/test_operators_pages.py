@@ -163,7 +163,7 @@ def test_a_vendor_without_a_login_that_it_takes_does_not_work(admin_client: Clie
     factories.condition(other)
     assert ">works<" in state() and "http 401" not in state()
     type(other).objects.filter(pk=other.pk).update(**shut)
-    assert ">works<" not in state() and ">shut</span> <span>credential one paused: http 401</span>" in state()
+    assert ">works<" not in state() and ">shut</span> <span>credential two paused: http 401</span>" in state()
 
 
 class TestSavedLooks:

@@ -117,7 +117,11 @@ def test_p4_permits_that_are_given_back_as_soon_as_the_call_is_over(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = (5, 30.0)
-    monkeypatch.setattr(AsyncThrottle, "done", AsyncThrottle.cancel)
+
+    async def free(throttle: AsyncThrottle, scope: Any, places: Any, receivers: Any = None) -> None:
+        await throttle.cancel(scope, places)
+
+    monkeypatch.setattr(AsyncThrottle, "done", free)
     sent(taken(20, login(sandbox.url, limit)))
     assert "P4" in broken(sandbox, windows=[(*limit, None)])
 

@@ -204,7 +204,7 @@ def test_other_sponsors_learn_that_it_waits_and_no_reason(user_of: Users, job: J
     for page in pages:
         assert mood.brief.format(**times).lower() in page.lower(), page
     for page in (*pages, json.dumps(service)):
-        for private in ("401", "111", "90 s", "29 tries", "acc-7"):
+        for private in ("http 401", "111 ", "90 s", "29 tries", "acc-7"):
             assert private not in page, (private, page)
     assert service["condition"]["kind"] == mood.kind and service["condition"]["tries"] is None
 

@@ -41,6 +41,7 @@ def test_a_migrated_database_has_the_sweeps() -> None:
         "campaigns.tasks.settle_doubts": 30,
         "mailhub.tasks.fetch_reports": 60,
         "mailhub.tasks.sweep_drafts": 30,
+        "mailhub.tasks.tell_unread_answers": 3600,
         "campaigns.tasks.sweep_sessions": 30,
         "campaigns.tasks.audit": 600,
         "waiter.release": 300,

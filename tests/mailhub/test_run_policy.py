@@ -15,6 +15,7 @@ MEASURE = (  # the time itself is their matter
     "tests/waiting.py",
     "tests/chaos/run.py",
     "tests/faults/test_04_zombies.py",
+    "tests/mailhub/test_doors_in_time.py",
     "tests/vendors/test_throttle_processes.py",
 )
 OWN_REDIS = ("tests/chaos/servers.py", "tests/faults/test_16_redis.py", "tests/vendors/test_throttle_loss.py")

@@ -92,7 +92,7 @@ kind = "number"
 @pytest.mark.parametrize(
     ("settings", "german"),
     [
-        ({}, "Beschreibung: muss der Text einer Beschreibung sein oder der Name einer mitgelieferten: lob, "),
+        ({}, "Beschreibung: muss der Text einer Beschreibung sein oder der Name einer mitgelieferten: infobip, "),
         ({"description": "pigeon"}, "Beschreibung: ist weder der Text einer Beschreibung noch der Name einer "),
         ({"description": GOOD + OF_SETTINGS, "page": "A"}, "page hat nicht die Form [0-9]+"),
         ({"description": GOOD + OF_SETTINGS, "most": "A"}, "most muss eine ganze Zahl sein"),
