@@ -73,6 +73,11 @@ PARTS = (
 )
 
 
+def _tell_idle_limits(request: HttpRequest) -> None:
+    for one in receiver_domains.describe_idle_limits():
+        messages.warning(request, show(one))
+
+
 def _tell_pause(request: HttpRequest, login: Credential) -> None:
     paused = Said(gettext_noop("%(login)s is paused: %(why)s"), login=str(login), why=login.why_paused)
     messages.warning(request, show(paused))
@@ -638,13 +643,16 @@ class ReceiverDomainAdmin(OwnLookups):
         receiver_domains.put_domain(form.cleaned_data["domain"], obj.receiver, _actor(request))
         stored = ReceiverDomain.objects.get(domain=form.cleaned_data["domain"])
         obj.pk, obj.domain, obj._state.adding = stored.pk, stored.domain, False
+        _tell_idle_limits(request)
 
     def delete_model(self, request: HttpRequest, obj: ReceiverDomain) -> None:
         receiver_domains.remove_domain(obj.domain, _actor(request))
+        _tell_idle_limits(request)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ReceiverDomain]) -> None:
         for row in queryset:
-            self.delete_model(request, row)
+            receiver_domains.remove_domain(row.domain, _actor(request))
+        _tell_idle_limits(request)
 
     def log_addition(self, *args: Any) -> Any:
         return None

@@ -2,19 +2,20 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Count, F, Min, Window
+from django.db.models import Count, F, Min, Q, QuerySet, Window
 from django.db.models.functions import Now, RowNumber
 from django.urls import reverse
 from django.utils import timezone
 
 from vendors import alarms, history
-from vendors.models import Credential, ReceiverWait
+from vendors.models import Credential, ReceiverDomain, ReceiverWait, Vendor
 from vendors.ownership import owned_vendors
+from vendors.receivers import table_groups
 from vendors.remedies import OPERATE
 from vendors.said import Said, gettext_noop, show
 
@@ -52,9 +53,31 @@ NO_WAITS = VendorWaits()
 
 def receiver_waits(credential_ids: Iterable[int], most: int | None = None) -> list[ReceiverWait]:
     """Return the receivers that wait on these credentials or have accepted nothing since, the longest wait first."""
+    return list(_named_waits(credential_ids)[:most])
+
+
+def _named_waits(credential_ids: Iterable[int]) -> "QuerySet[ReceiverWait]":
     rows = ReceiverWait.objects.filter(credential__in=list(credential_ids))
     named = rows.select_related("credential__vendor").defer("credential__secret")
-    return list(named.order_by("-until", "receiver")[:most])
+    return named.order_by("-until", "receiver")
+
+
+def shown_waits(
+    credential_ids: Collection[int], is_disclosed: Callable[[Vendor], bool], most: int = MOST_SHOWN
+) -> list[ReceiverWait]:
+    """Return the waits that one reader may see, the longest first. is_disclosed: whether all of a vendor's.
+
+    Several sponsors share a credential. A domain in no group may be known to one of them alone, so the others see only
+    receivers of the table and of operators' rows.
+    """
+    found = receiver_waits(credential_ids, most)
+    if all(one.receiver in table_groups() for one in found):
+        return found
+    vendors = Vendor.objects.filter(credentials__in=list(credential_ids)).distinct()
+    disclosed = [of.pk for of in vendors if is_disclosed(of)]
+    known = Q(receiver__in=[*table_groups()]) | Q(receiver__in=ReceiverDomain.objects.values("receiver"))
+    rows = _named_waits(credential_ids).filter(known | Q(credential__vendor__in=disclosed))
+    return list(rows[:most])
 
 
 def waits_of_vendors(vendor_ids: Collection[int], most: int = MOST_SHOWN) -> dict[int, VendorWaits]:

@@ -184,11 +184,19 @@ class ReceiverDomainForm(_DomainForm):
         return cleaned
 
 
+def _receiver_choices() -> list[tuple[str, Any]]:
+    return [("", "---------"), *((one, one) for one in known_groups()), (OTHERS, _("* (all others)"))]
+
+
 class ReceiverLimitForm(_LimitForm):
-    receiver = forms.ChoiceField(
-        label=_("Receiver"),
-        choices=lambda: [("", "---------"), *((one, one) for one in known_groups()), (OTHERS, _("* (all others)"))],
-    )
+    receiver = forms.ChoiceField(label=_("Receiver"), choices=_receiver_choices)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """A stored row keeps its receiver, also if the group has lost its last domain."""
+        super().__init__(*args, **kwargs)
+        own, field = self.instance.receiver, self.fields["receiver"]
+        if isinstance(field, forms.ChoiceField) and own and own not in (*known_groups(), OTHERS):
+            field.choices = [*_receiver_choices(), (own, own)]
 
 
 class LimitRows(NamedFields):
@@ -208,6 +216,7 @@ class ReceiverRows(LimitRows):
 
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
         """A form without these rows, such as that of a page from before an upgrade, changes none of them."""
+        receiver_domains.refresh_domains(at_once=True)
         prefix = kwargs.get("prefix") or self.get_default_prefix()
         if data is not None and f"{prefix}-{TOTAL_FORM_COUNT}" not in data:
             data = {**data.dict(), f"{prefix}-{TOTAL_FORM_COUNT}": "0", f"{prefix}-{INITIAL_FORM_COUNT}": "0"}

@@ -14,28 +14,38 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 
 from vendors import history
-from vendors.models import ReceiverDomain
-from vendors.receivers import DOMAIN_MAX, OTHERS, groups_of_domains, own_domains, plain_domain, replace_own_domains
+from vendors.models import ReceiverDomain, ReceiverLimit
+from vendors.receivers import (
+    DOMAIN_MAX,
+    OTHERS,
+    own_domains,
+    plain_domain,
+    replace_own_domains,
+    table_group,
+    table_groups,
+)
 from vendors.said import Said, gettext_noop
 
 READ_EVERY = 10.0
 """Seconds between two reads of a process that sends nothing."""
 MOST_DOMAINS = 10_000
+MOST_NAMED = 5
 DOMAIN = re.compile(r"([a-z0-9_]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]")
 GROUP = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 NO_DOMAIN = gettext_noop("%(name)s is no domain. Write one such as example.org.")
 NO_NAME = gettext_noop("%(name)s is no name of a group. Write small letters, digits, dots and hyphens, at most 40.")
 TOO_MANY = gettext_noop("There are %(count)s domains already. Remove some first.")
+IDLE = gettext_noop("The group %(receiver)s has no domain any more, so its limits hold nothing back.")
 MOVED = gettext_noop("%(domain)s: %(before)s → %(after)s")
 
-# Calls of before are in the ledger under the domain's former group. Without the group that gains the domain, a row
-# counts with all its units when the group's windows are rebuilt: never too few.
-FORGET_COUNTS = """
-UPDATE vendors_usage u SET receivers = u.receivers - %(receiver)s::text
-FROM (SELECT vendor_id, max(seconds) AS longest FROM vendors_receiverlimit WHERE receiver = %(receiver)s
-      GROUP BY vendor_id) w
-WHERE u.vendor_id = w.vendor_id AND u.receivers IS NOT NULL
-    AND u.until > clock_timestamp() - (w.longest + 60) * interval '1 second'
+# One change at a time, before the turns of vendors, which a trigger on the rows takes.
+ONE_CHANGE = "SELECT pg_advisory_xact_lock(hashtext('vendors_receiverdomain'))"
+# Calls of before are in the ledger under the domain's former group. Up to here a row counts with all its units when
+# windows of the group that gains the domain are rebuilt (claiming/rebuild.py), also those of later limits: never too
+# few. Claims take their number under the locks of the vendors of e-mail, which this transaction has by now.
+COUNT_WHOLE = """
+INSERT INTO vendors_receivermove (receiver, ledger) VALUES (%(receiver)s, nextval('vendors_usage_id_seq'))
+ON CONFLICT (receiver) DO UPDATE SET ledger = excluded.ledger
 """
 
 _reading = threading.Lock()
@@ -63,19 +73,18 @@ def put_domain(domain: str, receiver: str, by: history.Actor) -> bool:
     plain = checked_domain(domain)
     check_group(receiver)
     with transaction.atomic():
-        row = ReceiverDomain.objects.select_for_update().filter(domain=plain).first()
+        _await_others()
+        row = ReceiverDomain.objects.filter(domain=plain).first()
         if row is not None and row.receiver == receiver:
             return False
         if row is None and (count := ReceiverDomain.objects.count()) >= MOST_DOMAINS:
             raise ValidationError(Said(TOO_MANY, count=count))
-        refresh_domains(at_once=True)
-        before = groups_of_domains().get(plain, OTHERS)
+        before = table_group(plain) if row is None else row.receiver
         if row is None:
             row = ReceiverDomain.objects.create(domain=plain, receiver=receiver)
         else:
             ReceiverDomain.objects.filter(pk=row.pk).update(receiver=receiver)
         _record(row.pk, plain, before, receiver, by)
-    refresh_domains(at_once=True)
     return True
 
 
@@ -83,14 +92,21 @@ def remove_domain(domain: str, by: history.Actor) -> bool:
     """Remove a row, so that the table decides again. Returns False if there is none."""
     plain = plain_domain(domain)
     with transaction.atomic():
-        row = ReceiverDomain.objects.select_for_update().filter(domain=plain).first()
+        _await_others()
+        row = ReceiverDomain.objects.filter(domain=plain).first()
         if row is None:
             return False
         pk, before = row.pk, row.receiver
         row.delete()
-        refresh_domains(at_once=True)
-        _record(pk, plain, before, groups_of_domains().get(plain, OTHERS), by)
+        _record(pk, plain, before, table_group(plain), by)
     return True
+
+
+def describe_idle_limits() -> list[Said]:
+    """Return a sentence for each group that has limits and no domain, up to MOST_NAMED."""
+    limited = ReceiverLimit.objects.exclude(receiver__in=[*table_groups(), OTHERS])
+    idle = limited.exclude(receiver__in=ReceiverDomain.objects.values("receiver")).order_by("receiver")
+    return [Said(IDLE, receiver=one) for one in idle.values_list("receiver", flat=True).distinct()[:MOST_NAMED]]
 
 
 def checked_domain(domain: str) -> str:
@@ -112,8 +128,15 @@ def domain_facts(domain: str, receiver: str, source: str) -> dict[str, Any]:
     return {"domain": domain, "receiver": receiver, "source": source}
 
 
+def _await_others() -> None:
+    """Wait for other changes, and let this process know the rows once this one is stored."""
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_CHANGE)
+    transaction.on_commit(lambda: refresh_domains(at_once=True), robust=True)
+
+
 def _record(pk: int, domain: str, before: str, after: str, by: history.Actor) -> None:
     if before != after:
         with connection.cursor() as cursor:
-            cursor.execute(FORGET_COUNTS, {"receiver": after})
+            cursor.execute(COUNT_WHOLE, {"receiver": after})
     history.record(by, ReceiverDomain, [(pk, Said(MOVED, domain=domain, before=before, after=after))])

@@ -62,7 +62,8 @@ def _receivers(job: Any, user: Any) -> list[ShownWait]:
     """Return the receiving domains that wait at the job's credential while it is not done."""
     if job.is_done or job.vendor.channel != Vendor.Channel.EMAIL:
         return []
-    return deferrals.show_waits(deferrals.receiver_waits([job.credential_id], deferrals.MOST_SHOWN), user)
+    found = deferrals.shown_waits([job.credential_id], lambda of: ownership.is_disclosed(of.pk))
+    return deferrals.show_waits(found, user)
 
 
 def failures(job: Any) -> int:

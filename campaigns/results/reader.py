@@ -103,8 +103,13 @@ class SessionView:
             logins |= set(Job.objects.filter(parent=self.job.pk).values_list("credential", flat=True).distinct())
         return [
             {"receiver": one.receiver, "since": one.since, "until": one.until, "refuses": one.refused}
-            for one in deferrals.receiver_waits(logins, MOST_RECEIVERS)
+            for one in deferrals.shown_waits(logins, self._owns, MOST_RECEIVERS)
         ]
+
+    def _owns(self, vendor: Vendor) -> bool:
+        """Whether its sponsor may see all of this vendor."""
+        owner: Any = vendor
+        return owner.owner_id == self.job.sponsor_id or ownership.are_alone()
 
     @property
     def approval(self) -> dict[str, Any] | None:

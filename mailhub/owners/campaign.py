@@ -23,7 +23,7 @@ from campaigns.reports.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
 from mailhub.owners.ways_on import find_ways
-from vendors import deferrals, history
+from vendors import deferrals, history, ownership
 from vendors.causes.wording import KNOWN_CAUSES, list_causes, word_cause
 from vendors.deferrals import ShownWait
 from vendors.models import Vendor
@@ -125,7 +125,7 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
 def _receivers(state: CampaignState, user: Any) -> list[ShownWait]:
     """Return the receiving domains that wait at the credentials of the campaign's open jobs."""
     logins = {job.credential_id for job in state.jobs if not job.is_done and job.vendor.channel == Vendor.Channel.EMAIL}
-    found = deferrals.receiver_waits(logins, deferrals.MOST_SHOWN) if logins else []
+    found = deferrals.shown_waits(logins, lambda of: ownership.is_disclosed(of.pk)) if logins else []
     return deferrals.show_waits(found, user)
 
 

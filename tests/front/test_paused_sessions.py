@@ -74,6 +74,10 @@ def test_a_session_names_the_receiving_domains_that_asked_to_slow_down(program: 
     }
     ReceiverWait.objects.create(credential=job.credential, receiver="gmail", **wait)
     ReceiverWait.objects.create(credential=factories.credential(), receiver="yahoo", **wait)
+    ReceiverWait.objects.create(credential=job.credential, receiver="client-of-another.example", **wait)
+    named = {one["receiver"] for one in program.get(links["self"]).json()["waiting_receivers"]}
+    assert named == {"gmail", "client-of-another.example"}, "nobody else is there"
+    factories.sponsor()
     [waits] = program.get(links["self"]).json()["waiting_receivers"]
     assert (waits["receiver"], waits["refuses"]) == ("gmail", False) and set(waits) == {
         *("receiver", "since", "until", "refuses")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
@@ -23,7 +23,7 @@ from tests.receivers.test_admin import URL, rows
 from tests.receivers.test_doors import waiting
 from tests.vendors.test_admin import form
 from vendors import deferrals
-from vendors.models import Credential, ReceiverLimit, ReceiverWait, Vendor
+from vendors.models import Credential, ReceiverDomain, ReceiverLimit, ReceiverWait, Vendor
 
 pytestmark = pytest.mark.django_db
 SLOWED = "gmail waits until"
@@ -86,6 +86,33 @@ def test_pages_tell_it_and_lead_whoever_may_to_the_page_that_ends_it(
         assert SLOWED in read_page(viewer, at) and link not in read_page(viewer, at), at
     assert SLOWED in read_page(operator, f"/admin/vendors/credential/{login.pk}/change/")
     assert "192.0.2.1" in read_page(operator, receivers_page(login))
+
+
+def test_a_sponsor_sees_no_domain_of_another_ones_mail_on_a_shared_credential(
+    person: Callable[..., Client], alpha: Sponsor
+) -> None:
+    """A domain in no group is stored by its name, so only those who govern the vendor read it."""
+    factories.sponsor("Beta")
+    shared = factories.credential(factories.vendor("shared", channel="email"))
+    job = factories.campaign_with_job(3, status="DISPATCHED", of=shared, by=alpha)
+    later = timezone.now() + timedelta(hours=1)
+    for number in range(deferrals.MOST_SHOWN + 1):
+        waiting(shared, f"client{number}-of-beta.example", until=later)
+    waiting(shared)
+    ReceiverDomain.objects.create(domain="firm.example", receiver="firm")
+    waiting(shared, "firm")
+    reader, governor = person(alpha, "operator", "campaign owner"), person(None, "operator", "campaign owner")
+    all_sponsors = Permission.objects.get(codename="all_sponsors")
+    User.objects.get(pk=governor.session["_auth_user_id"]).user_permissions.add(all_sponsors)
+    for at in (f"/campaigns/{job.campaign_id}/", f"/admin/campaigns/job/{job.pk}/change/", "/admin/"):
+        page = read_page(reader, at)
+        assert "-of-beta" not in page, at
+        assert at == "/admin/" or (SLOWED in page and "firm waits until" in page), at
+        assert "client0-of-beta.example waits" in read_page(governor, at), at
+    Sponsor.objects.filter(name="Beta").delete()
+    assert "client0-of-beta.example waits" in read_page(reader, f"/campaigns/{job.campaign_id}/"), (
+        "nobody else is there"
+    )
 
 
 def test_an_operator_ends_a_wait_with_a_reason_that_the_history_keeps(

@@ -1,6 +1,7 @@
 """Domains that operators put into groups win over the table, in each process and before the next claim."""
 
 import json
+import threading
 from io import StringIO
 from typing import Any
 
@@ -9,14 +10,20 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.test import Client
+from django.db import connection, transaction
+from django.test import Client, TestCase
 from django.utils import timezone
 
+from campaigns.engine.claiming.rebuild import read_receiver_ledger
 from tests import factories
+from tests.lock_waits import count_lock_waits
+from tests.receivers.test_admin import URL, at_vendor, rows
+from tests.vendors.test_admin import form
+from tests.waiting import wait_until
 from vendors import receiver_domains
 from vendors.history import Actor
-from vendors.models import ReceiverDomain, ReceiverLimit, Usage, Vendor
-from vendors.receivers import OTHERS, group_of, known_groups, waiting_part
+from vendors.models import Credential, ReceiverDomain, ReceiverLimit, Usage, Vendor
+from vendors.receivers import OTHERS, group_of, known_groups, replace_own_domains, waiting_part
 
 pytestmark = pytest.mark.django_db
 ANN = Actor("ann")
@@ -29,9 +36,16 @@ def admin_user(db: None) -> User:
 
 
 def said(*arguments: str) -> str:
+    """Run the command as if its transaction were committed. Returns its lines, also those of warning."""
     out = StringIO()
-    call_command("receiver", *arguments, stdout=out)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        call_command("receiver", *arguments, stdout=out, stderr=out)
     return out.getvalue()
+
+
+def counted(login: Credential, receiver: str) -> list[int]:
+    """Return the units that a rebuilt window of the receiver would hold, call by call."""
+    return sorted(units for _, _, units in read_receiver_ledger(login.vendor_id, receiver, 86_400, 1_000))
 
 
 def test_a_row_wins_over_the_table_until_it_is_removed() -> None:
@@ -91,18 +105,50 @@ def test_a_process_reads_the_rows_again_after_some_seconds_and_no_more_often(
 
 def test_no_claim_is_made_under_other_domains_and_calls_of_before_count_in_the_group_that_gains_one() -> None:
     login = factories.credential(factories.vendor(channel="email"))
-    other = factories.credential(factories.vendor(channel="email"))
-    ReceiverLimit.objects.create(vendor=login.vendor, receiver="gmail", units=5, seconds=60)
     now = timezone.now()
-    of: dict[str, Any] = {"at": now, "until": now, "units": 3, "receivers": {"gmail": 1, "yahoo": 1}}
-    counted, elsewhere = (Usage.objects.create(vendor=one.vendor, credential=one, **of) for one in (login, other))
-    versions = dict(Vendor.objects.values_list("pk", "limits_version"))
+    of: dict[str, Any] = {"vendor": login.vendor, "credential": login, "at": now, "until": now}
+    Usage.objects.create(**of, units=3, receivers={"gmail": 1, "yahoo": 1})
+    assert counted(login, "gmail") == counted(login, "yahoo") == [1]
+    version = Vendor.objects.get().limits_version
     said("add", "firm.example", "gmail")
-    assert all(version > versions[pk] for pk, version in Vendor.objects.values_list("pk", "limits_version"))
-    counted.refresh_from_db()
-    elsewhere.refresh_from_db()
-    assert counted.receivers == {"yahoo": 1}, "a row that does not name the group counts whole"
-    assert elsewhere.receivers == {"gmail": 1, "yahoo": 1}, "nobody limits gmail there"
+    assert Vendor.objects.get().limits_version > version
+    Usage.objects.create(**of, units=5, receivers={"gmail": 2, "yahoo": 2})
+    assert counted(login, "gmail") == [2, 3], "a row of before counts whole, also in limits that are made later"
+    assert counted(login, "yahoo") == [1, 2]
+    said("remove", "firm.example")
+    Usage.objects.create(**of, units=7, receivers={OTHERS: 4})
+    assert counted(login, OTHERS) == [3, 4, 5], "the domain is back among all others"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_people_who_add_one_domain_at_once_wait_for_each_other() -> None:
+    results: list[Any] = []
+
+    def add(group: str) -> None:
+        try:
+            results.append(receiver_domains.put_domain("firm.example", group, ANN))
+        except Exception as error:
+            results.append(error)
+        finally:
+            connection.close()
+
+    adders = [threading.Thread(target=add, args=["gmail"]) for _ in range(2)]
+    with transaction.atomic():
+        receiver_domains.put_domain("firm.example", "yahoo", ANN)
+        for one in adders:
+            one.start()
+        wait_until(lambda: count_lock_waits() == 2, "both wait")
+        assert group_of("firm.example") == OTHERS, "no process may know a row that may not be stored"
+    for one in adders:
+        one.join()
+    assert sorted(results) == [False, True] and group_of("firm.example") == "gmail"
+
+
+def test_a_change_that_is_rolled_back_is_known_to_nobody() -> None:
+    with transaction.atomic():
+        receiver_domains.put_domain("firm.example", "gmail", ANN)
+        transaction.set_rollback(True)
+    assert not ReceiverDomain.objects.exists() and group_of("firm.example") == OTHERS
 
 
 def test_a_limit_of_a_group_of_ones_own() -> None:
@@ -111,18 +157,48 @@ def test_a_limit_of_a_group_of_ones_own() -> None:
         said("limit", slug, "firm", "5/60")
     said("add", "branch.example", "firm")
     assert "5 per 60 s" in said("limit", slug, "firm", "5/60")
+    assert "no domain any more" not in said("add", "office.example", "firm")
+    said("remove", "office.example")
+    assert "firm has no domain any more, so its limits hold nothing back" in said("remove", "branch.example")
+    with pytest.raises(CommandError, match="There is no receiver firm"):
+        said("limit", slug, "firm", "6/60")
+    assert "changed: no limit" in said("limit", slug, "firm", "--clear")
+
+
+@pytest.mark.parametrize("left", ["known", "gone", "not read yet"])
+def test_the_page_of_a_vendor_is_saved_whatever_became_of_a_group(admin_client: Client, left: str) -> None:
+    login = factories.credential(factories.vendor(channel="email", settings=URL))
+    said("add", "firm.example", "firm")
+    said("limit", login.vendor.slug, "firm", "5/60")
+    limit = ReceiverLimit.objects.get()
+    if left == "gone":
+        said("remove", "firm.example")
+    if left == "not read yet":
+        replace_own_domains({})
+    typed = {"id": limit.pk, "receiver": "firm", "units": 7}
+    assert 'value="firm" selected' in admin_client.get(at_vendor(login.vendor)).content.decode()
+    answer = admin_client.post(at_vendor(login.vendor), form(**rows(typed)))
+    assert answer.status_code == 302, answer.context["errors"]
+    assert ReceiverLimit.objects.get().units == 7
 
 
 def test_the_admin_adds_changes_and_removes_them(admin_client: Client) -> None:
+    def post(page: str, **typed: str) -> Any:
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            return admin_client.post(page, typed, follow=True)
+
+    login = factories.credential(factories.vendor(channel="email"))
     at = "/admin/vendors/receiverdomain/"
     assert "is no domain" in admin_client.post(f"{at}add/", {"domain": "x", "receiver": "gmail"}).content.decode()
-    assert admin_client.post(f"{at}add/", {"domain": "Firm.example", "receiver": "gmail"}).status_code == 302
+    assert "success" in post(f"{at}add/", domain="Firm.example", receiver="gmail").content.decode()
     row = ReceiverDomain.objects.get()
     assert (row.domain, group_of("firm.example")) == ("firm.example", "gmail")
     again = admin_client.post(f"{at}add/", {"domain": "firm.example", "receiver": "yahoo"}).content.decode()
     assert "already exists" in again
-    admin_client.post(f"{at}{row.pk}/change/", {"receiver": "yahoo"})
+    post(f"{at}{row.pk}/change/", receiver="yahoo")
     assert group_of("firm.example") == "yahoo"
     assert LogEntry.objects.latest("id").change_message == "firm.example: gmail → yahoo"
-    admin_client.post(f"{at}{row.pk}/delete/", {"post": "yes"})
+    post(f"{at}{row.pk}/change/", receiver="firm")
+    ReceiverLimit.objects.create(vendor=login.vendor, receiver="firm", units=5, seconds=60)
+    assert "firm has no domain any more" in post(f"{at}{row.pk}/delete/", post="yes").content.decode()
     assert group_of("firm.example") == OTHERS and not ReceiverDomain.objects.exists()

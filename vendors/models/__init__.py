@@ -11,7 +11,7 @@ from vendors.models.changes import VendorChange
 from vendors.models.conditions import VendorCondition
 from vendors.models.histories import HistorySentence
 from vendors.models.prices import Price
-from vendors.models.receivers import ReceiverDomain, ReceiverLimit, ReceiverStamp, ReceiverWait
+from vendors.models.receivers import ReceiverDomain, ReceiverLimit, ReceiverMove, ReceiverStamp, ReceiverWait
 from vendors.models.reports import CauseCount, ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
@@ -43,6 +43,7 @@ __all__ = [
     "RateLimit",
     "ReceiverDomain",
     "ReceiverLimit",
+    "ReceiverMove",
     "ReceiverStamp",
     "ReceiverWait",
     "ReportCount",

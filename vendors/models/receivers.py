@@ -84,6 +84,24 @@ class ReceiverDomain(models.Model):
         return f"{self.domain}: {self.receiver}"
 
 
+class ReceiverMove(models.Model):
+    """The last row of the ledger from before a domain came into a group: one for each group that ever gained one.
+
+    Rows up to `ledger` are split by former groups, so the group's rebuilt windows count each of them whole.
+    """
+
+    receiver = models.CharField(max_length=40, primary_key=True)
+    ledger = models.BigIntegerField()
+
+    class Meta:
+        default_permissions = ()
+        verbose_name = gettext_lazy("move of domains")
+        verbose_name_plural = gettext_lazy("moves of domains")
+
+    def __str__(self) -> str:
+        return f"{self.receiver}: {self.ledger}"
+
+
 class ReceiverStamp(models.Model):
     """Counts the changes of a credential's waits, so that senders read them only then. The database writes it."""
 
@@ -163,7 +181,7 @@ class ReceiverLimit(models.Model):
 
     def clean(self) -> None:
         """Refuse what would never hold back a call. `vendor` may be empty if there is a credential."""
-        if self.receiver not in (*known_groups(), OTHERS):
+        if self.receiver not in (*known_groups(), OTHERS) and not self._is_stored():
             known = ", ".join([*known_groups(), OTHERS])
             why = Said(NO_GROUP, name=self.receiver, known=known)
             raise ValidationError({"receiver": why})
@@ -174,3 +192,7 @@ class ReceiverLimit(models.Model):
             raise ValidationError(Said(NO_MAIL, vendor=of.slug))
         if self.credential_id and of and self.credential and self.credential.vendor_id != of.pk:
             raise ValidationError(Said(OTHER_VENDOR, credential=str(self.credential), vendor=of.slug))
+
+    def _is_stored(self) -> bool:
+        """Whether the row names its receiver already: a group may lose its last domain."""
+        return bool(self.pk) and ReceiverLimit.objects.filter(pk=self.pk, receiver=self.receiver).exists()

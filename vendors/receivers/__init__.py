@@ -102,6 +102,11 @@ def table_groups() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({group: tuple(keys["domains"]) for group, keys in table.items()})
 
 
+def table_group(domain: str) -> str:
+    """Return the group of a plain domain by the table alone."""
+    return _table_domains().get(domain, OTHERS)
+
+
 @cache
 def _table_domains() -> Mapping[str, str]:
     return MappingProxyType({domain: group for group, domains in table_groups().items() for domain in domains})

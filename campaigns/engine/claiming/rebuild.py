@@ -60,11 +60,14 @@ WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 """
 
 # The same of one receiver, all of a row at once: open until the deadline unless all its calls have ended. A row that
-# does not name the receiver was written without a limit of it, so all its calls may have gone there. `most`: more
-# places, of the newest calls of a credential, no limit can count.
+# does not name the receiver was written without a limit of it, so all its calls may have gone there. So they may up to
+# the row at which the receiver last gained a domain. `most`: more places, of the newest calls of a credential, no limit
+# can count.
 OF_RECEIVER = """
 WITH call AS (
-    SELECT u.credential_id, coalesce((u.receivers ->> %(receiver)s)::bigint, u.units) AS units, CASE
+    SELECT u.credential_id, coalesce(CASE
+            WHEN u.id > coalesce((SELECT m.ledger FROM vendors_receivermove m WHERE m.receiver = %(receiver)s), 0)
+            THEN (u.receivers ->> %(receiver)s)::bigint END, u.units) AS units, CASE
         WHEN u.ended_at < u.until AND NOT EXISTS (SELECT FROM campaigns_claim c WHERE c.ledger = u.id)
         THEN u.ended_at ELSE u.until END AS ended
     FROM vendors_usage u
@@ -125,10 +128,7 @@ def _rebuild_receivers(throttle: Throttle, vendor_id: int, generation: int, vers
         cursor.execute(PLACES, {"vendor": vendor_id})
         limited = cursor.fetchall()
     for receiver, longest, most in limited:
-        with connection.cursor() as cursor:
-            asked = {"vendor": vendor_id, "receiver": receiver, "reach": longest + 1, "most": max(1, most)}
-            cursor.execute(OF_RECEIVER, asked)
-            entries = [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
+        entries = read_receiver_ledger(vendor_id, receiver, longest, max(1, most))
         answer = throttle.rebuild(vendor_id, generation, longest, entries, receiver, version)
         if answer is not None:
             return answer
@@ -139,6 +139,13 @@ def read_ledger(vendor_id: int, longest: float) -> list[LedgerEntry]:
     """Return the calls that a window of up to `longest` seconds may contain, as Throttle.rebuild takes them."""
     with connection.cursor() as cursor:
         cursor.execute(LEDGER, {"vendor": vendor_id, "reach": longest + 1})
+        return [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
+
+
+def read_receiver_ledger(vendor_id: int, receiver: str, longest: float, most: int) -> list[LedgerEntry]:
+    """Return the calls that a receiver's windows of up to `longest` seconds and `most` places may contain."""
+    with connection.cursor() as cursor:
+        cursor.execute(OF_RECEIVER, {"vendor": vendor_id, "receiver": receiver, "reach": longest + 1, "most": most})
         return [(credential, left, int(units)) for credential, left, units in cursor.fetchall()]
 
 

@@ -9,7 +9,7 @@ from vendors import deferrals, history, receiver_domains, receiver_limits
 from vendors.management import arguments
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import AT_A_TIME, Credential, ReceiverLimit, Vendor
-from vendors.receivers import OTHERS, group_of, groups_of_domains, own_domains
+from vendors.receivers import OTHERS, groups_of_domains, own_domains, plain_domain, table_group
 
 DAY = 86_400.0
 
@@ -111,6 +111,7 @@ class Command(ResourceCommand):
             changed = receiver_domains.put_domain(domain, group, history.Actor(arguments.person()))
         except ValidationError as error:
             raise refused(error) from None
+        self._warn_of_idle_limits()
         plain = receiver_domains.checked_domain(domain)
         self.tell(
             f"{plain}: {'now' if changed else 'already'} {group}",
@@ -120,11 +121,16 @@ class Command(ResourceCommand):
     @verb("take a domain of one's own away: the table decides again", argument("domain"))
     def do_remove(self, domain: str, **options: Any) -> None:
         removed = receiver_domains.remove_domain(domain, history.Actor(arguments.person()))
-        now = group_of(domain)
+        self._warn_of_idle_limits()
+        now = table_group(plain_domain(domain))
         self.tell(
             f"{domain}: {'removed' if removed else 'no row of its own'}; its group is {now}",
             {**receiver_domains.domain_facts(domain, now, "table"), "changed": removed},
         )
+
+    def _warn_of_idle_limits(self) -> None:
+        for one in receiver_domains.describe_idle_limits():
+            self.stderr.write(str(one))
 
     @verb(
         "the domains of all groups or of one, and whether the table or a row of one's own says so",
