@@ -1,6 +1,7 @@
 """A PgBouncer before the test's own database, where one is installed."""
 
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -33,10 +34,16 @@ def pooler(mode: str) -> Iterator[str]:
     assert PROGRAM is not None
     process = subprocess.Popen([*demoted(folder, Path(PROGRAM)), PROGRAM, "-q", str(folder / "ini")])
     try:
-        wait_until(lambda: (folder / ".s.PGSQL.6432").exists() or process.poll() is not None, "the pooler listens")
+        wait_until(lambda: _listens(folder / ".s.PGSQL.6432") or process.poll() is not None, "the pooler listens")
         assert process.poll() is None, (folder / "log").read_text()
         yield f"postgres://{params['USER']}@/{params['NAME']}?host={quote(str(folder), safe='')}&port=6432"
     finally:
         process.kill()
         process.wait(DEADLINE)
         shutil.rmtree(folder)
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody accepts there: the file is there before its process listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(str(path)) == 0
