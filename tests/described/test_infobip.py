@@ -52,6 +52,7 @@ def test_an_sms_comes_to_its_id_and_a_wrong_key_pauses() -> None:
     [
         ("REJECTED", "REJECTED_PREFIX_MISSING", Refused("REJECTED_PREFIX_MISSING")),
         ("REJECTED", "REJECTED_DESTINATION", Refused("REJECTED_DESTINATION")),
+        ("REJECTED", "REJECTED_NETWORK", Refused("REJECTED_NETWORK")),
         ("REJECTED", "REJECTED_NOT_ENOUGH_CREDITS", NotSent("", scope="credential", pause=True)),
         ("REJECTED", "REJECTED_DESTINATION_NOT_REGISTERED", NotSent("", scope="credential", pause=True)),
         ("UNDELIVERABLE", "UNDELIVERABLE_REJECTED_OPERATOR", InDoubt("")),
@@ -86,7 +87,9 @@ def read(body: Any, login: str = "us:pass") -> list[Reported]:
         ("DELIVERED", "NO_ERROR", ("delivered", "soft", "")),
         ("UNDELIVERABLE", "EC_UNKNOWN_SUBSCRIBER", ("bounced", "hard", "recipient")),
         ("UNDELIVERABLE", "EC_ABSENT_SUBSCRIBER", ("bounced", "soft", "recipient")),
-        ("EXPIRED", "EC_MS_MEMORY_CAPACITY_EXCEEDED", ("bounced", "soft", "recipient")),
+        ("EXPIRED", "EC_SM_DF_MEMORYCAPACITYEXCEEDED", ("bounced", "soft", "recipient")),
+        ("UNDELIVERABLE", "EC_UNIDENTIFIED_SUBSCRIBER", ("bounced", "soft", "recipient")),
+        ("UNDELIVERABLE", "EC_DEACTIVATED_LIST", ("bounced", "hard", "recipient")),
         ("REJECTED", "EC_SYSTEM_FAILURE", ("bounced", "soft", "vendor")),
     ],
 )
