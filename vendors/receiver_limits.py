@@ -1,6 +1,7 @@
-"""Changes of the limits of receiving domains: the one function of every door.
+"""Limits of receiving domains: their change by the command, and the words for them at every door.
 
-The database raises `limits_version` with each row, so an edit is in force from the next claim.
+Rows of the admin are stored by its forms, after the same checks (vendors/forms.py). The database raises
+`limits_version` with each row, so an edit is in force from the next claim.
 """
 
 from collections.abc import Iterable
