@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from vendors import alarms, history
+from vendors.instants import write_time
 from vendors.models import Credential, ReceiverDomain, ReceiverWait, Vendor
 from vendors.ownership import owned_vendors
 from vendors.receivers import table_groups
@@ -101,7 +102,7 @@ def describe_wait(wait: ReceiverWait, now: datetime | None = None) -> Said:
     """Say in a sentence until when the receiver waits, or that its wait is over and it is tried."""
     if wait.until <= (now or timezone.now()):
         return Said(TRIED, receiver=wait.receiver)
-    return Said(REFUSES if wait.refused else SLOWED, receiver=wait.receiver, at=_clock(wait.until))
+    return Said(REFUSES if wait.refused else SLOWED, receiver=wait.receiver, at=write_time(wait.until))
 
 
 def show_waits(waits: Iterable[ReceiverWait], user: Any) -> list[ShownWait]:
@@ -151,7 +152,13 @@ def lasting_waits(vendor_ids: Collection[int] | None = None) -> list[Said]:
         rows = rows.filter(credential__vendor__in=list(vendor_ids))
     named = rows.select_related("credential__vendor").defer("credential__secret").order_by("since")[:MOST_SHOWN]
     return [
-        Said(LASTING, vendor=row.credential.vendor.slug, receiver=row.receiver, at=_clock(row.since), answer=row.answer)
+        Said(
+            LASTING,
+            vendor=row.credential.vendor.slug,
+            receiver=row.receiver,
+            at=write_time(row.since),
+            answer=row.answer,
+        )
         for row in named
     ]
 
@@ -188,9 +195,3 @@ def end_wait(login: Credential, receiver: str, by: history.Actor, reason: str = 
         if found:
             history.record(by, Credential, [(login.pk, Said(ENDED, receiver=receiver))], reason)
     return bool(found)
-
-
-def _clock(at: datetime) -> str:
-    """Format a time of the reader's clock, with the date if it is not today's."""
-    local = timezone.localtime(at)
-    return f"{local:%H:%M}" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d %H:%M}"

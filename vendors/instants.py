@@ -1,4 +1,4 @@
-"""Times with an offset from outside, in a form that PostgreSQL accepts: it refuses offsets of 16 hours.
+"""Times from outside, in a form that PostgreSQL accepts, which refuses offsets of 16 hours; and times for readers.
 
 The first and last days that Python knows are excluded, because pages show times in zones where they may not exist.
 """
@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any
 
+from django.utils import formats, timezone
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 FIRST, LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
@@ -59,3 +60,10 @@ def _parsed(value: Any) -> Any:
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(in_utc)]
 """Of a request: a time as RFC 3339 writes it, nothing else."""
+
+
+def write_time(at: datetime, now: datetime | None = None) -> str:
+    """Write a time of the reader's clock as 18:00, with the date if it is 20 or more hours away."""
+    local = timezone.localtime(at)
+    near = abs(at - (now or timezone.now())) < timedelta(hours=20)
+    return f"{local:%H:%M}" if near else formats.date_format(local, "d M H:i")

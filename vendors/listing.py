@@ -18,7 +18,6 @@ from django.db.models import Model
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import Media
 from django.http import HttpRequest
-from django.utils import formats, timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -27,7 +26,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, overri
 
 from vendors import history
 from vendors.condition.values import Condition, ConditionKind, describe_condition
-from vendors.instants import checked
+from vendors.instants import checked, write_time
 from vendors.ownership import owned_vendors
 from vendors.said import show
 
@@ -66,13 +65,8 @@ def condition_badge(condition: Condition, *, disclosed: bool = True) -> SafeStri
     word, look = CONDITIONS[condition.kind]
     if condition.kind in (ConditionKind.WORKS, ConditionKind.UNTRIED):
         return badge(word, look)
-    said = show(describe_condition(condition, _clock, is_disclosed=disclosed))
+    said = show(describe_condition(condition, write_time, is_disclosed=disclosed))
     return format_html("{} <span>{}</span>", badge(word, look), said)
-
-
-def _clock(at: datetime) -> str:
-    local = timezone.localtime(at)
-    return f"{local:%H:%M}" if local.date() == timezone.localdate() else formats.date_format(local, "d M H:i")
 
 
 def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:

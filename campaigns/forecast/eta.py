@@ -19,11 +19,12 @@ from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle
-from campaigns.forecast.queues import LoginQueue, VendorQueue, clock
+from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
 from vendors import redis_clients
+from vendors.instants import write_time
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
 from vendors.remedies import Remedy
@@ -162,7 +163,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
         return unknown
     last = max((one.ends_at for one in ends if one.ends_at), default=None)
     if last and queue.closes_at and queue.closes_at < last:
-        return Eta(obstacle=Obstacle(_("sending hours of some end %(at)s") % {"at": clock(queue.closes_at, now)}))
+        return Eta(obstacle=Obstacle(_("sending hours of some end %(at)s") % {"at": write_time(queue.closes_at, now)}))
     return Eta(last)
 
 
@@ -237,7 +238,7 @@ def _throttle(url: str) -> Throttle:
 def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
     cut_short = job.status == S.LOGGED and job.stopped_at and sums.waiting
     if job.status in (S.STOPPED, S.P_STOPPED) or cut_short:
-        by = {"who": job.stopped_by or _("somebody"), "at": clock(job.stopped_at, now) if job.stopped_at else ""}
+        by = {"who": job.stopped_by or _("somebody"), "at": write_time(job.stopped_at, now) if job.stopped_at else ""}
         return JobForecast((_("stopped by %(who)s at %(at)s") if by["at"] else _("stopped by %(who)s")) % by)
     if job.status == S.SENT:
         return JobForecast(_("waits for the last answers"))
@@ -247,7 +248,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         of = obstacle.reason, job.paused_receivers, True, obstacle.remedy, obstacle.plain, bool(queue.halted)
         return JobForecast(*of)
     full = job.credential.rate_limited_until
-    turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
+    turn = _("rate-limited until %(at)s") % {"at": write_time(full, now)} if full and full > now else _turn(job, sums)
     if job.paused_receivers:  # its end is not known before a person lets them go on
         return JobForecast(turn, job.paused_receivers)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]

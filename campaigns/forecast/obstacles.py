@@ -13,11 +13,12 @@ from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.pausing import complaints
-from campaigns.forecast.queues import LoginQueue, VendorQueue, clock
+from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.labels import number
 from campaigns.models import ComplaintPause
 from campaigns.models.states import PARENTS, RUNNING, S
 from vendors.condition.values import ConditionKind
+from vendors.instants import write_time
 from vendors.models import Vendor
 from vendors.remedies import Remedy
 from vendors.said import show
@@ -143,7 +144,7 @@ def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
         if not (whole and why == whole.reason)
     ]
     if queue.put_off:
-        first = _(", the first until %(at)s") % {"at": clock(queue.next_at, now)} if queue.next_at else ""
+        first = _(", the first until %(at)s") % {"at": write_time(queue.next_at, now)} if queue.next_at else ""
         off = _("%(count)s wait for a time of their own, or are paused") % {"count": number(queue.put_off)}
         found.append(off + first)
     if queue.rendered:
@@ -163,7 +164,7 @@ def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     day = names.get((local.date() - today).days) or formats.date_format(local, "l")
     at = {"day": day, "at": formats.date_format(local, "j M H:i"), "zone": zone.key}
     reason = _("nightly dispatch %(day)s, %(at)s %(zone)s") % at
-    plain = _("waits for the night: %(at)s") % {"at": clock(night.at, now)}
+    plain = _("waits for the night: %(at)s") % {"at": write_time(night.at, now)}
     if night.lost:
         form = _("; that of %(day)s was missed") if night.lost.missed else _("; that of %(day)s has been")
         was = form % {"day": formats.date_format(night.lost.day, "j M")}
@@ -179,12 +180,12 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
         start, end = (quiet.start, quiet.end) if quiet else (sponsor.quiet_from, sponsor.quiet_to)
         if start is None or (not quiet and quiet_hours.exempt(job.vendor.channel, job.campaign)):
             return None
-        hours = {"start": f"{start:%H:%M}", "end": f"{end:%H:%M}", "at": clock(ends, now)}
+        hours = {"start": f"{start:%H:%M}", "end": f"{end:%H:%M}", "at": write_time(ends, now)}
         said = _("ends about %(at)s, or later: nobody gets it between %(start)s and %(end)s of his time")
         return Obstacle(said % hours)
     if closes == job.campaign.deadline:
-        return Obstacle(_("the rest expires %(at)s") % {"at": clock(closes, now)}, closes)
-    return Obstacle(_("not done by %(at)s, when its sending hours end") % {"at": clock(closes, now)})
+        return Obstacle(_("the rest expires %(at)s") % {"at": write_time(closes, now)}, closes)
+    return Obstacle(_("not done by %(at)s, when its sending hours end") % {"at": write_time(closes, now)})
 
 
 def _of_stuck(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
@@ -212,7 +213,7 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
     if opening == until and opening != job.campaign.send_at:
         form, values = sending_hours.opening_form(job.campaign, until)
         return Obstacle(_(form) % values, until)
-    return Obstacle(_("waits until %(at)s") % {"at": clock(until, now)}, until)
+    return Obstacle(_("waits until %(at)s") % {"at": write_time(until, now)}, until)
 
 
 def _is_taken(job: Any, kinds: Iterable[str]) -> bool:

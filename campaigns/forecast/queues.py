@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Case, F, Sum, When
 from django.db.models.functions import Greatest
-from django.utils import formats, timezone
+from django.utils import timezone
 
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import guard
@@ -29,6 +29,7 @@ from campaigns.models.states import PARENTS, S
 from vendors import ownership, redis_clients, said
 from vendors.condition.reading import combine_conditions, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.instants import write_time
 from vendors.limits.values import Limit
 from vendors.remedies import Remedy
 from vendors.said import Said, show
@@ -40,15 +41,9 @@ Sponsors = list[int] | None  # None: all
 UNTRIED = Condition(ConditionKind.UNTRIED)
 
 
-def clock(at: datetime, now: datetime) -> str:
-    """Format a time as 18:00, with the date if it is 20 or more hours away."""
-    local = timezone.localtime(at)
-    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
-
-
 def _exact_clock(at: datetime, now: datetime) -> str:
-    """Format a time like `clock`, with seconds if it is near."""
-    return f"{timezone.localtime(at):%H:%M:%S}" if abs(at - now) < NEAR_TIME else clock(at, now)
+    """Format a time like `write_time`, with seconds if it is near."""
+    return f"{timezone.localtime(at):%H:%M:%S}" if abs(at - now) < NEAR_TIME else write_time(at, now)
 
 
 @dataclass(slots=True)

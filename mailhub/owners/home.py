@@ -1,6 +1,5 @@
 """An owner's first page: campaigns with their state, those that wait for a decision, and the last days."""
 
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,13 +7,11 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from campaigns.answers import inbox
 from campaigns.drafts import keeping
 from campaigns.forecast import campaign_states
-from campaigns.forecast.queues import clock
 from campaigns.given_texts import given_value
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
@@ -28,6 +25,7 @@ from mailhub.owners.ways_on import CHANGE, SETTLE
 from mailhub.owners.wizard.uploads import MAKE
 from vendors import remedies
 from vendors.condition.values import describe_condition
+from vendors.instants import write_time
 from vendors.said import show
 
 MOST_SPONSORS = 500  # in their select
@@ -126,6 +124,6 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
 
 def _shut(user: Any) -> list[tuple[remedies.Remedy, str]]:
     """Return what the user can open again, each with its condition as a sentence."""
-    now = partial(clock, now=timezone.now())
+    now = write_time
     found = remedies.remedies_of(user)[: MOST_NEEDS + 1]
     return [(one.remedy, show(describe_condition(one.condition, now))) for one in found]

@@ -185,7 +185,7 @@ def test_metrics_count_them_by_vendor(login: Credential) -> None:
 
 def test_a_wait_of_tomorrow_says_so(login: Credential) -> None:
     at = timezone.now() + timedelta(days=1)
-    assert f"{timezone.localtime(at):%Y-%m-%d %H:%M}" in deferrals.describe_wait(waiting(login, until=at))
+    assert f"{timezone.localtime(at):%d %b %H:%M}" in deferrals.describe_wait(waiting(login, until=at))
 
 
 def test_who_waits_is_read_with_one_statement(login: Credential, django_assert_num_queries: Any) -> None:

@@ -5,16 +5,16 @@ Each change by a command is logged with the shell's user in the history that the
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION
 from django.db import models, transaction
-from django.utils import timezone
 
 from vendors import history
 from vendors.condition.values import Condition, describe_condition
 from vendors.health import HealthStatus
+from vendors.instants import write_time
 from vendors.limits.values import Limit
 from vendors.management.arguments import person
 from vendors.management.output import word
@@ -109,13 +109,7 @@ def shown_condition(condition: Condition, *, as_json: bool) -> dict[str, Any]:
     if as_json:
         return {"condition": condition_facts(condition)}
     command = f"\nmanage.py {condition.mending.command}" if condition.mending.command else ""
-    return {"condition": describe_condition(condition, clock) + command}
-
-
-def clock(at: datetime) -> str:
-    """Format a time, with the date if it is not today's."""
-    local, now = timezone.localtime(at), timezone.localtime()
-    return f"{local:%H:%M}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M}"
+    return {"condition": describe_condition(condition, write_time) + command}
 
 
 def status_facts(row: Vendor, condition: Condition, status: HealthStatus, reports: Mapping[str, int]) -> dict[str, Any]:

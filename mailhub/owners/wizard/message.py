@@ -10,7 +10,6 @@ from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -18,7 +17,6 @@ from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
 from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.engine.ports import NotEntitled
-from campaigns.forecast.queues import clock
 from campaigns.given_texts import given_name
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
@@ -29,6 +27,7 @@ from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, ste
 from mailhub.owners.wizard.uploads import MAKE
 from vendors.condition.reading import condition_of_route, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.instants import write_time
 from vendors.said import show as show_sentence
 
 MOST_SPONSORS = 200  # in the list of sponsors
@@ -130,7 +129,7 @@ def _by(login: Any, several: bool) -> str:
 
 def _marked(name: str, condition: Condition) -> str:
     """Return the name of a choice that cannot send now, with the reason in short."""
-    why = show_sentence(describe_condition(condition, partial(clock, now=timezone.now()), is_disclosed=False))
+    why = show_sentence(describe_condition(condition, write_time, is_disclosed=False))
     return _("%(name)s: cannot send now: %(why)s") % {"name": name, "why": why}
 
 

@@ -13,6 +13,7 @@ from vendors import adapters, configuration, health, locks, report_counts, resta
 from vendors import history as records
 from vendors.condition.reading import conditions_of_vendors
 from vendors.condition.values import describe_condition
+from vendors.instants import write_time
 from vendors.management import arguments, describing, moving, pricing, receipts
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, shown_condition, status_facts, vendor_facts
@@ -210,7 +211,7 @@ class Command(ResourceCommand):
         except health.HealthStoreUnreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
         condition = conditions_of_vendors([row.pk])[row.pk]
-        seen = describe_condition(condition, history.clock)
+        seen = describe_condition(condition, write_time)
         terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
         reports = report_counts.of_today([row.pk])[row.pk]
         counted = ", ".join(f"{number:,} {what}" for what, number in reports.items())
