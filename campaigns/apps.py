@@ -15,7 +15,7 @@ class CampaignsConfig(AppConfig):
         from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor
         from campaigns.suppression.lists import vendor_made
-        from vendors.configuration import brake_released
+        from vendors.configuration import calls_may_start
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
 
@@ -29,7 +29,7 @@ class CampaignsConfig(AppConfig):
         post_save.connect(offer_first, sender=Vendor)
         post_save.connect(vendor_made, sender=Vendor)
         open_doubts.connect(count_called_here)
-        brake_released.connect(_notify_vendor)
+        calls_may_start.connect(_notify_vendor)
 
 
 def _notify_vendor(vendor_id: int, **_: Any) -> None:

@@ -363,12 +363,12 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
         if was and second_person.hold_new(vendor.pk, _actor(request)):
             messages.warning(request, gettext(HELD))
             return None
-        rows = Vendor.objects.filter(pk=vendor.pk, paused=was)
+        if was:
+            return configuration.resume_vendor(vendor)
         with transaction.atomic():
             locks.take_turn(vendor.pk)
-            resumed = {"unconfirmed": False} if was else {}
-            changed = rows.update(paused=not was, **resumed, **said.columns("paused_reason", "" if was else reason))
-        return bool(changed)
+            running = Vendor.objects.filter(pk=vendor.pk, paused=False)
+            return bool(running.update(paused=True, **said.columns("paused_reason", reason)))
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         vendor: Any = kwargs.get("obj")

@@ -3,7 +3,7 @@
 - `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
   secrets by sending one letter to an address of their own.
 - `save_vendor`, `save_secret`: only a person settles calls made in another account (destinations.py).
-- `pause_credential`, `resume_credential`: as a command and as a page does it.
+- `resume_vendor`, `pause_credential`, `resume_credential`: as a command and as a page does it.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
@@ -35,7 +35,7 @@ DEFAULT = (
     ("MC4", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
 )
 PERCENTAGE = 3
-brake_released = Signal()  # by a person: jobs of vendor_id may go on
+calls_may_start = Signal()  # a person has ended what kept jobs of vendor_id from being sent
 SAME_ACCOUNT = Said(gettext_noop("said to reach the same account as before"))
 
 
@@ -70,6 +70,8 @@ def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: 
     fresh = {seconds: units for seconds, units in wanted.items() if seconds not in kept}
     for seconds, units in fresh.items():
         RateLimit.objects.create(vendor=vendor, credential=credential, units=units, seconds=seconds)
+    if gone or fresh:
+        _announce_start_of_calls(vendor.pk)
     return bool(gone or fresh)
 
 
@@ -86,6 +88,21 @@ def describe_rate_limit(window: LimitSpec) -> str:
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
         "The longest window that the contract allows is the fastest."
     )
+
+
+def _announce_start_of_calls(vendor_id: int) -> None:
+    transaction.on_commit(lambda: calls_may_start.send(Vendor, vendor_id=vendor_id))
+
+
+@transaction.atomic
+def resume_vendor(row: Vendor) -> bool:
+    """Resume a vendor, also one that nobody has confirmed yet. Returns False if it was not paused."""
+    locks.take_turn(row.pk)
+    running = {"paused": False, "unconfirmed": False, **said.columns("paused_reason", "")}
+    resumed = bool(Vendor.objects.filter(pk=row.pk, paused=True).update(**running))
+    if resumed:
+        _announce_start_of_calls(row.pk)
+    return resumed
 
 
 def pause_credential(login: Credential, reason: str) -> bool:
@@ -105,10 +122,21 @@ def resume_credential(login: Credential) -> tuple[bool, bool]:
     """
     require_secret(login)
     with transaction.atomic():
-        resumed = Credential.objects.filter(pk=login.pk, paused=True).update(
-            paused=False, awaits_secret=False, **said.columns("paused_reason", "")
-        )
-        return bool(resumed), end_wait(login)
+        return _resume(login), end_wait(login)
+
+
+@transaction.atomic
+def resume_with_secret(login: Credential) -> bool:
+    """Resume a credential that was paused until its first secret is entered. Returns False for any other."""
+    return _resume(login, awaits_secret=True)
+
+
+def _resume(login: Credential, **only: bool) -> bool:
+    logins = Credential.objects.filter(pk=login.pk, paused=True, **only)
+    resumed = bool(logins.update(paused=False, awaits_secret=False, **said.columns("paused_reason", "")))
+    if resumed:
+        _announce_start_of_calls(login.vendor_id)
+    return resumed
 
 
 def require_secret(login: Credential) -> None:
@@ -129,7 +157,10 @@ def end_wait(login: Credential) -> bool:
     recovery of the store, when windows are unknown, is kept.
     """
     waits = Credential.objects.filter(pk=login.pk, asked_wait__isnull=False, retry_after_until__gt=TransactionNow())
-    return bool(waits.update(retry_after_until=None))
+    ended = bool(waits.update(retry_after_until=None))
+    if ended:
+        _announce_start_of_calls(login.vendor_id)
+    return ended
 
 
 @transaction.atomic
@@ -154,7 +185,7 @@ def release_brake(login: Credential) -> bool:
         Credential.objects.filter(pk=login.pk, brake_held_at__isnull=False).update(brake_held_at=None)
     )
     if is_released:
-        transaction.on_commit(lambda: brake_released.send(Credential, vendor_id=login.vendor_id))
+        _announce_start_of_calls(login.vendor_id)
     return is_released
 
 
@@ -206,6 +237,8 @@ def save_vendor(
         elsewhere = moves(row)
         with destinations.kept(row) if same_account or not elsewhere else nullcontext():
             row.save(update_fields={*fields, "reports_by_id"})
+        if "paused" in fields and not row.paused:
+            _announce_start_of_calls(row.pk)
         if same_account and elsewhere:
             history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
         after = Vendor.objects.get(pk=row.pk)

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from vendors import configuration, history, said
+from vendors import configuration, history
 from vendors.condition.reading import conditions_of_credentials
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
@@ -68,8 +68,7 @@ class Command(ResourceCommand):
         with transaction.atomic():
             by = history.Actor(arguments.person())
             configuration.save_secret(row, secret, by, options["same_account"])
-            waited = Credential.objects.filter(pk=row.pk, paused=True, awaits_secret=True)
-            resumed = waited.update(paused=False, awaits_secret=False, **said.columns("paused_reason", ""))
+            resumed = configuration.resume_with_secret(row)
             done = [history.replaced("secret"), *([Said(gettext_noop("resumed"))] if resumed else [])]
             facts.changed(row, Said.joined("; ", done))
         row.refresh_from_db()

@@ -104,12 +104,9 @@ class Command(ResourceCommand):
     @verb("calls may start again", SLUG)
     def do_resume(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        result = "resumed" if row.paused else "was not paused"
         with history.kept(row, vendor_facts):
-            Vendor.objects.filter(pk=row.pk).update(
-                paused=False, unconfirmed=False, **said.columns("paused_reason", "")
-            )
-        self._tell_stored(row, f"{slug}: {result}")
+            resumed = configuration.resume_vendor(row)
+        self._tell_stored(row, f"{slug}: {'resumed' if resumed else 'was not paused'}")
 
     @verb("forget its good and bad answers: work of API clients is accepted again", SLUG)
     def do_reset(self, slug: str, **options: Any) -> None:
