@@ -179,7 +179,7 @@ def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job 
     """
     if draft.tests != tests:
         return None
-    normal = intake.AddressReader(draft.channel, draft.sponsor.phone_region)
+    normal = intake.AddressReader(draft.channel, draft.sponsor.phone_region, is_for_sending=True)
     rows = contents.recipients(draft).since(number - 1)
     oneself = to_oneself.addressed(address, rows, normal, contents.of(draft).compiled)
     mine = Draft.objects.filter(still_open(), pk=draft.pk, tests=tests)

@@ -23,7 +23,7 @@ from campaigns.content.templates import Budget, Content, shorten
 from campaigns.given_texts import given_address
 from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
 from campaigns.intake.left_out import LeftOut
-from campaigns.phone_numbers import e164
+from campaigns.phone_numbers import e164, mobile_e164
 from vendors.said import Said, gettext_noop
 
 # Matches most addresses, and nothing else; any other text goes through the slower library. No group repeats
@@ -36,6 +36,7 @@ PLAIN_EMAIL = re.compile(
     re.ASCII,
 )
 
+FULL_WIDTH = {0xFF00 + code: 0x20 + code for code in range(1, 0x5F)}  # as Asian keyboards write ASCII
 LOCAL_PART_MAX = 64  # bytes before the @ (RFC 5321, 4.5.3.1.1)
 Normal = Callable[[str], str]
 
@@ -45,6 +46,8 @@ def email(text: str) -> str:
 
     The domain becomes lower-case, the whole address NFC.
     """
+    if not text.isascii():
+        text = text.translate(FULL_WIDTH)
     plain = PLAIN_EMAIL.fullmatch(text)
     if plain:
         return f"{plain[1]}@{plain[2].lower()}"
@@ -75,6 +78,12 @@ OF_ADDRESSES = frozenset(
         gettext_noop("An email address cannot have a period immediately after the @-sign."),
         gettext_noop("The email address contains invalid characters before the @-sign: %(what)s."),
         gettext_noop("The part after the @-sign contains invalid characters: %(what)s."),
+        gettext_noop("A display name and angle brackets around the email address are not permitted here."),
+        gettext_noop("A bracketed IP address after the @-sign is not allowed here."),
+        gettext_noop("Quoting the part before the @-sign is not allowed here."),
+        gettext_noop("An email address cannot have a hyphen immediately after the @-sign."),
+        gettext_noop("An email address cannot have a period and a hyphen next to each other."),
+        gettext_noop("The part after the @-sign is not valid. It is not within a valid top-level domain."),
     )
 )
 
@@ -98,15 +107,16 @@ class AddressReader:
     case; but no provider gives Ann@ and ann@ to two people, so both are one recipient. Dots and +tags count, because
     some providers tell people apart by them. Print addresses are compared unchanged, as they may be keys.
 
-    region: the country of phone numbers without a country code; empty: a number must have its code.
+    region: the country of phone numbers without a country code; empty: a number must have its code. is_for_sending:
+    refuse phone numbers of a kind that gets no messages.
     """
 
     __slots__ = ("_read", "same")
 
-    def __init__(self, channel: str, region: str = "") -> None:
+    def __init__(self, channel: str, region: str = "", is_for_sending: bool = False) -> None:
         self._read, self.same = _BY_CHANNEL[channel]
-        if channel == "sms" and region:
-            self._read = partial(e164, region=region)
+        if channel == "sms":
+            self._read = partial(mobile_e164 if is_for_sending else e164, region=region)
 
     def __call__(self, text: str) -> str:
         """Return the stored form, without surrounding spaces. Raises ValueError."""

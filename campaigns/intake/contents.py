@@ -62,7 +62,7 @@ class CampaignContent:
                 name=", ".join(missing),
                 known=columns,
             )
-            raise BadInput([RowError(1, text)])
+            raise table.header_fault(text)
 
     def campaign(self, topic: Topic | None, transactional: bool, **fields: Any) -> Campaign:
         """Return an unsaved campaign, for previews."""

@@ -25,12 +25,25 @@ from vendors.said import Said, gettext_noop
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
-SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # a first line of Excel's own
+SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?\s*', re.IGNORECASE)  # a first line of Excel's own
 UNDECODED = re.compile("[\udc80-\udcff]")
 NOT_A_LIST = {
     b"\x1f\x8b": Said("a gzip file"),
-    b"%PDF": Said("a PDF"),
+    b"%pdf": Said("a PDF"),
+    b"<!": Said("a web page"),
+    b"<html": Said("a web page"),
+    b"<table": Said("a web page"),
+    b"<?xml": Said("XML"),
+    b"{\\rtf": Said("a text document"),
+    b"[{": Said("JSON"),
+    b'{"': Said("JSON"),
+    b"begin:": Said("an address book or calendar"),
+    b"\x89png": Said("a picture"),
+    b"\xff\xd8\xff": Said("a picture"),
+    b"7z\xbc\xaf": Said("a packed archive"),
+    b"rar!": Said("a packed archive"),
 }
+LONGEST_MAGIC = max(map(len, NOT_A_LIST))
 NOT_IN_NAMES = "\u200c\u200d"  # joiners, which no name in a template may have
 NAMED = 20  # columns that an error message lists
 CELLS = (
@@ -83,9 +96,9 @@ class Table:
             self._codec = text_encoding.UTF8
         else:
             self._look_at_the_start()
-        number, header = next(self._records(), (0, []))
-        if not number:
-            raise BadInput(Said("the file is empty"))
+        self._header_row, header = next(self._filled_records(), (0, []))
+        if not self._header_row:
+            raise BadInput(Said("the first visible sheet is empty") if self._sheet else Said("the file is empty"))
         self.header = [given_name(name) for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # from a comma at the end of each row
@@ -103,14 +116,18 @@ class Table:
             self._arrange(columns(self))
         problems = RowErrors()
         for text in _header_problems(self.header, self.fields):
-            problems.add(1, text)
+            problems.add(self._header_row, text)
         problems.check()
+
+    def header_fault(self, text: str) -> BadInput:
+        """Return an error about the header's row."""
+        return BadInput([RowError(self._header_row, text)])
 
     @property
     def hidden(self) -> Sequence[int]:
         """The numbers of the rows that the spreadsheet hides; the header is none."""
         found = self._sheet.hidden if self._sheet else ()
-        return found[1:] if found and found[0] == 1 else found
+        return found[1:] if found and found[0] == self._header_row else found
 
     @property
     def examples(self) -> dict[ShownAs, dict[str, str]]:
@@ -146,7 +163,7 @@ class Table:
 
         Blank rows are counted but not yielded.
         """
-        records, first = self._records(), self._first
+        records, first = self._filled_records(), self._first
         hidden = iter(self.hidden if self._hidden_rows == "leave_out" else ())
         left_out = next(hidden, None)
         next(records, None)
@@ -167,14 +184,14 @@ class Table:
     def _arrange(self, columns: "ColumnNames") -> None:
         """Make the recipient's column the first one. Raises BadInput."""
         if columns.recipient not in self.header:
-            raise BadInput([RowError(1, Said("there is no column %(name)s", name=repr(columns.recipient)))])
+            raise self.header_fault(Said("there is no column %(name)s", name=repr(columns.recipient)))
         self._first = self.header.index(columns.recipient)
         self.header.insert(0, self.header.pop(self._first))
         self.fields = [columns.names.get(name, field_name(name)) for name in self.header]
 
     def _look_at_the_start(self) -> None:
         self.file.seek(0)
-        start = self.file.read(4)
+        start = self.file.read(100).removeprefix(codecs.BOM_UTF8).lstrip()[:LONGEST_MAGIC].lower()
         for magic, what in NOT_A_LIST.items():
             if start.startswith(magic):
                 raise BadInput(Said("the file is %(what)s, not CSV: save it as XLSX or as 'CSV UTF-8'", what=what))
@@ -188,12 +205,25 @@ class Table:
         self.encoding = self._codec
         self.file.seek(0)
         text = TextIOWrapper(self.file, encoding=self._codec, errors="replace", newline="")
-        line = text.readline(MAX_LINE)
-        if said := SEPARATOR.fullmatch(line):
-            self._preamble, self.delimiter = True, said[1]
-        else:
-            self.delimiter = delimiters.find(line + text.read(delimiters.SAMPLE))
-        text.detach()
+        try:
+            line = text.readline(MAX_LINE)
+            if said := SEPARATOR.fullmatch(line):
+                self._preamble, self.delimiter = True, said[1]
+            else:
+                self.delimiter = delimiters.find(line + text.read(delimiters.SAMPLE))
+        except UnicodeError as error:  # as of UTF-16 without its mark, which no replacement mends
+            self._undecodable(error)
+        finally:
+            text.detach()
+
+    def _filled_records(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the header and what follows it; rows of blanks above it count only for the numbers."""
+        records = self._records()
+        for number, cells in records:
+            if any(map(given_value, cells)):
+                yield number, cells
+                break
+        yield from records
 
     def _records(self, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
         self.file.seek(0)
@@ -235,9 +265,8 @@ class Table:
 
 
 def _is_utf8(file: BinaryIO) -> bool:
-    """Return whether the file is UTF-8; its last character may be cut off. NUL at the start indicates UTF-16."""
-    file.seek(0)
-    if b"\0" in file.read(4):
+    """Return whether the file is UTF-8; its last character may be cut off."""
+    if text_encoding.find_wide(file):
         return False
     decoder = codecs.getincrementaldecoder("utf-8")()
     file.seek(0)
@@ -306,6 +335,8 @@ def _reason(error: csv.Error) -> str:
         return Said("a cell is larger than 100,000 characters, or its quote is never closed")
     if "unexpected end of data" in text:
         return Said("a quote is opened here and never closed")
+    if "expected after" in text:
+        return Said("something follows a closing quote; a quote within a cell is written twice")
     return Said("it cannot be read as CSV: %(why)s", why=text)
 
 
@@ -376,7 +407,7 @@ def check_table(
     left_out: if given, collects the bad rows instead; the header must still be good. region: as in AddressReader.
     """
     table.require_choice()
-    rows = TableRows(table, content, AddressReader(channel, region))
+    rows = TableRows(table, content, AddressReader(channel, region, is_for_sending=True))
     _check_header(table, channel, content, rows)
     return CheckedTable(rows, check(rows, rows.normal, content, progress, left_out=left_out), left_out)
 
@@ -384,8 +415,8 @@ def check_table(
 def _check_header(table: Table, channel: str, content: Content, rows: TableRows) -> None:
     first = table.header[0]
     if channel != "print" and _is_recipient(first, rows.normal):
-        raise BadInput(
-            [RowError(1, Said("there is no header: the first row holds the recipient %(name)s", name=repr(first)))]
+        raise table.header_fault(
+            Said("there is no header: the first row holds the recipient %(name)s", name=repr(first))
         )
     missing = sorted((content.fields | content.optional) - {name for _, name in rows.columns})
     if missing:
@@ -395,7 +426,7 @@ def _check_header(table: Table, channel: str, content: Content, rows: TableRows)
             listed = Said("%(names)s and %(count)s more", names=listed, count=len(known) - NAMED)
         columns = ", ".join(map(repr, missing[:NAMED]))
         why = Said("the template needs %(names)s; the columns are %(known)s", names=columns, known=listed)
-        raise BadInput([RowError(1, why)])
+        raise table.header_fault(why)
 
 
 def _is_recipient(text: str, normal: AddressReader) -> bool:

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from itertools import islice
 
-DELIMITERS = ",;\t"
+DELIMITERS = ",;\t|"
 SAMPLE = 100_000  # characters
 ROWS = 100
 ADDRESS = re.compile(r"\s*[^@\s,;<>]+@[^@\s,;<>]+\.[^@\s,;<>]+\s*")

@@ -31,7 +31,7 @@ INEXACT = {"general", "exponent", "slash", "text"}  # a section with one of thes
 class Section:
     """One of the up to four parts of a code. signs: pairs of a class ("digit", "literal", ...) and a character.
 
-    is_text: it shows a text instead of the number, or nothing.
+    is_text: it shows a text instead of the number, or nothing. is_elapsed: it counts hours beyond a day.
     """
 
     signs: tuple[tuple[str, str], ...]
@@ -39,6 +39,12 @@ class Section:
     kind: ShownAs
     is_code: bool = False
     is_text: bool = False
+    is_elapsed: bool = False
+
+    @property
+    def has_word(self) -> bool:
+        """Whether it shows a word instead of the number, as for yes and no."""
+        return self.is_text and any(sign.isalpha() for _, sign in self.signs)
 
     def show(self, number: Decimal) -> str:
         """Return the text that a spreadsheet shows for a number of 0 or more."""
@@ -153,14 +159,14 @@ def _split(code: str) -> Iterator[list[re.Match[str]]]:
 def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
     """Parse a section. is_signed: there are others, such as one for negative numbers, so a plus only shows the sign."""
     signs: list[tuple[str, str]] = []
-    condition, kinds, letters, currency = None, set[str](), "", ""
+    condition, kinds, letters, currency, is_elapsed = None, set[str](), "", "", False
     for token in tokens:
         literal = token["quoted"] or token["escaped"] or (" " if token["width"] else "") or token["other"] or ""
         if bracket := token["bracket"]:
             if said := CONDITION.fullmatch(bracket.strip()):
                 condition = said[1], _decimal(said[2])
             elif ELAPSED.fullmatch(bracket):
-                letters += bracket.lower()
+                letters, is_elapsed = letters + "s", True
             elif bracket.startswith("$"):
                 literal = currency = bracket[1:].partition("-")[0]
         elif token["letters"]:
@@ -176,7 +182,7 @@ def _section(tokens: list[re.Match[str]], is_signed: bool) -> Section:
     has_currency = bool(currency) or CURRENCY.search(text) is not None
     kind = _kind(kinds, letters, has_currency, any(one == "literal" and sign.isalnum() for one, sign in signs))
     is_code = not letters and not kinds & INEXACT and _is_code(signs, kinds, is_signed)
-    return Section(tuple(signs), condition, kind, is_code, not kinds and not letters)
+    return Section(tuple(signs), condition, kind, is_code, not kinds and not letters, is_elapsed)
 
 
 def _decimal(text: str) -> Decimal:
@@ -205,6 +211,8 @@ def _kind(kinds: set[str], letters: str, has_currency: bool, has_text: bool) -> 
             return "date"
         if re.search("[hs]", letters):
             return "time"
+        if letters.startswith("m"):
+            return "date"  # of a month alone
     if "digit" not in kinds:
         return ""
     if has_currency:
@@ -222,6 +230,9 @@ def _is_code(signs: list[tuple[str, str]], kinds: set[str], is_signed: bool) -> 
     zeros = [number for number in digits if signs[number][1] == "0"]
     if zeros and len([number for number in digits if number >= zeros[0]]) > 1:
         return True
+    before = signs[digits[0] - 1] if digits[0] else ("", "")
+    if before[0] == "literal" and before[1].isdigit():
+        return True  # as "0"0, by which phone numbers keep their zero
     if signs[0] == ("literal", "+") and not is_signed and not kinds & {"point", "comma", "percent"}:
         return True  # a phone number
     within = signs[digits[0] : digits[-1] + 1]

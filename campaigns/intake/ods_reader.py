@@ -11,13 +11,15 @@ from decimal import Decimal, InvalidOperation
 from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
-from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
+from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
+from campaigns.intake.xlsx_numbers import LONGEST
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
 from vendors.said import Said
 
 TYPE = b"application/vnd.oasis.opendocument.spreadsheet"  # templates have more behind it
 CONTENT = "content.xml"
 MOST_STYLES = 100_000
+BLANKS = re.compile("[ \t\r\n]+")
 HIDDEN = ("collapse", "filter")
 # Amounts whose digits are grouped by three; a sign between other groups is a part of a code.
 GROUPED = re.compile(r"\D*\d{1,3}(?:([., '\u00a0\u202f\u2019])\d{3})(?:\1\d{3})*\D*")
@@ -108,7 +110,7 @@ class _Sheets(XmlPart):
             self._texts = self._paragraphs
         elif self._texts is not None and tag in ("s", "tab", "line-break"):
             count = min(whole(attributes.get("text:c", "1")), MAX_CELL) if tag == "s" else 1
-            self._text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
+            super()._text({"s": " ", "tab": "\t", "line-break": "\n"}[tag] * count)
 
     def end(self, tag: str) -> None:
         if self._cell is not None:
@@ -123,6 +125,10 @@ class _Sheets(XmlPart):
             self._end_row()
         elif tag == "table":
             self._is_read = False
+
+    def _text(self, text: str) -> None:
+        """Take text between tags, of which blanks and line breaks count as one blank (part 3, 6.1.2)."""
+        super()._text(BLANKS.sub(" ", text))
 
     def _end_cell(self, cell: dict[str, str]) -> None:
         self._cell, self._texts = None, None
@@ -158,7 +164,7 @@ class _Sheets(XmlPart):
             return "TRUE" if cell.get("office:boolean-value") == "true" else "FALSE"
         said = KINDS.get(kind, "")
         if kind == "date":
-            value = _day(cell.get("office:date-value", shown))
+            value = iso_day(cell.get("office:date-value", shown))
         elif kind == "time":
             value = _time(cell.get("office:time-value", shown))
         else:
@@ -173,13 +179,6 @@ class _Sheets(XmlPart):
         raise BadInput([RowError(self._row + 1, Said("a cell is larger than %(most)s characters", most=MAX_CELL))])
 
 
-def _day(text: str) -> str:
-    """Return the ISO 8601 date, with its time in whole seconds unless that is midnight."""
-    day, _, time = text.partition("T")
-    time = time.partition(".")[0]
-    return f"{day}T{time}" if time.strip("0:") else day
-
-
 def _time(text: str) -> str:
     found = TIME.fullmatch(text)
     if not found:
@@ -189,10 +188,13 @@ def _time(text: str) -> str:
 
 
 def _number(text: str, shown: str) -> str:
-    """Return the shown text if the number is a code: with leading zeros, or signs between its digits."""
+    """Return the shown text if the number is a code, with leading zeros or signs between its digits, or a word."""
+    if shown.isprintable() and any(map(str.isalpha, shown)) and not any(map(str.isdigit, shown)):
+        return shown
     try:
         number = Decimal(text)
-        plain = format(Decimal(f"{float(number):.15g}"), "f")
+        is_whole = text.isascii() and text.isdigit() and len(text) <= LONGEST
+        plain = text if is_whole else format(Decimal(f"{float(number):.15g}"), "f")
     except (InvalidOperation, ValueError, OverflowError):
         return shown
     digits = re.sub(r"\D", "", shown)

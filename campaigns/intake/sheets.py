@@ -20,6 +20,13 @@ ERROR = "\0"  # before an error that a formula came to: what begins so is refuse
 UNCALCULATED = "\0="  # instead of the value of a formula that no program has calculated
 
 
+def iso_day(text: str) -> str:
+    """Return an ISO 8601 date, with its time in whole seconds unless that is midnight. Spreadsheets know no zones."""
+    day, _, time = text.removesuffix("Z").partition("T")
+    time = time.partition(".")[0]
+    return f"{day}T{time}" if time.strip("0:") else day
+
+
 class SheetRows:
     """The rows of a sheet as CSV in UTF-8 with commas; rows keep their numbers. most: bytes that are written.
 

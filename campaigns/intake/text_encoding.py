@@ -1,4 +1,4 @@
-"""Finds the encoding of a text file that is not UTF-8: UTF-16, or Windows' Western European CP1252.
+"""Finds the encoding of a text file that is not UTF-8: UTF-16, UTF-32, or Windows' Western European CP1252.
 
 CP1252 cannot be recognised for certain, and a wrong guess prints wrong names. So a file counts as CP1252 only if all
 its non-ASCII bytes are letters of Western Europe. None may be a different letter in the encodings of Central Europe,
@@ -10,6 +10,7 @@ import re
 from typing import BinaryIO
 
 BLOCK = 1 << 20  # bytes
+START = 1_000  # bytes, in which UTF-16 shows by its NULs
 UTF8 = "utf-8-sig"  # with or without the byte order mark
 WESTERN = "cp1252"
 # Two or three bytes that form a UTF-8 character: the file is UTF-8 with some damage.
@@ -26,15 +27,25 @@ _OTHER = re.compile(
 
 def find(file: BinaryIO) -> str:
     """Return the encoding of a non-UTF-8 file, as Python's codecs name it; UTF8 if unknown."""
+    if wide := find_wide(file):
+        return wide
+    return WESTERN if _is_western(file) else UTF8
+
+
+def find_wide(file: BinaryIO) -> str:
+    """Return the encoding of a file with more than one byte for each ASCII character, else ''."""
     file.seek(0)
-    start = file.read(4)
+    start = file.read(START)
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if len(start) == 4 and start[1::2] == b"\0\0" and start[0]:
+    low, high = start[::2], start[1::2]  # the separators of any list are ASCII, which UTF-16 fills up with NULs
+    if high.count(0) > len(high) / 10 and not low.count(0):
         return "utf-16-le"
-    if len(start) == 4 and start[::2] == b"\0\0" and start[1]:
+    if low.count(0) > len(low) / 10 and not high.count(0):
         return "utf-16-be"
-    return WESTERN if _is_western(file) else UTF8
+    return ""
 
 
 def _is_western(file: BinaryIO) -> bool:
@@ -65,7 +76,7 @@ def known(name: str) -> str:
     """Return the codec's name. Raises ValueError with a sentence if Python knows none of this name."""
     try:
         found = codecs.lookup(name)
-        "".encode(found.name)
+        "".encode(found.name, "replace")
     except (LookupError, UnicodeError, ValueError):
         raise ValueError(f"{name!r} is no encoding; name one like utf-8, utf-16, cp1252 or cp1250") from None
     return UTF8 if found.name == "utf-8" else found.name

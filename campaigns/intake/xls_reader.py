@@ -98,7 +98,7 @@ def _text(cell: list[Any], column: int, formats: list[CellFormat | None], rows: 
     if kind == NUMBER:
         form = formats[form_number] if form_number < len(formats) else None
         shown = number_text(value.removesuffix(".0"), form)
-        if form and form.kind:
+        if form and form.kind and any(map(str.isdigit, shown)):  # a word is given as shown
             rows.note(column, form.kind, shown)
         return shown
     if kind == BOOLEAN:

@@ -13,7 +13,7 @@ from posixpath import join, normpath
 
 from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
-from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows
+from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
 from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, unescape, whole
 from campaigns.own_files import TYPED
@@ -182,6 +182,7 @@ class _Sheet(XmlPart):
         self._row, self._is_hidden, self._cells = 0, False, list[str]()
         self._kind, self._style = "", ""
         self._inline: list[str] = []
+        self._ruby = False
         self._has_formula = self._has_value = self._is_zero = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -190,8 +191,10 @@ class _Sheet(XmlPart):
             self._kind, self._style = attributes.get("t", "n"), attributes.get("s", "")
             self._inline = []
             self._has_formula = self._has_value = False
-        elif tag == "v" or (tag == "t" and self._kind == "inlineStr"):
+        elif tag == "v" or (tag == "t" and self._kind == "inlineStr" and not self._ruby):
             self.want_text()
+        elif tag == "rPh":
+            self._ruby = True
         elif tag == "f":
             self._has_formula = True
         elif tag == "row":
@@ -208,6 +211,8 @@ class _Sheet(XmlPart):
             self._is_zero = text == "0"
             if self._has_value:
                 self._cells[-1] = self._value(text)
+        elif tag == "rPh":
+            self._ruby = False
         elif tag == "t" and self._kind == "inlineStr":
             self._has_value = True
             self._inline.append(self.text())
@@ -225,7 +230,7 @@ class _Sheet(XmlPart):
     def _place(self, reference: str) -> None:
         """Begins a cell in its column: that of its reference, like AB12, else the next one."""
         column = 0
-        for letter in reference.rstrip("0123456789"):
+        for letter in reference.rstrip("0123456789").upper():
             column = 26 * column + ord(letter) - 64
             if not 0 < column <= MOST_COLUMNS:
                 break
@@ -245,9 +250,13 @@ class _Sheet(XmlPart):
             style = whole(self._style or "0")
             form = self._formats[style] if style < len(self._formats) else None
             shown = number_text(text, form)
-            if form and form.kind:
+            if form and form.kind and any(map(str.isdigit, shown)):  # a word is given as shown
                 self._rows.note(len(self._cells) - 1, form.kind, shown)
             return shown
         if self._kind == "b":
-            return "TRUE" if text == "1" else "FALSE"
+            return "TRUE" if text in TRUE else "FALSE"
+        if self._kind == "d":
+            shown = iso_day(text)
+            self._rows.note(len(self._cells) - 1, "date" if "-" in shown else "time", shown)
+            return shown
         return ERROR + text if self._kind == "e" else unescape(text)

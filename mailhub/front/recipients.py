@@ -23,14 +23,14 @@ DEEPEST = 4  # levels of lists and objects in a field
 def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
     """Return the reader for the recipients. Raises Problem for an unknown region."""
     if asked.region is None:
-        return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region)
+        return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region, is_for_sending=True)
     if channel != Vendor.Channel.SMS:
         raise invalid([error("/region", "region", "a region is for phone numbers, of the channel sms")])
     try:
         known_region(asked.region)
     except ValidationError as why:
         raise invalid([error("/region", "region", why.messages[0])]) from why
-    return AddressReader(channel, asked.region)
+    return AddressReader(channel, asked.region, is_for_sending=True)
 
 
 def hours(asked: SendRequest, channel: str) -> Hours | None:

@@ -35,6 +35,7 @@ def test_usual_addresses_take_the_fast_way(address: str) -> None:
         ("jose\u0301@example.com", "jos\u00e9@example.com"),
         ("ann@M\u00dcNCHEN.de", "ann@m\u00fcnchen.de"),
         ("ann@xn--mnchen-3ya.de", "ann@m\u00fcnchen.de"),
+        ("\uff41\uff4e\uff4e\uff20\uff45\uff58\uff41\uff4d\uff50\uff4c\uff45.com", "ann@example.com"),
     ],
 )
 def test_an_address_is_stored_in_one_form(typed: str, stored: str) -> None:

@@ -74,7 +74,13 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
         ("email,name\nann@sandbox.example,A".encode("utf-16")[:-1], "the file is not in the encoding utf-16; save"),
         (b"email,name\n", "there are no recipients"),
         (b"email,name\n\n,\n", "there are no recipients"),
-        (b"\nann@sandbox.example\n", "row 1: there is no header: the first row must name the columns"),
+        (b"\nann@sandbox.example\n", "row 2: there is no header: the first row holds the recipient"),
+        (b"\n\n,\nemail,nom\na@sandbox.example,A\n", "row 4: the template needs 'name'; the columns are email, nom"),
+        (b"\n \n", "the file is empty"),
+        (b"<!DOCTYPE html><table><tr><td>email", "the file is a web page, not CSV"),
+        (b"\xef\xbb\xbf\n<?xml version='1.0'?><Workbook/>", "the file is XML, not CSV"),
+        (b'[{"email": "ann@sandbox.example"}]', "the file is JSON, not CSV"),
+        (b"BEGIN:VCARD\nEMAIL:ann@sandbox.example\n", "the file is an address book or calendar, not CSV"),
         (b"ann@sandbox.example,Ann\n", "row 1: there is no header: the first row holds the recipient"),
         (b"email,name,name\n", "row 1: column 3 has the same name as column 2: 'name'"),
         (b"email,name,Name *,name_2\n", "there are no recipients"),
@@ -97,7 +103,7 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
             b'email,name\na@sandbox.example,A\nb@sandbox.example,"Ann\n',
             "row 3: a quote is opened here and never closed",
         ),
-        (b'email,name\na@sandbox.example,"A"nn\n', "row 2: it cannot be read as CSV"),
+        (b'email,name\na@sandbox.example,"A"nn\n', "row 2: something follows a closing quote; a quote"),
         (b"email,name\na@sandbox.example,A\nb@sandbox.example,Jos\x8e\n", "row 3: column 2: byte 0x8e at position 52"),
         (b"email,name\na@sandbox.example,\xc3", "row 2: column 2: byte 0xc3 at position 29"),
         (b"email,\x8e\n", "row 1: column 2: byte 0x8e at position 6 of the file is not UTF-8; save it as"),
@@ -107,6 +113,33 @@ def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, message: st
     found = problems(data)
     assert len(found) == 1
     assert str(found[0]).startswith(message)
+
+
+def test_rows_of_blanks_above_the_header_are_none_but_count() -> None:
+    assert stored("\n ,\nemail,name\nann@sandbox.example,Ann\n") == [("ann@sandbox.example", {"name": "Ann"})]
+    assert problems("\n ,\nemail,name\nbad,Ann\n")[0].row == 4
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["имя", "名前", "name"])
+def test_wide_encodings_are_known_in_every_alphabet(encoding: str, name: str) -> None:
+    data = f"{name};email\nИван;ann@sandbox.example\n田中;bob@sandbox.example\n".encode(encoding)
+    assert list(Table(file(data)).rows())[1:] == [(3, ["田中", "bob@sandbox.example"])]
+
+
+def test_a_stray_nul_does_not_make_a_file_wide() -> None:
+    assert Table(file("email,name\nann@sandbox.example,Z\0oë\n")).encoding == "utf-8-sig"
+
+
+@pytest.mark.parametrize("named", ["utf-16", "idna", "rot13", "utf-32"])
+def test_an_encoding_that_the_file_does_not_have_is_told(named: str) -> None:
+    with pytest.raises(BadInput, match="encoding"):
+        Table(file("email,name\nann@sandbox.example,Ann\n"), named)
+
+
+@pytest.mark.parametrize("first", ["sep=|", "sep=| ", '"sep=|"', ""])
+def test_bars_are_delimiters_too(first: str) -> None:
+    assert stored(f"{first}\r\nemail|name\r\nann@sandbox.example|Ann, B\r\n")[0][1] == {"name": "Ann, B"}
 
 
 def test_a_byte_that_is_not_utf8_is_found_far_into_a_file() -> None:

@@ -54,6 +54,11 @@ AS_SHOWN = [
     ("000,000,000", 1234567, "001,234,567"),
     (r'00000\ "DD"', 1067, "01067 DD"),
     ("0000????", 123, "00000123"),
+    ('"0"0', 1711234567, "01711234567"),
+    ('"0"#\\ ###\\ ####', 1711234567, "0171 123 4567"),
+    ('"yes";;"no"', 0, "no"),
+    ('[=1]"ja";[=0]"nein";0', 1, "ja"),
+    ('#,##0;-#,##0;"free"', 0, "free"),
 ]
 # Amounts and days are for templates to write as readers of each language do.
 AS_NUMBERS = [
@@ -71,6 +76,12 @@ AS_NUMBERS = [
     ("dd/mm/yyyy", 46349, "2026-11-23", "date"),
     ("[$-407]d. mmmm yyyy;@", 46349, "2026-11-23", "date"),
     ("hh:mm", 0.75, "18:00:00", "time"),
+    ("hh:mm", 46349.75, "18:00:00", "time"),
+    ("[h]:mm", 1.5, "36:00:00", "time"),
+    ("[mm]", 0.5, "12:00:00", "time"),
+    ("mm", 46349, "2026-11-23", "date"),
+    ('#,##0;-#,##0;"-"??', 0, "0", "number"),
+    (";;;", 1067, "1067", ""),
 ]
 
 
@@ -310,6 +321,17 @@ def test_ods_gives_codes_as_shown_and_days_and_amounts_plainly() -> None:
         "date": {"f8": "2026-11-23", "f9": "2026-11-23T18:30:05"},
         "time": {"f10": "18:30:05"},
     }
+
+
+def test_ods_gives_words_for_numbers_long_numbers_and_one_blank_for_many() -> None:
+    row = (
+        ods_cell("a@sandbox.example")
+        + ods_cell("ja", "float", "1")
+        + ods_cell("123456789012345678", "float", "123456789012345678")
+        + ods_cell("two\n   words")
+    )
+    data = ods(ods_row("email", "member", "number", "note") + f"<table:table-row>{row}</table:table-row>")
+    assert cells(data) == [["a@sandbox.example", "ja", "123456789012345678", "two words"]]
 
 
 def test_ods_tells_errors_formulas_and_reads_the_first_visible_sheet() -> None:

@@ -93,6 +93,29 @@ def test_a_number_is_shown_by_its_format(number: str, id: str, code: str | None,
     assert number_text(number, cell_format(id, code, False)) == text
 
 
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("<c><v>123456789012345678</v></c>", "123456789012345678"),  # a customer's number of more than 15 digits
+        ("<c><v>1234567890123456</v></c>", "1234567890123456"),
+        ("<c><v>0.30000000000000004</v></c>", "0.3"),
+        ('<c t="b"><v>true</v></c>', "TRUE"),
+        ('<c t="d"><v>2026-01-02T00:00:00Z</v></c>', "2026-01-02"),
+        ('<c t="d"><v>2026-01-02T03:04:05.5</v></c>', "2026-01-02T03:04:05"),
+        ('<c r="b2"><v>7</v></c>', "7"),
+        ('<c t="inlineStr"><is><r><t>東京</t></r><rPh sb="0" eb="2"><t>トウキョウ</t></rPh></is></c>', "東京"),
+    ],
+)
+def test_cells_as_other_programs_write_them(cell: str, shown: str) -> None:
+    data = changed(book([*LIST[:1], ["ann@sandbox.example", 5]]), SHEET, '<c r="B2"><v>5</v></c>', cell)
+    assert cells(data) == [["ann@sandbox.example", shown]]
+
+
+def test_a_blank_first_row_is_no_header_and_a_blank_first_sheet_is_told() -> None:
+    assert stored(book([[], *LIST]))[0][1] == {"name": "Ann"}
+    assert [str(one) for one in problems(book([]))] == ["the first visible sheet is empty"]
+
+
 def test_a_formula_is_its_result_and_an_error_is_told_with_its_row() -> None:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as made:

@@ -86,6 +86,15 @@ STRANGERS = [  # each would reach somebody else's phone if its words became keys
     ("+49 171 123456з", "", "'з'"),  # a Cyrillic letter that looks like a 3
     ("++49 171 1234567", "", "not one number"),
     ("+", "", "no digits"),
+    ("+49 171 1234567¹", "", "'¹'"),  # a footnote
+    ("+49 171 123456②", "", "'②'"),
+    ("+49 171 1234567 / 68", "", "not one number"),
+    ("0171 1234567/8", "DE", "not one number"),
+    ("0171 1234\n0172 7654321", "DE", "not one number"),
+    ("+49 171 1234567.0", "", "decimals"),
+    ("0171 1234567.0", "DE", "decimals"),
+    ("+999 1234567", "", "no country has this code"),
+    ("+4", "", "is not a phone number"),
 ]
 
 
@@ -111,10 +120,27 @@ def test_a_cell_with_more_than_one_number_in_it_is_refused_with_what_stands_ther
         ("+49 – 171 – 1234567", "", "+491711234567"),
         ("+52 1 55 1234 5678", "", "+525512345678"),  # Mexico's plan until 2019
         ("+54 11 15 2345 6789", "", "+5491123456789"),
+        ("+49 171\t1234567", "", "+491711234567"),
+        ("491711234567", "DE", "+491711234567"),  # a spreadsheet has dropped the +
+        ("447700900123", "GB", "+447700900123"),
+        ("393331234567", "IT", "+393331234567"),
+        ("0491 711234", "DE", "+49491711234"),
+        ("491 711234", "DE", "+49491711234"),
     ],
 )
 def test_signs_between_digits_and_invisible_ones_change_nothing(typed: str, region: str, number: str) -> None:
     assert AddressReader("sms", region)(typed) == number
+
+
+@pytest.mark.parametrize("typed", ["+49 900 1234567", "+1 900 555 0143", "+800 1234 5678", "+49 800 1234567"])
+def test_a_kind_of_number_that_gets_no_messages_is_told_before_sending(typed: str) -> None:
+    with pytest.raises(ValueError, match="gets no messages"):
+        AddressReader("sms", is_for_sending=True)(typed)
+    assert AddressReader("sms")(typed), "it can be suppressed and searched for"
+
+
+def test_toll_free_numbers_of_america_get_messages() -> None:
+    assert AddressReader("sms", is_for_sending=True)("+1 800 555 0143") == "+18005550143"
 
 
 class TestCampaigns:

@@ -48,8 +48,8 @@ HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
 
 FILE is a spreadsheet (XLSX, ODS or XLS; its first sheet) or CSV, with a header; - reads it from standard input. CSV may
-be UTF-8, UTF-16 or what Windows writes in Western Europe (CP1252), delimited by commas, semicolons, tabs, or what a
-first line like sep=; says. The first column is the recipient (e-mail address, phone number with country code, or print
+be UTF-8, UTF-16 or what Windows writes in Western Europe (CP1252), delimited by commas, semicolons, tabs, bars, or a
+first line like sep=;. The first column is the recipient (e-mail address, phone number with country code, or print
 address); the others are fields of the templates: {{ city }} shows the column city, {{ First_name }} the column First
 name, {{ recipient }} the recipient. A field that is shown as it is must not be empty;
 {{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
@@ -200,7 +200,7 @@ def _accept(
         return previewing.look(content, logins, campaign, recipients, options)
     files = content.files
     if options["test_to"]:
-        normal = intake.AddressReader(vendor.channel, region)
+        normal = intake.AddressReader(vendor.channel, region, is_for_sending=True)
         recipients = to_oneself.addressed(options["test_to"], recipients, normal, content.compiled)
         files = files and files.of(recipients)
         name, at, hours = f"{to_oneself.NAME}{name}", "now", None
