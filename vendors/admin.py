@@ -13,7 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import formats
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
@@ -34,6 +34,7 @@ from vendors import (
 )
 from vendors.adapters.options import NoSecret
 from vendors.condition.reading import conditions_of_credentials, conditions_of_vendors
+from vendors.condition.values import describe_condition, name_condition
 from vendors.forms import (
     SAME_ACCOUNT,
     UPLOAD,
@@ -44,8 +45,9 @@ from vendors.forms import (
     ReceiverRows,
     VendorForm,
 )
+from vendors.instants import write_time
 from vendors.limits.values import Limit
-from vendors.listing import OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
+from vendors.listing import CONDITIONS, OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
 from vendors.models import (
     Credential,
     Mailcaster,
@@ -61,6 +63,7 @@ from vendors.ownership import is_disclosed, limit_rows, owned_credentials, owned
 from vendors.said import Said, gettext_noop, show
 
 HELD = gettext_noop("It waits until a second person confirms it; so long nothing changes.")
+PAUSE = ("paused", "paused_reason")  # said at the head of the page
 RECENT = 20  # entries of the history on a page
 
 
@@ -86,6 +89,8 @@ def _tell_pause(request: HttpRequest, login: Credential) -> None:
 class OnlyWhatChanged(OwnLookups):
     """Saves only the changed fields, since senders write other fields of the same row; logs old and new values.
 
+    Limits are stored by the functions of the commands.
+
     Users who may only look see no secret: Django would show every read-only field as text.
     """
 
@@ -95,11 +100,31 @@ class OnlyWhatChanged(OwnLookups):
             return [name for name in fields if name != SAME_ACCOUNT]
         if self.has_change_permission(request, obj):
             return fields
-        return [name for name in fields if name not in history.SILENT | {UPLOAD, SAME_ACCOUNT}]
+        return [name for name in fields if name not in history.SILENT | {UPLOAD, SAME_ACCOUNT, *PAUSE}]
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        message = "" if add else history.describe(form, formsets)
-        return message or super().construct_change_message(request, form, formsets, add)
+        """Describe the changes; "" if there is nothing but limits of receivers, whose change has its own entry."""
+        others = [one for one in formsets or () if not isinstance(one, ReceiverRows)]
+        message = "" if add else history.describe(form, others)
+        if not message and not add and any(one.has_changed() for one in formsets or () if one not in others):
+            return ""
+        return message or super().construct_change_message(request, form, others, add)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        return super().log_change(request, obj, message) if message != "" else None
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Store the rows of inline tables in the vendor's turn, so that two people who store the same follow."""
+        if any(one.has_changed() for one in formsets):
+            locks.lock_vendor(_vendor_of(form.instance).pk)
+        super().save_related(request, form, formsets, change)
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        if isinstance(formset, LimitRows):
+            row = form.instance
+            formset.store_rows(_vendor_of(row), row if isinstance(row, Credential) else None, _actor(request))
+        else:
+            super().save_formset(request, form, formset, change)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         if not change:
@@ -151,6 +176,12 @@ class OfOwners(OwnLookups):
         return [str(one) for one in objs], counts, lacking, kept
 
 
+def _vendor_of(row: Any) -> Vendor:
+    """Return the vendor whose page it is, or that of a credential's page."""
+    found: Vendor = row.vendor if isinstance(row, Credential) else row
+    return found
+
+
 def _actor(request: HttpRequest) -> history.Actor:
     user: Any = request.user
     return history.Actor(user.get_username(), user.pk)
@@ -178,10 +209,17 @@ def _with_receivers(inlines: Any, of: Vendor | None) -> list[Any]:
     return [one for one in inlines if has_receivers or not issubclass(one, ReceiverLimits)]
 
 
+LABELS = {"units": _("at most, units"), "seconds": _("in any so many seconds")}
+
+
 class Limits(Rows):
     model = RateLimit
     formset = LimitRows
     verbose_name_plural = _("rate limits")
+    labels = LABELS
+
+    def tell_row(self, row: RateLimit) -> str:
+        return _said(row)
 
 
 class VendorLimits(Limits):
@@ -192,6 +230,7 @@ class VendorLimits(Limits):
 
 
 class CredentialLimits(Limits):
+    verbose_name_plural = _("rate limits of this credential alone")
     fields = ["units", "seconds"]
 
 
@@ -202,12 +241,16 @@ class ReceiverLimits(Rows):
     form = ReceiverLimitForm
     formset = ReceiverRows
     verbose_name_plural = _("limits of receivers")
+    labels = LABELS
     fields = ["receiver", "units", "seconds", "grows_from", "growth", "allows"]
     readonly_fields = ["allows"]
 
     @admin.display(description=_("allows"), empty_value="")
     def allows(self, row: ReceiverLimit) -> str:
         return show(row.terms) if row.pk else ""
+
+    def tell_row(self, row: ReceiverLimit) -> str:
+        return f"{row.receiver}: {show(row.terms)}"
 
 
 class VendorReceiverLimits(ReceiverLimits):
@@ -222,6 +265,11 @@ class CredentialReceiverLimits(ReceiverLimits):
 
 class Casters(Rows):
     model = Mailcaster
+
+    def tell_row(self, row: Mailcaster) -> str:
+        state = gettext("works") if row.enabled else gettext("off")
+        facts = {"name": row.name, "kind": gettext(row.get_kind_display()), "low": row.min_size, "high": row.max_size}
+        return gettext("%(name)s: %(kind)s, %(low)s to %(high)s messages, %(state)s") % {**facts, "state": state}
 
 
 class Pausable(OfOwners):
@@ -246,10 +294,12 @@ class Pausable(OfOwners):
             context = {**self.admin_site.each_context(request), "title": title, "row": row, "opts": self.opts}
             return TemplateResponse(request, "admin/vendors/pause.html", context)
         was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
-        changed = self.switch(request, row, was, reason)
+        with transaction.atomic():  # with its entry in the history, or not at all
+            changed = self.switch(request, row, was, reason)
+            if changed:
+                done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
+                self.log_change(request, row, history.decided(done, typed=reason))
         if changed:
-            done = Said(gettext_noop("resumed") if was else gettext_noop("paused"))
-            self.log_change(request, row, history.decided(done, typed=reason))
             messages.success(request, (gettext("%s goes on.") if was else gettext("%s is paused.")) % row)
         elif changed is False:
             messages.error(request, gettext("Nothing was changed: somebody else has paused or resumed %s.") % row)
@@ -283,21 +333,22 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
 
     @admin.action(description=_("Release the brakes of all credentials"), permissions=["operate"])
     def release_brakes(self, request: HttpRequest, chosen: Any) -> None:
-        released = [
-            login
-            for vendor in chosen
-            if self.may_operate(request, vendor)
-            for login in configuration.release_brakes(vendor)
-        ]
-        for login in released:
-            self.log_change(request, login, Said(gettext_noop("its brake was released")))
-        messages.success(request, gettext("Brakes that were released: %s") % len(released))
+        released = 0
+        for vendor in chosen:
+            if not self.may_operate(request, vendor):
+                continue
+            with transaction.atomic():  # with its entries in the history, or not at all
+                done = configuration.release_brakes(vendor)
+                for login in done:
+                    self.log_change(request, login, Said(gettext_noop("its brake was released")))
+            released += len(done)
+        messages.success(request, gettext("Brakes that were released: %s") % released)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        allowed = [str(name) for name in self.get_fields(request, obj)]
+        allowed = [str(name) for name in self.get_fields(request, obj) if obj is None or name not in PAUSE]
         parts = [(title, [name for name in names if name in allowed]) for title, names in PARTS]
         placed = {name for _title, names in parts for name in names}
         parts.append((_("Further settings"), [name for name in allowed if name not in placed]))
@@ -410,9 +461,10 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
     def end_waits(self, request: HttpRequest, chosen: Any) -> None:
         ended = 0
         for login in chosen:
-            if self.has_change_permission(request, login) and configuration.end_wait(login):
-                self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
-                ended += 1
+            with transaction.atomic():
+                if self.has_change_permission(request, login) and configuration.end_wait(login):
+                    self.log_change(request, login, Said(gettext_noop("the wait that its vendor asked for was ended")))
+                    ended += 1
         messages.success(request, gettext("Waits that were ended: %s") % ended)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
@@ -430,10 +482,13 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
 
     def _set_brakes(self, request: HttpRequest, chosen: Any, verb: Callable[[Credential], bool], form: str) -> int:
         """Do it for the credentials that the user may operate, and log it. Returns how many it changed."""
-        done = [login for login in chosen if self.may_operate(request, login) and verb(login)]
-        for login in done:
-            self.log_change(request, login, Said(form))
-        return len(done)
+        done = 0
+        for login in chosen:
+            with transaction.atomic():  # with its entry in the history, or not at all
+                if self.may_operate(request, login) and verb(login):
+                    self.log_change(request, login, Said(form))
+                    done += 1
+        return done
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> list[str]:
         return ["vendor"] if obj else []
@@ -505,9 +560,11 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             context = {**self.admin_site.each_context(request), "title": title, "row": login, "opts": self.opts}
             context["condition"], context["braked"] = condition_badge(condition), condition.is_braked
             return TemplateResponse(request, "admin/vendors/try.html", context)
-        done = self._hold(login) if "hold" in request.POST else self._go_on(login)
+        with transaction.atomic():
+            done = self._hold(login) if "hold" in request.POST else self._go_on(login)
+            if done:
+                self.log_change(request, login, Said(done))
         if done:
-            self.log_change(request, login, Said(done))
             messages.success(request, gettext("Done: %s") % gettext(done))
         else:
             messages.error(request, gettext("Nothing was changed: %s does not wait any more.") % login)
@@ -528,7 +585,29 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         context["changes"] = second_person.waiting(login.vendor) if login else []
         waits = deferrals.receiver_waits([login.pk], deferrals.MOST_SHOWN) if login else []
         context["waits"] = [show(deferrals.describe_wait(one)) for one in waits]
+        if login:
+            context |= self._head_facts(request, login)
         return super().render_change_form(request, context, *args, **kwargs)
+
+    @staticmethod
+    def _head_facts(request: HttpRequest, login: Credential) -> dict[str, Any]:
+        """Return how the credential stands, and what the reader can do about it, for the head of its page."""
+        user: Any = request.user
+        condition = conditions_of_credentials([login.pk])[login.pk]
+        remedy = remedies.Remedy.of(condition, login.vendor_id, login.vendor.name, login.pk)
+        pause = reverse("admin:vendors_credential_pause", args=[login.pk])
+        offered = bool(remedy and remedy.is_offered_to(user) and remedy.address not in ("", request.path))
+        rows = RateLimit.objects.filter(vendor=login.vendor_id, credential=None)
+        return {
+            "brief": show(name_condition(condition, write_time)),
+            "state": show(describe_condition(condition, write_time)),
+            "look": CONDITIONS[condition.kind][1],
+            "remedy": remedy,
+            "remedy_offered": offered,
+            "resumes": offered and remedy is not None and remedy.address == pause,
+            "vendor_limits": [_said(row) for row in rows],
+            "sees_vendor": user.has_perm("vendors.view_vendor"),
+        }
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str], same_account: bool) -> None:
         others = [name for name in fields if name != "secret"]
@@ -540,14 +619,6 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
                 _tell_doubts(request, doubts)
             if others:
                 obj.save(update_fields=others)
-
-    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Set the vendor on the credential's limits."""
-        for limit in formset.save(commit=False):
-            limit.vendor_id = form.instance.vendor_id
-            limit.save()
-        for limit in formset.deleted_objects:
-            limit.delete()
 
 
 @admin.register(Mailcaster)

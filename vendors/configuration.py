@@ -75,6 +75,21 @@ def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: 
     return bool(gone or fresh)
 
 
+@transaction.atomic
+def edit_rate_limits(
+    vendor: Vendor, credential: Credential | None, gone: Collection[int], put: Iterable[LimitSpec]
+) -> bool:
+    """Apply the edits of a form to the limits that are stored by now; those of others at the same time stay.
+
+    gone: ids of the rows that the form has deleted or changed. put: new and changed limits; each replaces one of its
+    window. Returns False if nothing changed.
+    """
+    locks.lock_vendor(vendor.pk)
+    there = RateLimit.objects.filter(vendor=vendor, credential=credential).exclude(pk__in=gone)
+    windows = {row.seconds: row.units for row in there} | {seconds: units for units, seconds in put}
+    return replace_rate_limits(vendor, credential, [(units, seconds) for seconds, units in windows.items()])
+
+
 def describe_rate_limit(window: LimitSpec) -> str:
     """Say in a sentence which rate a limit allows. A place is held until its window has passed since the call ended."""
     units, seconds = window

@@ -15,7 +15,7 @@ from django.utils import timezone
 from vendors import alarms, history
 from vendors.instants import write_time
 from vendors.models import Credential, ReceiverDomain, ReceiverWait, Vendor
-from vendors.ownership import owned_vendors
+from vendors.ownership import governs
 from vendors.receivers import table_groups
 from vendors.remedies import OPERATE
 from vendors.said import Said, gettext_noop, show
@@ -117,13 +117,8 @@ def show_waits(waits: Iterable[ReceiverWait], user: Any) -> list[ShownWait]:
 
 
 def _may_end(user: Any, vendor_id: int) -> bool:
-    """Return True if the user operates the vendor. A user of a request reads the governed vendors once."""
-    if not user.is_staff or not user.has_perm(OPERATE):
-        return False
-    if not hasattr(user, "operated_vendors"):
-        mine = owned_vendors(user)
-        user.operated_vendors = None if mine is None else frozenset(mine.values_list("pk", flat=True))
-    return user.operated_vendors is None or vendor_id in user.operated_vendors
+    """Return True if the user operates the vendor."""
+    return bool(user.is_staff and user.has_perm(OPERATE)) and governs(user, vendor_id)
 
 
 def waits_address(credential_id: int) -> str:

@@ -11,9 +11,10 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vendors import adapters, destinations, receiver_domains, receiver_limits
+from vendors import adapters, configuration, destinations, receiver_domains, receiver_limits
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.described import reading
+from vendors.history import Actor
 from vendors.listing import NamedFields
 from vendors.models import Credential, ReceiverDomain, ReceiverLimit, Vendor
 from vendors.receivers import OTHERS, known_groups
@@ -199,8 +200,27 @@ class ReceiverLimitForm(_LimitForm):
             field.choices = [*_receiver_choices(), (own, own)]
 
 
+def _warm_up(row: ReceiverLimit) -> dict[str, Any]:
+    return {"grows_from": row.grows_from, "growth": row.growth}
+
+
 class LimitRows(NamedFields):
-    """Limits on the page of a vendor or credential: no window twice, which the database would refuse."""
+    """Limits on the page of a vendor or credential: no window twice, which the database would refuse.
+
+    They are stored by the functions that commands call, under the vendor's lock: two people may store the same at once.
+    """
+
+    def _edits(self) -> tuple[set[int], list[Any]]:
+        """Return the ids of deleted and changed rows, and the new and changed rows. Sets what Django's admin reads."""
+        self.save(commit=False)
+        changed = [row for row, _fields in self.changed_objects]
+        return {row.pk for row in (*self.deleted_objects, *changed)}, [*changed, *self.new_objects]
+
+    def store_rows(self, of: Vendor, login: Credential | None, by: Actor) -> None:
+        """Store the form's edits."""
+        gone, put = self._edits()
+        if gone or put:
+            configuration.edit_rate_limits(of, login, gone, [(row.units, row.seconds) for row in put])
 
     def clean(self) -> None:
         super().clean()
@@ -212,7 +232,15 @@ class LimitRows(NamedFields):
 
 
 class ReceiverRows(LimitRows):
-    """Limits of receivers."""
+    """Limits of receivers. Their history is kept by the function that stores them."""
+
+    def store_rows(self, of: Vendor, login: Credential | None, by: Actor) -> None:
+        gone, put = self._edits()
+        rows = [
+            ReceiverLimit(units=row.units, seconds=row.seconds, receiver=row.receiver, **_warm_up(row)) for row in put
+        ]
+        if gone or put:
+            receiver_limits.edit_receiver_limits(of, login, gone, rows, by)
 
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
         """A form without these rows, such as that of a page from before an upgrade, changes none of them."""

@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import get_fields_from_path
 from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
 from django.contrib.auth.models import Permission
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.db import DataError, models, transaction
+from django.db import DataError, IntegrityError, models, transaction
 from django.db.models import Model
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import Media
 from django.http import HttpRequest
+from django.shortcuts import redirect
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, override
+from psycopg.errors import UniqueViolation
 
 from vendors import history
 from vendors.condition.values import Condition, ConditionKind, describe_condition
@@ -244,11 +246,17 @@ class Rows(PlainForms, _Inline):
     extra = 1
     formset = NamedFields
     template = TABLE
+    labels: ClassVar[dict[str, Any]] = {}  # heads of columns that say more than the names of the fields
+
+    def tell_row(self, row: Any) -> str:
+        """Return a row as a sentence, for those who may only look."""
+        return str(row)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if field:
             field.widget.attrs["aria-label"] = capfirst(db_field.verbose_name)
+            field.label = self.labels.get(db_field.name, field.label)
         return field
 
 
@@ -263,6 +271,17 @@ class OwnLookups(PlainForms, StoredInEnglish):
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Any:
         return CappedPaginator(queryset, per_page, *args, **options)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show and store a row. Two people may store the same at once: the second is told, after all checks passed."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except IntegrityError as error:
+            if not isinstance(error.__cause__, UniqueViolation):
+                raise
+            said = gettext("Nothing was stored: somebody else has stored the same at the same moment. Look again.")
+            messages.error(request, said)
+            return redirect(request.get_full_path())
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
         """Show Django's history page with the row named as on its own page."""

@@ -70,6 +70,14 @@ def owns(user: Any, vendor_id: int) -> bool:
     return mine is None or mine.filter(pk=vendor_id).exists()
 
 
+def governs(user: Any, vendor_id: int) -> bool:
+    """Return the same as `owns`, with one statement for all vendors of a request, whose user object it is."""
+    if not hasattr(user, "governed_vendors"):
+        mine = owned_vendors(user)
+        user.governed_vendors = None if mine is None else frozenset(mine.values_list("pk", flat=True))
+    return user.governed_vendors is None or vendor_id in user.governed_vendors
+
+
 def limit_rows(rows: Selected, user: Any, path: str = "vendor") -> Selected:
     """Return the rows whose vendor the user governs. `path`: from a row to its vendor."""
     mine = owned_vendors(user)

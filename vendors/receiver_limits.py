@@ -1,10 +1,10 @@
-"""Limits of receiving domains: their change by the command, and the words for them at every door.
+"""Limits of receiving domains: their one change, for the command and the admin's forms, and the words for them.
 
-Rows of the admin are stored by its forms, after the same checks (vendors/forms.py). The database raises
-`limits_version` with each row, so an edit is in force from the next claim.
+The database raises `limits_version` with each row, so an edit is in force from the next claim.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from datetime import date, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -29,12 +29,18 @@ def read_receiver_limits(of: Vendor, login: Credential | None, receiver: str) ->
 
 
 def change_receiver_limits(
-    of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit], by: history.Actor
+    of: Vendor,
+    login: Credential | None,
+    receiver: str,
+    wanted: Iterable[ReceiverLimit],
+    by: history.Actor,
+    *,
+    keeps_warm_up: bool = True,
 ) -> bool:
-    """Replace a receiver's limits by these unsaved rows, in force from the next grant.
+    """Replace a receiver's limits by these rows, in force from the next grant.
 
-    Equal rows are kept; so is a warm-up that began with the same number and growth. Returns False if nothing changed.
-    Raises ValidationError.
+    Equal rows are kept; so is, with `keeps_warm_up`, a warm-up that began with the same number and growth on another
+    day. Returns False if nothing changed. Raises ValidationError.
     """
     receiver_domains.refresh_domains(at_once=True)
     rows = {row.seconds: row for row in _checked(of, login, receiver, wanted)}
@@ -47,7 +53,7 @@ def change_receiver_limits(
         edited = [
             (known[row.seconds], row)
             for row in rows.values()
-            if row.seconds in known and not _is_same(known[row.seconds], row)
+            if row.seconds in known and not _is_same(known[row.seconds], row, keeps_warm_up)
         ]
         if not (gone or fresh or edited):
             return False
@@ -64,6 +70,37 @@ def change_receiver_limits(
         about: Any = (Credential, login.pk) if login else (Vendor, of.pk)
         history.record(by, about[0], [(about[1], changed)])
     return True
+
+
+def edit_receiver_limits(
+    of: Vendor,
+    login: Credential | None,
+    gone: Collection[int],
+    put: Iterable[ReceiverLimit],
+    by: history.Actor,
+) -> bool:
+    """Apply the edits of a form to the limits that are stored by now; those of others at the same time stay.
+
+    gone: ids of the rows that the form has deleted or changed. put: new and changed rows, unsaved; each replaces one of
+    its window. Returns False if nothing changed. Raises ValidationError.
+    """
+    with transaction.atomic():
+        locks.lock_vendor(of.pk)
+        wanted: dict[str, dict[float, ReceiverLimit]] = defaultdict(dict)
+        touched = set[str]()
+        for row in ReceiverLimit.objects.filter(vendor=of, credential=login).select_related("vendor"):
+            if row.pk in gone:
+                touched.add(row.receiver)
+            else:
+                wanted[row.receiver][row.seconds] = row
+        for row in put:
+            touched.add(row.receiver)
+            wanted[row.receiver][row.seconds] = row
+        changed = [
+            change_receiver_limits(of, login, one, wanted[one].values(), by, keeps_warm_up=False)
+            for one in sorted(touched)
+        ]
+    return any(changed)
 
 
 def describe_limits(rows: Iterable[ReceiverLimit]) -> Said:
@@ -103,8 +140,10 @@ def _checked(
     return rows
 
 
-def _is_same(old: ReceiverLimit, new: ReceiverLimit) -> bool:
+def _is_same(old: ReceiverLimit, new: ReceiverLimit, keeps_warm_up: bool) -> bool:
     """Whether nothing changes. A warm-up goes on, whatever day a repeated command would begin it."""
+    if not keeps_warm_up and old.grows_from != new.grows_from:
+        return False
     if (old.units, old.grows_from is None) != (new.units, new.grows_from is None):
         return False
     return new.grows_from is None or old.growth == new.growth

@@ -24,7 +24,7 @@ from vendors.condition.reading import (
 )
 from vendors.condition.values import Condition, Mender, Mending
 from vendors.models import Vendor
-from vendors.ownership import is_disclosed, owned_vendors, owns
+from vendors.ownership import governs, is_disclosed, owned_vendors
 from vendors.said import gettext_noop, show
 
 OPERATE = "vendors.operate_vendor"  # to pause and resume vendors and credentials
@@ -95,7 +95,7 @@ class Remedy:
     def is_offered_to(self, user: Any) -> bool:
         """Return True if the user can press the button."""
         _page, right = PAGES.get(self.mending.button, ("", ""))
-        return bool(right and user.is_staff and user.has_perm(right) and owns(user, self.vendor_id))
+        return bool(right and user.is_staff and user.has_perm(right) and governs(user, self.vendor_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
 """The page "Needs attention": messages in doubt, grouped by cause, and the user's decisions about them."""
 
+import json
 import re
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -53,6 +57,47 @@ WARNINGS = {
         "They count as failed from now on; a retry of their job sends them again."
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CauseGroup:
+    """Causes of one job and vendor whose texts are the same, minute by minute: one row of the page, oldest first."""
+
+    causes: tuple[Cause, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(one.messages for one in self.causes)
+
+    @property
+    def elsewhere(self) -> int:
+        return sum(one.elsewhere for one in self.causes)
+
+    @property
+    def asked_again(self) -> datetime | None:
+        return min((one.asked_again for one in self.causes if one.asked_again), default=None)
+
+    @property
+    def first(self) -> Cause:
+        return self.causes[0]
+
+    @property
+    def last(self) -> Cause:
+        return self.causes[-1]
+
+    @property
+    def keys(self) -> str:
+        """The value of the row's check box."""
+        return json.dumps([one.key for one in self.causes])
+
+
+def group_causes(found: Iterable[Cause]) -> list[CauseGroup]:
+    """Return the causes in groups, those with the most messages first."""
+    alike: dict[tuple[Any, ...], list[Cause]] = defaultdict(list)
+    for one in found:
+        alike[one.job_id, one.vendor, one.seen].append(one)
+    groups = [CauseGroup(tuple(sorted(some, key=lambda one: one.minute))) for some in alike.values()]
+    return sorted(groups, key=lambda group: -group.messages)
 
 
 def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
@@ -121,7 +166,7 @@ def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     number = sum(cause.messages for cause in found)
     sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("pk", "name")[:MOST_CHOICES]
     context = {
-        "causes": found[: causes.SHOWN],
+        "groups": group_causes(found[: causes.SHOWN]),
         "more": len(found) > causes.SHOWN,
         "number": number,
         "look": look,
@@ -148,8 +193,18 @@ def _named(request: HttpRequest, key: str) -> Cause | None:
 
 
 def _chosen(request: HttpRequest) -> list[Cause]:
-    keys = dict.fromkeys(request.POST.getlist("cause")[:MOST_CHOSEN])
+    grouped = [key for typed in request.POST.getlist("causes")[:MOST_CHOSEN] for key in _keys(typed)]
+    keys = list(dict.fromkeys([*request.POST.getlist("cause"), *grouped]))[:MOST_CHOSEN]
     return [cause for key in keys if (cause := _named(request, key))]
+
+
+def _keys(typed: str) -> list[str]:
+    """Return the keys in the value of a group's check box; [] for any other text."""
+    try:
+        keys = json.loads(typed)
+    except ValueError:
+        return []
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
 
 def _messages_chosen(request: HttpRequest) -> list[Any]:

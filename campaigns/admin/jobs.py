@@ -16,11 +16,12 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from campaigns import entitlements, labels
-from campaigns.admin import job_page
+from campaigns.admin import job_groups, job_page
 from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
+from campaigns.admin.job_groups import JobGroup
 from campaigns.engine import progress
 from campaigns.forecast import eta
 from campaigns.models import DispatchRun, Job, Sponsor
@@ -46,6 +47,7 @@ class JobList(ChangeList):
     choices: Any  # a Choices, evaluated for whole pages only
     common: bool  # whether older campaigns of that name may be missing
     pickable: bool  # whether the viewer can act on selected rows
+    groups: list[JobGroup]  # the rows by what holds them
     states, spans = states(), [*SPANS.items(), ("any", gettext_noop("Any"))]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
@@ -56,7 +58,7 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
         self.look, self.choices = look_of(request), SimpleLazyObject(lambda: choices(request))
         found = super().get_queryset(request, exclude_parameters)
-        return eta.described(found if self.look.q.isdecimal() else self.look.jobs(found))
+        return eta.described(found if self.look.q.isdecimal() else self.look.jobs(found), "vendor__name")
 
     def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
         return [f"-{DATES[self.look.by]}", "-id"]
@@ -67,6 +69,7 @@ class JobList(ChangeList):
         self.common = bool(named and (named.common or len(named.ids) >= MOST_CAMPAIGNS))
         self.pickable = self.show_admin_actions and bool(self.model_admin.get_actions(request))
         self.result_list = with_progress(list(self.result_list[: self.list_max_show_all]))
+        self.groups = job_groups.group_jobs(self.result_list, request.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,9 @@ def with_progress(rows: list[Any]) -> list[Any]:
     sums = progress.of_jobs(rows)
     forecasts = eta.of_jobs(rows, sums, now)
     for job in rows:
-        job.sums, forecast = sums[job.pk], forecasts[job.pk]
+        job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
-        job.next, job.ends, job.remedy = forecast.next, forecast.ends, forecast.remedy
+        job.next, job.ends, job.remedy = job.forecast.next, job.forecast.ends, job.forecast.remedy
         job.verbs = [NAMES_OF_VERBS[verb] for verb in verbs.offered(job, job.sums)]
     return rows
 

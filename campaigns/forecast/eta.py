@@ -102,7 +102,8 @@ class JobForecast:
     """The next step of a job and the forecast of its end, as texts for users; either may be "".
 
     stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
-    person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all.
+    person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all. brief:
+    a reason that holds all jobs of the vendor or credential, in a few words.
     """
 
     next: str = ""
@@ -111,6 +112,7 @@ class JobForecast:
     remedy: Remedy | None = None
     plain: str = ""
     halted: bool = False
+    brief: str = ""
 
     @property
     def for_owner(self) -> str:
@@ -246,7 +248,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
         of = obstacle.reason, job.paused_receivers, True, obstacle.remedy, obstacle.plain, bool(queue.halted)
-        return JobForecast(*of)
+        return JobForecast(*of, obstacle.brief)
     full = job.credential.rate_limited_until
     turn = _("rate-limited until %(at)s") % {"at": write_time(full, now)} if full and full > now else _turn(job, sums)
     if job.paused_receivers:  # its end is not known before a person lets them go on

@@ -32,13 +32,15 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 class Obstacle:
     """reason: a text for operators. until: its end, if nobody has to act; None: unknown. remedy: what a person can do.
 
-    plain: the reason for campaign owners, if it differs.
+    plain: the reason for campaign owners, if it differs. brief: for an obstacle of the whole vendor or credential, the
+    same in a few words; "": it is of this job.
     """
 
     reason: str
     until: datetime | None = None
     remedy: Remedy | None = None
     plain: str = ""
+    brief: str = ""
 
     @property
     def for_owner(self) -> str:
@@ -53,7 +55,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
     if queue.halted:
-        return Obstacle(queue.halted)
+        return Obstacle(queue.halted, brief=_("nothing is called"))
     if job.paused_at:
         by = {"who": job.campaign.paused_by or _("somebody"), "why": show(job.campaign.why_paused)}
         return Obstacle(_("paused by %(who)s: %(why)s") % by)
@@ -67,7 +69,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
     if stopped := queue.stopped or login.stopped:
-        return Obstacle(stopped, remedy=queue.remedy(login))
+        return Obstacle(stopped, remedy=queue.remedy(login), brief=login.name_condition(now))
     if waits := _of_condition(queue, login, now):
         return waits
     if job.status not in RUNNING and (own := _own_time(job, now)):
@@ -190,7 +192,8 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
 
 def _of_stuck(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
     """Return the obstacle of a credential whose calls have no known end."""
-    return Obstacle(login.stopped or login.describe(now), remedy=queue.remedy(login))
+    said = login.stopped or login.describe(now)
+    return Obstacle(said, remedy=queue.remedy(login), brief=login.name_condition(now))
 
 
 def _of_condition(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle | None:
@@ -199,7 +202,7 @@ def _of_condition(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obsta
     if condition.kind is ConditionKind.FAILING:
         return _of_stuck(queue, login, now)
     if condition.until and condition.kind is ConditionKind.SHUT:
-        return Obstacle(login.describe(now), condition.until, queue.remedy(login))
+        return Obstacle(login.describe(now), condition.until, queue.remedy(login), brief=login.name_condition(now))
     return None
 
 

@@ -28,7 +28,7 @@ from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
 from vendors import ownership, redis_clients, said
 from vendors.condition.reading import combine_conditions, conditions_of_credentials
-from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.condition.values import Condition, ConditionKind, describe_condition, name_condition
 from vendors.instants import write_time
 from vendors.limits.values import Limit
 from vendors.remedies import Remedy
@@ -81,6 +81,10 @@ class LoginQueue:
     def describe(self, now: datetime) -> str:
         """Return its condition as a sentence for the page."""
         return show(describe_condition(self.condition, partial(_exact_clock, now=now), is_disclosed=self.disclosed))
+
+    def name_condition(self, now: datetime) -> str:
+        """Return its condition in a few words, for a line of a list."""
+        return show(name_condition(self.condition, partial(_exact_clock, now=now)))
 
 
 @dataclass(slots=True)

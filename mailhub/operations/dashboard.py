@@ -90,11 +90,12 @@ MOST_RUNNING = 200  # jobs on the map of mailcasters
 class VendorRow:
     """A vendor's row on the page. waiting: messages of the viewer's sponsors. ends: forecast of the queue's end.
 
-    apart: messages that wait for something other than the window. condition: of its best credential, in one word `kind`
-    and as a sentence `state`; while no vendor may be called, both say that. look: the style of its badge. notes: what
-    else is to be known, such as credentials in a worse condition. remedy: what mends it. doubts: messages without a
-    known answer, up to MOST_DOUBTS. reports: today's delivery reports by kind. receivers: domains that wait. governed:
-    the viewer governs the vendor; if not, the row hides what reveals others' mail.
+    obstacle: why there is no end, or "". apart: messages that wait for something other than the window. condition: of
+    its best credential, in a few words `brief` and with the reason as `state`; while no vendor may be called, both say
+    that. look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition.
+    remedy: what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports
+    by kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
+    others' mail.
     """
 
     vendor: Vendor
@@ -103,9 +104,10 @@ class VendorRow:
     jobs: int = 0
     waiting: int = 0
     ends: str = ""
+    obstacle: str = ""
     apart: list[str] = field(default_factory=list)
     condition: Condition = queues.UNTRIED
-    kind: str = ""
+    brief: str = ""
     state: str = ""
     look: str = "idle"
     notes: list[str] = field(default_factory=list)
@@ -131,6 +133,15 @@ class VendorRow:
         more = self.receivers.total - len(self.receivers.rows)
         form = ngettext("%(number)s more receiving domain waits", "%(number)s more receiving domains wait", more)
         return form % {"number": labels.number(more)} if more > 0 else ""
+
+    @property
+    def rank(self) -> int:
+        """The place of the row on the page: the less, the more a person has to do about it."""
+        if self.look == "bad" or self.obstacle:
+            return 0 if self.waiting else 1
+        if self.look == "warn" or self.notes or self.doubts or self.receivers.total or self.refused_reports:
+            return 2
+        return 3 if self.waiting else 4
 
     @property
     def refused_reports(self) -> str:
@@ -179,6 +190,17 @@ class Dashboard:
     parked: list[tuple[datetime, int]]
     streams: list[VendorStreams]  # of all vendors; empty for viewers who may not see the total of mail
     alarms: list[str]
+    failing: list[str]  # alarms of vendors that their rows tell, too
+
+    @property
+    def by_trouble(self) -> list[VendorRow]:
+        """The vendors' rows, those first that need somebody."""
+        return sorted(self.vendors, key=lambda row: row.rank)
+
+    @property
+    def in_trouble(self) -> int:
+        """How many vendors cannot be called, or not to an end."""
+        return sum(row.rank < 2 for row in self.vendors)
 
     @property
     def running_streams(self) -> int:
@@ -263,9 +285,9 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         alarms=[
             *_about_complaints(sponsors),
             *streams.alarms(found, seen),
-            *_failing(rows),
             *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
         ],
+        failing=_failing(rows),
     )
 
 
@@ -356,10 +378,12 @@ def _row(
         vendor, queue.limits, meters(queue.limits, eta.vendor_window(queue)), queue.jobs, queue.mine,
         today=today, counted_at=queue.counted_at, reports=reports,
     )  # fmt: skip
-    row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
+    end = eta.of_queue(queue, now)
+    row.ends = ends(end, queue.queued, now) if queue.waiting else _("nothing waits")
+    row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
-    row.kind = row.state if queue.halted else CONDITIONS[row.condition.kind][0]
+    row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
     if status:
         row.good, row.bad = status.good, status.bad
@@ -381,6 +405,15 @@ def _state(queue: VendorQueue, now: datetime) -> tuple[str, str]:
     if queue.shut or best is None:
         return queue.stopped or _("the vendor has no credential"), "bad"
     return best.describe(now), CONDITIONS[queue.condition.kind][1]
+
+
+def _brief_of(queue: VendorQueue, now: datetime) -> str:
+    """Return the vendor's condition in a few words."""
+    if queue.halted:
+        return _("halted")
+    if queue.shut and queue.brief:
+        return show(queue.brief)
+    return queue.best.name_condition(now) if queue.best else _("the vendor has no credential")
 
 
 def _worse(queue: VendorQueue, now: datetime) -> list[str]:

@@ -70,6 +70,13 @@ def read_only(field: Any) -> Any:
 
 
 @register.filter
+def listed_rows(table: Any) -> list[str]:
+    """Return the rows of an inline table as sentences, for those who may only look."""
+    tell = getattr(table.opts, "tell_row", str)
+    return [tell(form.instance) for form in table.formset.initial_forms]
+
+
+@register.filter
 def for_everybody(table: str) -> SafeString:
     """Make Django's inline table accessible: name its first column, and let the keyboard scroll it."""
     name = format_html('<th class="original"><span class="visually-hidden">{}</span></th>', gettext("Row"))

@@ -11,7 +11,7 @@ from django import template
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 from campaigns import labels
@@ -43,6 +43,7 @@ class JobRow(NamedTuple):
     created: datetime
     pickable: bool
     verbs: str
+    is_held: bool
 
 
 class PartRow(NamedTuple):
@@ -65,22 +66,21 @@ class VendorFacts(NamedTuple):
     meters: tuple[WindowUsage, ...]
     waiting: int
     ends: str
-    apart: tuple[str, ...]
     ratio: str
     total: int
     threshold: str
-    kind: str
-    state: str
+    brief: str
+    first: str
+    calm: str
+    why: tuple[str, ...]
     look: str
     notes: tuple[str, ...]
     asks: str
     button: str
     address: str
     doubts: int
-    refused_reports: str
     governed: bool
     receivers: tuple[ShownWait, ...]
-    more_receivers: str
 
 
 class CampaignRow(NamedTuple):
@@ -102,12 +102,13 @@ def status_of(status: str, word: str) -> str:
 
 
 @register.simple_tag
-def job_row(job: Any, pickable: bool) -> SafeString:
+def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
+    """Render a job's row. is_held: what it waits for stands above its group."""
     campaign, vendor = job.campaign, job.vendor
     facts = JobRow(
         job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
-        job.size, job.sums, job.word, status_of(job.status, job.word), job.next, job.ends, job.created_at,
-        bool(pickable), " ".join(job.verbs) if pickable else "",
+        job.size, job.sums, job.word, status_of(job.status, job.word), "" if is_held else job.next, job.ends,
+        job.created_at, bool(pickable), " ".join(job.verbs) if pickable else "", is_held,
     )  # fmt: skip
     return _row("admin/campaigns/job/row.html", facts)
 
@@ -126,17 +127,39 @@ def running_row(job: RunningJob) -> SafeString:
 
 @register.simple_tag
 def vendor_row(row: VendorRow, user: Any) -> SafeString:
-    """Render a vendor's row, with the button that mends its condition if the user may press it."""
+    """Render a vendor's line, with the button that mends its condition if the user may press it."""
+    return _row("admin/operations/vendor_row.html", vendor_facts(row, user))
+
+
+@register.simple_tag
+def vendor_state(row: VendorRow, user: Any) -> SafeString:
+    """Render the same of one vendor, for its own page."""
+    return _row("admin/operations/vendor_state.html", vendor_facts(row, user))
+
+
+def vendor_facts(row: VendorRow, user: Any) -> VendorFacts:
+    """Return what is shown of a vendor. Each reason is said once: `why` leaves out what the words say already."""
     remedy = row.remedy
     address = remedy.address if remedy and remedy.is_offered_to(user) else ""
-    ends = _("no end") if row.state and row.state in row.ends else row.ends  # the reason is shown once
-    facts = VendorFacts(
-        row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, ends, tuple(row.apart), row.ratio,
-        row.total, row.threshold, row.kind, row.state, row.look, tuple(row.notes), remedy.asks if remedy else "",
-        remedy.button if remedy and address else "", address, row.doubts, row.refused_reports, row.governed,
-        tuple(show_waits(row.receivers.rows, user)), row.more_receivers,
+    obstacle = row.obstacle if row.obstacle not in row.state else ""
+    why = [*([row.state] if row.state != row.brief else []), *([obstacle] if obstacle else [])]
+    notes = [*row.notes, *filter(None, [row.more_receivers, row.refused_reports])]
+    doubts = (
+        ngettext("%(number)s without a known answer", "%(number)s without a known answer", row.doubts)
+        % {"number": labels.number(row.doubts)}
+        if row.doubts
+        else ""
+    )
+    receivers = tuple(show_waits(row.receivers.rows, user))
+    others = [obstacle, doubts, *notes]
+    first = next((one for one in (*others, *(one.said for one in receivers)) if one), "")
+    calm = row.apart[0] if row.apart and not first else ""
+    button = remedy.button if remedy and address else ""
+    return VendorFacts(
+        row.vendor.pk, row.vendor.slug, tuple(row.meters), row.waiting, _("no end") if row.obstacle else row.ends,
+        row.ratio, row.total, row.threshold, row.brief, first, calm, (*why, *row.apart), row.look, tuple(notes),
+        remedy.asks if remedy else "", button, address, row.doubts, row.governed, receivers,
     )  # fmt: skip
-    return _row("admin/operations/vendor_row.html", facts)
 
 
 @register.simple_tag

@@ -98,6 +98,7 @@ class TestQuietPolling:
         link.focus()
         page.evaluate("getSelection().selectAllChildren(document.querySelector('td.name span'))")
         selected = page.evaluate("String(getSelection())")
+        page.add_style_tag(content="#result_list { min-width: 60rem }")
         box.evaluate("one => { one.scrollLeft = 90; window.scrollTo(0, 150); window.table = one.firstElementChild; }")
         places = "[document.querySelector('#job-rows').scrollLeft, window.scrollY]"
         before = page.evaluate(places)

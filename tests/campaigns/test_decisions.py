@@ -1,5 +1,6 @@
 """What operators decide in the admin: in numbers, on record, within what they may see."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -107,10 +108,32 @@ class TestNeedsAttention:
         job, other = logged(2, [in_doubt(), in_doubt()]), logged(1, [in_doubt()])
         link = f"{ATTENTION}?job={job.pk}"
         assert f'href="{link}"' in operator.get(f"{JOBS}{job.pk}/change/").content.decode()
-        assert [(one.job_id, one.messages) for one in operator.get(link).context["causes"]] == [(job.pk, 2)]
+        groups = operator.get(link).context["groups"]
+        assert [(one.first.job_id, one.messages) for one in groups] == [(job.pk, 2)]
         chosen = {"message": [job.first_message, other.first_message], "decision": "sent"}
         operator.post(link, {**chosen, "confirmed": "Yes", "reason": "their list"})
         assert not messages(job)[0].in_doubt_at and messages(other)[0].in_doubt_at, "what is not shown is not decided"
+
+    def test_bad_minutes_of_one_job_are_one_row_and_are_decided_together(self, operator: Client) -> None:
+        job, other = logged(6, [in_doubt()] * 6), logged(1, [in_doubt()])
+        for minute in range(3):
+            of = Message.objects.filter(id__in=[job.first_message + 2 * minute, job.first_message + 2 * minute + 1])
+            of.update(sent_at=timezone.now() - timedelta(minutes=2 * minute), error_sub_type="no answer within 90 s")
+        page = operator.get(ATTENTION)
+        group, single = page.context["groups"]
+        assert (group.messages, len(group.causes), single.messages) == (6, 3, 1)
+        assert page.content.decode().count('class="pick"') == 2
+        asked = operator.post(ATTENTION, {"causes": group.keys, "decision": "sent"})
+        shown = {"cause": [cause.key for cause, _ in asked.context["causes"]]}
+        shown["shown"] = [version for _, version in asked.context["causes"]]
+        operator.post(ATTENTION, {**shown, "decision": "sent", "confirmed": "Yes", "reason": "their list"})
+        assert not any(one.in_doubt_at for one in messages(job)) and messages(other)[0].in_doubt_at
+
+    @pytest.mark.parametrize("typed", ["", "{", "7", "[7]", '["no cause"]', '{"a": 1}'])
+    def test_what_is_no_group_chooses_nothing(self, operator: Client, typed: str) -> None:
+        job = logged(1, [in_doubt()])
+        answer = operator.post(ATTENTION, {"causes": typed, "decision": "sent"}, follow=True)
+        assert "Choose what needs attention" in answer.content.decode() and messages(job)[0].in_doubt_at
 
 
 class TestRoles:

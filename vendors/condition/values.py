@@ -1,7 +1,7 @@
 """`Condition`: whether a vendor or a credential works, as a value for every door."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -83,6 +83,7 @@ FAILING_ONCE = gettext_noop("failing since %(since)s: one try, last answer: %(an
 FAILING_UNTOLD = gettext_noop("failing since %(since)s")
 BRAKED = gettext_noop("%(failing)s; a single call tries it at %(at)s")
 SILENT = gettext_noop("silent until %(at)s, because its windows were rebuilt and calls may still be open")
+SILENT_UNTIL = gettext_noop("silent until %(at)s")
 SHUT_UNTIL = gettext_noop("%(why)s, until %(at)s")
 ASKED_TO_WAIT = gettext_noop("the vendor asked to wait")
 
@@ -102,6 +103,15 @@ def describe_condition(condition: Condition, clock: Callable[[datetime], str], *
     if condition.until:
         return Said(SHUT_UNTIL, why=why, at=clock(condition.until))
     return why if isinstance(why, Said) else Said("%(why)s", why=why)
+
+
+def name_condition(condition: Condition, clock: Callable[[datetime], str]) -> Said:
+    """Return the condition in a few words without its reason, for a line of a list. `clock` writes a time."""
+    if condition.kind is ConditionKind.SILENT and condition.until:
+        return Said(SILENT_UNTIL, at=clock(condition.until))
+    if condition.kind is ConditionKind.FAILING:
+        return _describe_failing(replace(condition, is_braked=False), clock, is_disclosed=False)
+    return describe_condition(condition, clock, is_disclosed=False)
 
 
 def _describe_failing(condition: Condition, clock: Callable[[datetime], str], is_disclosed: bool) -> Said:

@@ -145,7 +145,13 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halt = recovery.halt()
     halted = [Text(f"Nothing is called: {_describe_halt(halt)}", style="bold red")] if halt else []
-    wrong = (*seen.alarms, *map(str, findings.of_tables()), *found.outdated, *map(str, findings.of_clocks()))
+    wrong = (
+        *seen.alarms,
+        *seen.failing,
+        *map(str, findings.of_tables()),
+        *found.outdated,
+        *map(str, findings.of_clocks()),
+    )
     late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
     return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
