@@ -64,22 +64,42 @@ class Estimate:
 
     def sentence(self, now: datetime) -> str:
         """Say: 2,000 messages: about 3,150 SMS segments (estimated from 1,000 letters); 23.63 EUR; ... 21:20."""
-        about = "" if self.exact else _("about ")
-        how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
-        how += _(" without its files") if self.without_files else ""
-        cost = _("no price is known")
-        if self.amount is not None:
-            cost = about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
-        end = _("were it sent now, the first would go out at once, and the rest as fast as the vendor answers")
-        if self.end.obstacle:
-            end = _("no end: %(why)s") % {"why": self.end.obstacle.for_owner}
-        elif self.end.ends_at:
-            calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
-            end = _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
         many = ngettext("%(shown)s message", "%(shown)s messages", self.messages) % {"shown": number(self.messages)}
         if self.units != self.messages:
-            many += f": {about}{labels.charged(self.units, self.channel)}"
-        return f"{many}{how}; {cost}; {end}"
+            many += f": {self._units}"
+        return f"{many}{self._how}; {self._price}; {self.describe_time(now)}"
+
+    def describe_cost(self) -> str:
+        """Say: about 3,150 SMS segments (estimated from 1,000 letters); about 23.63 EUR at today's price."""
+        return f"{self._units}{self._how}; {self._price}" if self.units != self.messages else self._price + self._how
+
+    def describe_time(self, now: datetime) -> str:
+        """Say when its first and last call would be, were it sent now, or why nobody can know."""
+        if self.end.obstacle:
+            return _("no end: %(why)s") % {"why": self.end.obstacle.for_owner}
+        if not self.end.ends_at:
+            return _("were it sent now, the first would go out at once, and the rest as fast as the vendor answers")
+        calls = {"first": eta.about(self.start.ends_at, now), "last": eta.about(self.end.ends_at, now)}
+        return _("were it sent now, the first would go out %(first)s, the last %(last)s") % calls
+
+    @property
+    def _about(self) -> str:
+        return "" if self.exact else _("about ")
+
+    @property
+    def _units(self) -> str:
+        return self._about + labels.charged(self.units, self.channel)
+
+    @property
+    def _how(self) -> str:
+        how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
+        return how + (_(" without its files") if self.without_files else "")
+
+    @property
+    def _price(self) -> str:
+        if self.amount is None:
+            return _("no price is known")
+        return self._about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
 
     def facts(self) -> dict[str, Any]:
         """Return the estimate as objects for programs."""

@@ -192,12 +192,12 @@ def look_as_owner(browser: Browser, running: Demo) -> None:
     page.get_by_role("heading", name="Rows that cannot be sent").wait_for()
     keep(page, "wizard-recipients", 1000)
     page.get_by_role("button", name="Leave these 3 rows out, and go on").click()
-    page.get_by_role("button", name="Send to 10 recipients").wait_for()
+    page.get_by_role("button", name="Send 10 e-mails").wait_for()
     keep(page, "wizard-check", 1100)
     page.goto(page.url.replace("check/", "preview/1/"))
     keep(page, "wizard-preview")
     page.go_back()
-    page.get_by_role("button", name="Send to 10 recipients").click()
+    page.get_by_role("button", name="Send 10 e-mails").click()
     page.get_by_text("10 of 10").first.wait_for()
     campaign = page.url
     keep(page, "campaign", 900)
@@ -208,7 +208,7 @@ def look_as_owner(browser: Browser, running: Demo) -> None:
     page.get_by_role("button", name="Keep, and go on").click()
     page.locator("#list").set_input_files(LISTS / "members.csv")
     page.get_by_role("link", name="Go on", exact=True).click()
-    page.get_by_role("button", name="Send to").click()
+    page.get_by_role("button", name="Ask for approval to send").click()
     page.get_by_text("It waits").first.wait_for()
     waiting = page.url
     page.goto(f"{waiting}stop/")

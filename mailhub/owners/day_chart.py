@@ -1,5 +1,6 @@
 """The chart of the last days: bars of messages sent, drawn by the server next to a table with the same numbers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
@@ -9,6 +10,7 @@ from campaigns.engine.day_counts import DaySums
 from vendors.reporting import find_reporting
 
 WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page
+MOST_STEPS = 4  # of the axis
 SLOT_SHARE = 0.72  # share of a day's width that its bar takes
 
 
@@ -27,13 +29,15 @@ class ChartBar:
 class DayChart:
     """A chart. days: newest last. bars: sent, and within it delivered and bounced. most: of one day.
 
-    reported: of the messages sent, those by vendors that report deliveries.
+    scale: the numbers on its axis, the highest first, at equal distances. reported: of the messages sent, those by
+    vendors that report deliveries.
     """
 
     days: Sequence[DaySums]
     bars: tuple[ChartBar, ...]
     most: int
     reported: int = 0
+    scale: tuple[int, ...] = ()
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -56,6 +60,12 @@ class DayChart:
         return max(0, self.total.sent - self.reported)
 
     @property
+    def lines(self) -> tuple[float, ...]:
+        """The heights of the numbers on the axis, without that of 0."""
+        steps = max(1, len(self.scale) - 1)
+        return tuple(round(HEIGHT * number / steps, 1) for number in range(steps))
+
+    @property
     def begins(self) -> datetime:
         """The moment at which the last day began, as days are those of UTC."""
         return datetime.combine(self.days[-1].day, time(), tzinfo=UTC)
@@ -73,6 +83,7 @@ def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
     most = max((_top(one) for one in days), default=0)
     if not most:
         return DayChart(days, (), 0, reported)
+    scale = scale_to(most)
     slot = WIDTH / len(days)
     bars: list[ChartBar] = []
     for number, one in enumerate(days):
@@ -80,12 +91,19 @@ def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
         back, got = max(0, one.bounced), max(0, one.delivered)
         rest = max(0, one.sent - back - got)
         for look, count in (("bad", back), ("good", got), ("idle", rest)):
-            height = round(HEIGHT * count / most, 1)
+            height = round(HEIGHT * count / scale[0], 1)
             if count:
                 height = max(height, 1.0)
                 bars.append(ChartBar(look, x, round(base - height, 1), width, height))
                 base = round(base - height, 1)
-    return DayChart(days, tuple(bars), most, reported)
+    return DayChart(days, tuple(bars), most, reported, scale)
+
+
+def scale_to(most: int) -> tuple[int, ...]:
+    """Return up to five whole numbers for an axis from above `most` down to 0, in steps of 1, 2, 5, 10 or so."""
+    power = 10 ** max(0, math.floor(math.log10(most)) - 1)
+    step = next(step for step in (one * power for one in (1, 2, 5, 10, 20, 50)) if step * MOST_STEPS >= most)
+    return tuple(range(-(-most // step) * step, -1, -step))
 
 
 def _top(one: DaySums) -> int:

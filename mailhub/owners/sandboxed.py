@@ -10,7 +10,8 @@ SHOWN = "img-src data:; font-src data:; style-src 'unsafe-inline'"
 RULES = f"default-src 'none'; {SHOWN}; form-action 'none'; base-uri 'none'"
 HEAD = f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{RULES}">'
 INHERITED = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-src 'none'"
-STILL = '<meta name="referrer" content="no-referrer"><style>a, area { pointer-events: none !important }</style>'
+STYLE = ":root { font: 16px/1.5 system-ui, sans-serif } a, area { pointer-events: none !important }"
+STILL = f'<meta name="referrer" content="no-referrer"><style>{STYLE}</style>'
 
 
 def framed(html: str) -> str:

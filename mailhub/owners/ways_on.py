@@ -54,9 +54,10 @@ def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | No
         return None
     page = reverse("approval", args=[campaign.pk])
     if not approving.may_decide(user):
-        return WayOn(_who(campaign, APPROVE, _("%(names)s can approve it."), waiting[0].asked_user))
+        return WayOn(name_users(campaign.sponsor_id, APPROVE, _("%(names)s can approve it."), waiting[0].asked_user))
     if approving.why_not(waiting[0], user):
-        said = _who(campaign, APPROVE, _("You have asked for it yourself. %(names)s can approve it."), user.pk)
+        form = _("You have asked for it yourself. %(names)s can approve it.")
+        said = name_users(campaign.sponsor_id, APPROVE, form, user.pk)
         return WayOn(said, _("Look at the request"), page)
     return WayOn(_("You can approve it."), _("Look at it and decide"), page)
 
@@ -65,7 +66,7 @@ def _pause(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
     paused = [job for job in state.jobs if job.paused_at and not job.is_done and not approvals.is_barred(job.campaign)]
     if not paused or user.has_perm(CHANGE):
         return None
-    return WayOn(_who(campaign, CHANGE, _("%(names)s can let it go on.")))
+    return WayOn(name_users(campaign.sponsor_id, CHANGE, _("%(names)s can let it go on.")))
 
 
 def _receivers(state: CampaignState, user: Any) -> WayOn | None:
@@ -102,18 +103,21 @@ def _halt(state: CampaignState, user: Any) -> WayOn | None:
     return WayOn(_("Ask whoever runs mailhub."))
 
 
-def _who(campaign: Campaign, right: str, form: str, but: int | None = None) -> str:
-    """Name those who have a right for the campaign's sponsor, in a sentence."""
+def name_users(sponsor_id: int, right: str, form: str, but: int | None = None, nobody: str = "") -> str:
+    """Name those who have a right for a sponsor's campaigns, in a sentence.
+
+    form: the sentence, with %(names)s. but: a user who is left out. nobody: said before the advice where nobody has it.
+    """
     label, codename = right.split(".")
     theirs = Permission.objects.filter(content_type__app_label=label, codename=codename)
     label, codename = ALL_SPONSORS.split(".")
     everybody = Permission.objects.filter(content_type__app_label=label, codename=codename)
     has = Q(user_permissions__in=theirs) | Q(groups__permissions__in=theirs)
-    sees = Q(sponsors=campaign.sponsor_id) | Q(user_permissions__in=everybody) | Q(groups__permissions__in=everybody)
+    sees = Q(sponsors=sponsor_id) | Q(user_permissions__in=everybody) | Q(groups__permissions__in=everybody)
     users = User.objects.filter(Q(is_superuser=True) | (has & sees), is_active=True).exclude(pk=but or 0)
     names = list(users.order_by("username").distinct().values_list("username", flat=True)[: MOST_NAMED + 1])
     if not names:
-        return _("Nobody can do that yet: ask whoever runs mailhub for a user with the right.")
+        return f"{nobody} {_('Nobody can do that yet: ask whoever runs mailhub for a user with the right.')}".strip()
     shown = names[:MOST_NAMED]
     if len(names) > MOST_NAMED:
         return form % {"names": _("%(names)s and others") % {"names": ", ".join(shown)}}

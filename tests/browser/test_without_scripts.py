@@ -60,7 +60,7 @@ def the_wizard(ann: Browsing, file: Path) -> str:
     page.get_by_role("button", name="Leave these 3 rows out, and go on").click()
     expect(page.frame_locator("iframe").get_by_text("Good day Reader 0")).to_be_visible()
     ann.screenshot("plain-check")
-    page.get_by_role("button", name=f"Send to {GOOD} recipients").click()
+    page.get_by_role("button", name=f"Send {GOOD} e-mails").click()
     expect(page.get_by_role("status")).to_contain_text("It waits")
     ann.screenshot("plain-waits")
     return page.url.removeprefix(ann.home)

@@ -46,7 +46,7 @@ def test_from_an_upload_with_three_bad_rows_to_a_campaign(window, tmp_path):
         window.fits("wizard-recipients")
     click(page.get_by_role("button", name="Leave these 3 rows out, and go on"))
 
-    expect(page.get_by_role("button", name=f"Send to {GOOD} recipients")).to_be_enabled()
+    expect(page.get_by_role("button", name=f"Send {GOOD} e-mails")).to_be_enabled()
     frame = page.frame_locator("iframe")
     expect(frame.get_by_text("Good day Reader 0")).to_be_visible()
     for width in (390, 1280):
@@ -62,7 +62,7 @@ def test_from_an_upload_with_three_bad_rows_to_a_campaign(window, tmp_path):
             tops = page.locator(".pair h2").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
             assert len(tops) == 2 and tops[0] == tops[1], "neighbours begin at one height"
     window.open(reverse("draft_check", args=[draft.pk]))
-    click(page.get_by_role("button", name=f"Send to {GOOD} recipients"))
+    click(page.get_by_role("button", name=f"Send {GOOD} e-mails"))
     expect(page.get_by_role("status")).to_contain_text(f"stored, for {GOOD} recipients")
     assert Campaign.objects.get().size == GOOD
     assert len(clicks) <= 5, clicks

@@ -92,7 +92,7 @@ def the_check(ann: Browsing) -> None:
     page.get_by_text("or the first ones first").click()
     page.get_by_label("Send to the first so many").fill(str(FIRST))
     ann.screenshot("story-check")
-    page.get_by_role("button", name=f"Send to the first {FIRST} of {GOOD} recipients").click()
+    page.get_by_role("button", name=f"Send the first {FIRST} of {GOOD} e-mails").click()
     expect(page.get_by_role("status")).to_contain_text(f"stored, for {GOOD} recipients. Its first {FIRST} are sent")
 
 

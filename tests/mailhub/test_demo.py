@@ -153,7 +153,7 @@ def a_campaign_in_the_browser(said: str) -> None:
     assert "Operations" not in owner.text, "an owner is no operator"
     _upload(owner, readers, "Spring to readers")
     owner.submit("Leave these 3 rows out, and go on")
-    owner.submit("Send to 10 recipients")
+    owner.submit("Send 10 e-mails")
     assert "is stored, for 10 recipients" in owner.text, owner.text
     page = owner.address
     wait_until(lambda: owner.open(page) or "has ended" in owner.text, "the campaign's end", log=lambda: owner.text)

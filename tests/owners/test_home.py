@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns.models import Campaign, DayCount, Job
 from campaigns.reports import campaign_names, campaign_rows
-from mailhub.owners import home, polling
+from mailhub.owners import day_chart, home, polling
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 
@@ -148,3 +148,17 @@ def test_the_last_days_as_a_chart_and_as_a_table(client, mine):
     assert "the highest bar" not in page and "highest bar: 1,503" in page
     assert client.get("/").content.decode().count("<rect") >= 2
     assert "The last 30 days" not in text(client, "q=spring")
+
+
+@pytest.mark.parametrize(
+    ("most", "shown"),
+    [
+        (1, (1, 0)),
+        (7, (8, 6, 4, 2, 0)),
+        (41, (60, 40, 20, 0)),
+        (1503, (2000, 1500, 1000, 500, 0)),
+        (999, (1000, 500, 0)),
+    ],
+)
+def test_the_axis_has_whole_numbers_with_room_above_the_highest_bar(most, shown):
+    assert day_chart.scale_to(most) == shown

@@ -115,7 +115,7 @@ def the_wizard(browser: PlainBrowser) -> None:
     assert "the same recipient as in row 3" in browser.text
     browser.submit("Use these columns, and check again")
     browser.submit("Leave these 3 rows out, and go on")
-    assert "Send to 2 recipients" in browser.buttons()
+    assert "Send 2 e-mails" in browser.buttons()
     browser.follow("Message")
     browser.submit("Keep", text="Good evening {{ first_name }}")
     Draft.objects.update(facts=None)  # as if its check had been lost
@@ -129,7 +129,7 @@ def the_wizard(browser: PlainBrowser) -> None:
     browser.submit("Send the test")
     assert browser.status == 200
     browser.follow("Go on")
-    browser.submit("Send to 2 recipients")
+    browser.submit("Send 2 e-mails")
     assert "is stored, for 2 recipients" in browser.text
     browser.follow("New campaign")
     browser.submit("Keep, and go on", name="June", subject="Hello", text="Hi")

@@ -108,7 +108,7 @@ def test_from_a_message_and_a_list_with_bad_rows_to_a_campaign(client, login):
     )
     assert press(client, draft, "leave_out", total=3).headers["Location"] == reverse("draft_check", args=[draft.pk])
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "Send to 2 recipients" in page and "3 rows are left out" in page and "2 messages; " in page
+    assert "Send 2 e-mails" in page and "3 rows are left out" in page and "No price is known" in page
     press(client, draft, "send", **SOON)
     draft.refresh_from_db()
     made = draft.campaign
@@ -363,7 +363,7 @@ def test_the_suppressed_are_counted_before_anything_is_sent(client, login):
     lists.add(sponsor.pk, "email", [lists.NewSuppression("bob@example.com", "complaint")])
     draft = ready(client, login)
     assert draft.found["suppressed"] == 1
-    assert "Send to 1 recipient<" in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "Send 1 e-mail<" in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
 
 
 def test_a_changed_message_has_the_list_checked_anew(client, login):
@@ -455,7 +455,7 @@ def test_the_estimate_is_what_the_check_has_learned_and_reads_no_row(client, log
     draft.refresh_from_db()
     DraftBlock.objects.filter(kind=DraftBlock.ROWS).delete()
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "2 messages: 3 SMS segments" in page and "1 to 2" in page
+    assert "3 SMS segments; no price is known" in page and "1 to 2" in page
 
 
 def test_times_have_the_zone_that_is_named(client, login):
@@ -787,7 +787,7 @@ def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, lo
     assert (draft.found["good"], draft.found["total"], draft.found["recipient"]) == (2, 1, "Mobile")
     press(client, draft, "leave_out", total=1)
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
-    assert "2 messages: 3 SMS segments" in page and "1 to 2" in page and "Whoever answers STOP" in page
+    assert "3 SMS segments; no price is known" in page and "1 to 2" in page and "Whoever answers STOP" in page
     assert "200 characters, 2 SMS joined" in client.get(reverse("draft_preview", args=[draft.pk, 2])).content.decode()
     press(client, draft, "send", **SOON)
     assert set(Message.objects.values_list("recipient", flat=True)) == {"+4915112000001", "+4915112000002"}
@@ -1005,7 +1005,7 @@ def test_the_check_page_says_what_will_happen_over_a_paused_credential(client, l
     check = reverse("draft_check", args=[draft.pk])
     page = plain(client.get(check))
     assert f"Nothing would be sent now: credential {login.name} paused: http 401. The campaign waits for it" in page
-    assert "Send to 2 recipients as soon as Good Mail can" in page and "Ask whoever runs mailhub" in page
+    assert "Send 2 e-mails as soon as Good Mail can" in page and "Ask whoever runs mailhub" in page
     press(client, draft, "send", **SOON)
     page = plain(client.get(reverse("draft_sent", args=[draft.pk]), follow=True))
     assert "is stored, for 2 recipients." in page and f"It waits: credential {login.name} paused: http 401" in page
@@ -1016,13 +1016,31 @@ def test_the_button_says_that_approval_is_asked_for(client, login):
     Sponsor.objects.update(approval_above=1)
     draft = ready(client, login)
     page = plain(client.get(reverse("draft_check", args=[draft.pk])))
-    assert "Ask for approval to send to 2 recipients" in page and "Another person has to approve it" in page
+    assert "Ask for approval to send 2 e-mails" in page and "Another person has to approve it" in page
+    bea = User.objects.create_user("bea")
+    bea.groups.set(Group.objects.filter(name="campaign approver"))
+    draft.sponsor.users.add(bea)
+    page = plain(client.get(reverse("draft_check", args=[draft.pk])))
+    assert "bea must approve it before anything is sent." in page and "Another person" not in page
+
+
+def test_the_check_page_says_what_happens_and_puts_cost_and_time_apart(client, login):
+    draft = ready(client, login)
+    factories.at_work(login.vendor)
+    page = lxml.html.fromstring(client.get(reverse("draft_check", args=[draft.pk])).content)
+    assert page.find(".//h1").text_content().strip() == "You will send 2 e-mails."
+    names = [one.text_content() for one in page.xpath("//form[contains(@class, 'when')]/dl/dt")]
+    assert names[:3] == ["When", "Cost", "Duration"] and "Vendor" in names and "Sponsor" in names
+    [cost] = page.xpath("//dt[.='Cost']/following-sibling::dd[1]")
+    assert cost.text_content() == "No price is known"
+    letter = client.get(page.find(".//iframe").get("src")).content.decode()
+    assert letter.startswith("<!doctype html><style>:root { font: 16px/1.5 system-ui, sans-serif }</style>")
 
 
 def test_the_button_says_that_the_first_are_sent(client, login):
     draft = ready(client, login)
     press(client, draft, "send", **{**SOON, "first": "1", "stay": "1"})
-    assert "Send to the first 1 of 2 recipients" in plain(client.get(reverse("draft_check", args=[draft.pk])))
+    assert "Send the first 1 of 2 e-mails" in plain(client.get(reverse("draft_check", args=[draft.pk])))
     press(client, draft, "send", **{**SOON, "first": "1"})
     page = plain(client.get(reverse("draft_sent", args=[draft.pk]), follow=True))
     assert "is stored, for 2 recipients. Its first 1 are sent, then it waits for you." in page

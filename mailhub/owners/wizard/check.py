@@ -1,4 +1,4 @@
-"""The last step: shows recipients, sender, way, cost and time; then sends."""
+"""The last step: says what will be sent, when, at what cost, from whom; then sends."""
 
 from datetime import datetime
 from typing import Any
@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
-from campaigns import estimates
+from campaigns import estimates, labels
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
@@ -22,7 +22,9 @@ from campaigns.engine.ports import NotEntitled
 from campaigns.forecast.obstacles import Obstacle
 from campaigns.intake import BadInput
 from campaigns.models import Draft
+from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import needs_approval
+from mailhub.owners.ways_on import name_users
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
 from mailhub.visitor_zones import is_known
@@ -150,8 +152,6 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "left_out": facts.get("total", 0) if facts.get("rows") else 0,  # no rows: the list as a whole is bad
         "asks": needs_approval(draft.sponsor.approval_above, facts.get("good", 0)),
     }
-    if draft.first and draft.first < context["goes"]:
-        context["first_of"] = draft.first
     if facts.get("good"):
         context |= preview.context(request, draft, 1)
         try:
@@ -160,12 +160,65 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             costs = contents.estimate(draft).items()
             context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
-            context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
+            context["costs"] = [(name, one.describe_cost() if one else estimates.NOT_KNOWN) for name, one in costs]
+            context["calls"] = [(name, one.describe_time(now)) for name, one in costs if one]
             if any(one and one.end.ends_at and not one.end.obstacle for _name, one in costs):
                 context["zone_of_calls"] = timezone.get_current_timezone_name()
         except preview.FAULTS as fault:
             context["obstacle"] = str(fault)
-    return show(request, "check", draft, context)
+    if context["asks"]:
+        context["must_approve"] = _name_approvers(draft, request.user)
+    return show(request, "check", draft, context | _announce(draft, context))
+
+
+def _announce(draft: Draft, context: dict[str, Any]) -> dict[str, str]:
+    """Return the page's heading and its button: what will happen when the button is pressed.
+
+    first_heading, first_button: the same if only the first ones are sent, with # for their number.
+    """
+    names = {"messages": name_messages(draft.channel, context["goes"]), "first": "#"}
+    if not context["goes"]:
+        return {"heading": _("Nothing can be sent yet."), "button": _("Send %(messages)s") % names}
+    if context["asks"]:
+        heading, button = _("You ask for approval to send %(messages)s."), _("Ask for approval to send %(messages)s")
+        return {"heading": heading % names, "button": button % names}
+    if remedy := context.get("remedy"):
+        heading = _("You will send %(messages)s as soon as %(vendor)s can.")
+        button = _("Send %(messages)s as soon as %(vendor)s can")
+        names["vendor"] = remedy.name
+        return {"heading": heading % names, "button": button % names}
+    first = {
+        "first_heading": _("You will send the first %(first)s of %(messages)s.") % names,
+        "first_button": _("Send the first %(first)s of %(messages)s") % names,
+    }
+    all_of_them = {
+        "all_heading": _("You will send %(messages)s.") % names,
+        "all_button": _("Send %(messages)s") % names,
+    }
+    shown = all_of_them["all_heading"], all_of_them["all_button"]
+    if draft.first and draft.first < context["goes"]:
+        number = labels.number(draft.first)
+        shown = first["first_heading"].replace("#", number), first["first_button"].replace("#", number)
+    return {"heading": shown[0], "button": shown[1], **first, **all_of_them}
+
+
+def name_messages(channel: str, many: int) -> str:
+    """Format a number of messages of a channel by their everyday name: 9,993 e-mails."""
+    shown = {"shown": labels.number(many)}
+    if channel == Vendor.Channel.SMS:
+        return ngettext("%(shown)s SMS", "%(shown)s SMS messages", many) % shown
+    if channel == Vendor.Channel.PRINT:
+        return ngettext("%(shown)s letter", "%(shown)s letters", many) % shown
+    return ngettext("%(shown)s e-mail", "%(shown)s e-mails", many) % shown
+
+
+def _name_approvers(draft: Draft, user: Any) -> str:
+    """Say who must approve the campaign before anything of it is sent."""
+    form, nobody = (
+        _("%(names)s must approve it before anything is sent."),
+        _("Another person has to approve it before anything is sent."),
+    )
+    return name_users(draft.sponsor_id, APPROVE, form, user.pk, nobody)
 
 
 def _find_obstacle(request: HttpRequest, found: list[Obstacle | None]) -> dict[str, Any]:

@@ -4,6 +4,9 @@
 const CHOSEN = ".pick:checked"; // a new answer would untick it
 const POLLS = '[hx-trigger*="every"]';
 
+// Where the row of pages scrolls sideways, it begins at the page that is open.
+document.querySelector(".owners header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // While the server does not answer, a layer over the page says so. Polling goes on below it; but whoever is logged out
 // has to log in elsewhere, so then nothing is asked until they come back to this page, and one thing when they do.
 const clock = document.querySelector("#as-of time");

@@ -104,13 +104,13 @@ function lock(form, locked) {
   for (const one of form.querySelectorAll("button[type='submit'], input[type='file']")) one.disabled = locked;
 }
 
-// The button says to how many the first ones are sent, as soon as their number is typed.
+// Heading and button say to how many the first ones are sent, as soon as their number is typed.
 document.addEventListener("input", (event) => {
   if (event.target.id !== "id_first") return;
-  const button = event.target.form.querySelector("button[data-first]");
-  if (!button) return;
-  button.dataset.all ??= button.dataset.whole || button.textContent;
+  const size = document.querySelector("[data-size]")?.dataset.size;
   const first = Number(event.target.value);
-  const fewer = first > 0 && first < Number(button.dataset.size);
-  button.textContent = fewer ? button.dataset.first.replace("#", first.toLocaleString(document.documentElement.lang)) : button.dataset.all;
+  const shown = first > 0 && first < Number(size) && first.toLocaleString(document.documentElement.lang);
+  for (const one of document.querySelectorAll("[data-first]")) {
+    one.textContent = shown ? one.dataset.first.replace("#", shown) : one.dataset.all;
+  }
 });
