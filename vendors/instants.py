@@ -55,7 +55,10 @@ def _parsed(value: Any) -> Any:
         return value
     if not isinstance(value, str) or not _DATE_TIME.fullmatch(value):
         raise ValueError("give a time with its zone as text, like 2026-12-31T18:00:00+01:00")
-    return datetime.fromisoformat(without_leap_second(value).upper())
+    try:
+        return datetime.fromisoformat(without_leap_second(value).upper())
+    except ValueError:
+        raise ValueError("there is no such time; give one like 2026-12-31T18:00:00+01:00") from None
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(in_utc)]

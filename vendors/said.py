@@ -9,10 +9,11 @@ written the text since, and the JSON is ignored.
 """
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from functools import reduce
 from typing import Any, Self
 
-FORM, VALUES = "form", "values"
+FORM, VALUES, DECIMAL = "form", "values", "decimal"
 SHORTEST = 200  # characters of the shortest column that cuts a sentence off
 
 
@@ -27,7 +28,8 @@ EITHER = gettext_noop("%(first)s or %(last)s")
 class Said(str):
     """A sentence in English, made of a form (a msgid of the catalogue) and its values.
 
-    Values are texts, shown as they are; counts and measures, written as in the reader's language; and further Saids.
+    Values are texts, shown as they are; counts and measures, written as in the reader's language, a Decimal with all
+    its places; and further Saids.
     """
 
     __slots__ = ("form", "values")
@@ -36,7 +38,7 @@ class Said(str):
 
     def __new__(cls, form: str, **values: Any) -> Self:
         """`form` is marked for translation where it is written. Without values it is no format string."""
-        kept = {name: one if isinstance(one, (int, float, str)) else str(one) for name, one in values.items()}
+        kept = {name: one if isinstance(one, (int, float, str, Decimal)) else str(one) for name, one in values.items()}
         english = form % {name: _english(one) for name, one in kept.items()} if kept else form
         made = super().__new__(cls, english)
         made.form, made.values = form, kept
@@ -63,13 +65,27 @@ class Said(str):
     @property
     def data(self) -> dict[str, Any]:
         """Form and values for a JSON column."""
-        values = {name: one.data if isinstance(one, Said) else one for name, one in self.values.items()}
+        values = {name: _to_json(one) for name, one in self.values.items()}
         return {FORM: self.form, VALUES: values}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return {DECIMAL: f"{value:f}"}
+    return value.data if isinstance(value, Said) else value
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return Decimal(value[DECIMAL]) if DECIMAL in value else _decoded(value)
 
 
 def _english(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
@@ -88,6 +104,8 @@ def _shown(value: Any) -> str:
 
     if isinstance(value, str):
         return show(value)
+    if isinstance(value, Decimal):
+        return formats.number_format(value)
     if isinstance(value, int):
         return formats.number_format(value, force_grouping=True)
     return formats.number_format(f"{value:g}")
@@ -112,12 +130,12 @@ def read(text: str, data: Any) -> str:
         return text
     try:
         found = _decoded(data)
-    except (KeyError, TypeError, ValueError):  # of a version that keeps it otherwise
+    except (KeyError, TypeError, ValueError, ArithmeticError):  # of a version that keeps it otherwise
         return text
     whole = found == text or (len(text) >= SHORTEST and found.startswith(text))
     return found if whole else text
 
 
 def _decoded(data: Any) -> Said:
-    values = {name: _decoded(one) if isinstance(one, dict) else one for name, one in data[VALUES].items()}
+    values = {name: _from_json(one) for name, one in data[VALUES].items()}
     return Said(data[FORM], **values)

@@ -2,14 +2,15 @@
 
 The phrases are data (phrases.toml). A text surely asks if phrases that mean *stop*, and fillers that change nothing
 beside them, cover all of it in one language. Everything else is for a person. Only what stands above the first quoted
-line counts as sure: mail programs break quoted lines badly. Takes bounded time for any text.
+line counts as sure: mail programs break quoted lines badly. A name in a paragraph of its own below is a signature.
+Takes bounded time for any text.
 """
 
 import re
 import tomllib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,10 @@ Phrase = tuple[str, ...]
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = re.compile("(?<=\\w)['’ʼ´`](?=\\w)")
 _SIGNATURE = re.compile(r"--\s*")
+_NAME = re.compile(r"[^\W\d_][\w.'’&,-]*(?: +[\w.'’&,-]+){0,3}")  # one to four words on a line
+_PARAGRAPHS = re.compile(r"\n\s*\n")
+PARTICLES = frozenset(("&", "van", "von", "der", "de", "du", "da", "di", "del", "dos", "la", "zu"))
+MOST_LINES, MOST_LINE = 3, 40  # of a typed name, with a greeting and a company; characters
 _QUESTION = re.compile(r"[?؟]\W*\Z")
 _REPEATED = re.compile(r"(.)\1{2,}")
 # Letters of other scripts that look like Latin ones, in lower case.
@@ -41,11 +46,15 @@ class LanguagePhrases:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPhrases:
-    """All words. near: by their first word. signs: such as emojis. The rest are beginnings and ends of lines."""
+    """All words. near: by their first word. signs: such as emojis. no_names: words that turn a wish round.
+
+    The rest are beginnings and ends of lines.
+    """
 
     languages: tuple[LanguagePhrases, ...]
     near: Mapping[str, frozenset[Phrase]]
     signs: tuple[str, ...]
+    no_names: frozenset[str]
     signatures: tuple[str, ...]
     quotes: tuple[str, ...]
     introductions: tuple[str, ...]
@@ -58,7 +67,9 @@ def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
     A question is at most near, and so is what stands between or after quoted lines.
     """
     above, said = _unquoted(text)
-    tokens, known = split_text(said), answer_phrases()
+    known = answer_phrases()
+    above = _without_name(above, known)
+    tokens = split_text(said)
     wishes = set(map(split_text, own))
     if _is_wish(split_text(above), wishes, known) and not _QUESTION.search(unicodedata.normalize("NFKC", above)):
         return "stop"
@@ -68,6 +79,30 @@ def judge_answer(text: str, own: Iterable[str] = ()) -> AnswerMeaning:
     if any(_is_wish(one, wishes, known) or _has_near(one, known.near) for one in readings):
         return "near"
     return "other"
+
+
+def _without_name(text: str, known: AnswerPhrases) -> str:
+    """Return the first paragraph if all behind it is a name as people type below a letter, else the whole text."""
+    first, *rest = _PARAGRAPHS.split(text)
+    lines = [line for one in rest for line in one.split("\n")]
+    if not rest or len(lines) > MOST_LINES or not any(_is_name(line, known) for line in lines):
+        return text
+    return first if all(_is_name(line, known) or _is_filler(split_text(line), known) for line in lines) else text
+
+
+def _is_name(line: str, known: AnswerPhrases) -> bool:
+    """Tell if each word of a line begins with a capital letter, and none turns a wish round."""
+    parts = line.split()
+    if len(line) > MOST_LINE or not _NAME.fullmatch(line) or not parts[0][0].isupper():
+        return False
+    if not all(one[0].isupper() or one in PARTICLES for one in parts):
+        return False
+    tokens = split_text(line)
+    return known.no_names.isdisjoint(tokens) and not _has_near(tokens, known.near)
+
+
+def _is_filler(tokens: Phrase, known: AnswerPhrases) -> bool:
+    return any(_asks(tokens, replace(one, whole=one.fillers, stop=one.fillers)) for one in known.languages)
 
 
 def _is_wish(tokens: Phrase, own: Collection[Phrase], known: AnswerPhrases) -> bool:
@@ -182,6 +217,7 @@ def answer_phrases() -> AnswerPhrases:
         tuple(LanguagePhrases(*(_phrases(common, one, kind) for kind in kinds)) for one in languages),
         {word: frozenset(phrases) for word, phrases in near.items()},
         tuple(signs),
+        frozenset(token for text in cut["no_names"] for token in split_text(text)),
         *(tuple(cut[name]) for name in ("signatures", "quotes", "introductions", "wrote")),
     )  # fmt: skip
 

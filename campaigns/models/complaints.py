@@ -3,6 +3,8 @@
 campaigns/engine/pausing/complaints.py writes and judges them.
 """
 
+from decimal import Decimal
+
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
@@ -15,9 +17,9 @@ from vendors.said import Said, gettext_noop
 RECEIVER_MAX = 100
 
 
-def rate_text(complaints: int, accepted: int) -> str:
-    """Return the rate in percent, as sentences write it."""
-    return f"{100 * complaints / max(1, accepted):.2f}"
+def rate_in_percent(complaints: int, accepted: int) -> Decimal:
+    """Return the rate in percent, with the two places that sentences show."""
+    return Decimal(f"{100 * complaints / max(1, accepted):.2f}")
 
 
 def provider_name(receiver: str) -> str:
@@ -93,7 +95,7 @@ class ComplaintRate(models.Model):
         accepted = self.accepted or 0
         return Said(
             gettext_noop("%(rate)s %% of %(count)s accepted complained (%(complained)s)"),
-            rate=rate_text(self.complaints, accepted), count=accepted, complained=self.complaints,
+            rate=rate_in_percent(self.complaints, accepted), count=accepted, complained=self.complaints,
         )  # fmt: skip
 
 
@@ -142,6 +144,6 @@ class ComplaintPause(models.Model):
         """The reason, in figures."""
         return Said(
             gettext_noop("%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"),
-            rate=rate_text(self.complaints, self.accepted), count=self.accepted, complained=self.complaints,
-            limit=f"{self.limit:.3g}",
+            rate=rate_in_percent(self.complaints, self.accepted), count=self.accepted, complained=self.complaints,
+            limit=Decimal(f"{self.limit:.3g}"),
         )  # fmt: skip

@@ -5,6 +5,7 @@ transaction for each job, as in actions.py.
 """
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -144,7 +145,9 @@ def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reas
 def _percent(limit: float | None) -> str:
     if limit is None:
         return Said(gettext_noop("as the installation"))
-    return f"{limit:g} %" if limit else Said(gettext_noop("none"))
+    if not limit:
+        return Said(gettext_noop("none"))
+    return Said(gettext_noop("%(share)s %%"), share=Decimal(f"{limit:g}"))
 
 
 NOT_PAUSED = (

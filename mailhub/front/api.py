@@ -27,6 +27,7 @@ from mailhub.front import (
 )
 from mailhub.front.finds import FindIn
 from mailhub.front.keys import Key
+from mailhub.front.queries import query_rules
 from mailhub.front.schemas import LimitsIn, SendRequest
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front.templates import TemplateIn
@@ -112,3 +113,4 @@ for part in (
     topics,
 ):  # paths are matched in this order, so the most frequent come first
     api.add_router("", part.router)
+query_rules.document = lambda: api.get_openapi_schema(path_prefix="/api/v1/")

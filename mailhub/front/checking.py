@@ -13,6 +13,8 @@ from campaigns import entitlements, estimates, previews
 from campaigns.content import mjml, templates
 from campaigns.content.addresses import with_addresses
 from campaigns.content.headers import header_templates, with_beside
+from campaigns.content.signs import with_signs
+from campaigns.content.sizes import with_size
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
@@ -55,7 +57,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     content, text = _content(asked, vendors, budget, is_sent=bool(key))
     if beside.files or beside.headers:
         content = _with_beside(content, beside, budget)
-    content = with_addresses(content, (vendor.address for vendor in vendors))
+    content = _as_composed(content, asked, beside, vendors)
     errors = [*_texts(asked), *_times(asked, vendors[0].channel)]
     normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
     checked = recipients_of.with_zones(asked, vendors[0].channel, content)
@@ -103,6 +105,19 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         needs_approval=_needs_approval(asked, caller, len(recipients)),
         to_oneself=asked.test_to is not None,
     )
+
+
+def _as_composed(
+    content: Content, asked: SendRequest, beside: contents.BesideBody, vendors: list[VendorSnapshot]
+) -> Content:
+    """Return the content with what the vendors' letters demand checked: addresses, sizes, and signs of fonts."""
+    made = with_addresses(content, (vendor.address for vendor in vendors))
+    files = beside.files.size_of if beside.files else None
+    made = with_size(made, asked.html, files, (vendor.largest_mail for vendor in vendors))
+    try:
+        return with_signs(made, asked.body, asked.html, (vendor.signs for vendor in vendors))
+    except TemplateError as why:
+        raise invalid([error("/body", "template", str(why))]) from why
 
 
 def _needs_approval(asked: SendRequest, caller: Caller, size: int) -> bool:

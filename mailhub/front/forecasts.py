@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta, forecast
@@ -16,7 +17,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.intake import Hours
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.condition.reading import combine_conditions
-from vendors.condition.values import Condition
+from vendors.condition.values import Condition, describe_condition
 
 FRESH = 1.0  # seconds
 SHARE = 100
@@ -55,6 +56,12 @@ class Forecasts:
         """Return the condition of the credential that the API uses."""
         login = self._queue(vendor).queue.logins.get(vendor.credential_id or 0)
         return login.condition if login else NO_CREDENTIAL
+
+    def is_paused(self, vendor: VendorSnapshot) -> bool:
+        """Whether nothing is called over the API's credential until a person acts, as its sessions say."""
+        queue = self._queue(vendor).queue
+        login = queue.logins.get(vendor.credential_id or 0)
+        return bool(queue.shut or (login and login.shut))
 
     def _waiting_of(self, sponsor_id: int) -> dict[int, int]:
         until, found = self._own.get(sponsor_id, NEVER)
@@ -153,6 +160,17 @@ def _after(start: datetime, seconds: float | None) -> datetime | None:
         return None if seconds is None else start + timedelta(seconds=seconds)
     except OverflowError:
         return None
+
+
+def condition_facts(condition: Condition, disclosed: bool) -> dict[str, Any]:
+    """Return the members of ConditionOut."""
+    return {
+        "kind": condition.kind,
+        "since": as_text(condition.since),
+        "until": as_text(condition.until),
+        "tries": condition.tries if disclosed else None,
+        "reason": describe_condition(condition, lambda at: as_text(at) or "", is_disclosed=disclosed),
+    }
 
 
 def as_text(at: datetime | None) -> str | None:

@@ -24,6 +24,7 @@ from campaigns.models import Sponsor
 from mailhub.front import rate_limits
 from mailhub.front.body_gate import STRANGERS_BODY, BodyVerdict, WsgiEnviron
 from mailhub.front.problems import REPORTS, Problem, unauthorized
+from mailhub.front.queries import query_rules
 from mailhub.models import ApiKey, FormerSecretKey
 from vendors import history
 from vendors.history import Actor
@@ -262,4 +263,5 @@ class Key(HttpBearer):
         if not caller.scopes.intersection(self.scopes):
             raise Problem("forbidden", f"This needs a key with the scope {' or '.join(self.scopes)}.")
         self._ask(caller.key_id, caller.requests_per_minute)
+        query_rules.check(request)
         return caller

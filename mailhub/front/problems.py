@@ -90,8 +90,9 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
     found = list(errors)
     first = found[0]
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    where = first.get("pointer") or first.get("parameter")
     return Problem(
-        "validation", f"{first.get('pointer') or first.get('parameter')}: {first['detail']}{more}", errors=found
+        "validation", f"{where}: {first['detail']}{more}" if where else f"{first['detail']}{more}", errors=found
     )
 
 

@@ -58,6 +58,7 @@ def fingerprint(parsed: Any) -> bytes:
 
 
 TOO_DEEP = "it is nested too deeply"
+_BLANKS_BEFORE_COLONS = (b"  :", b"\t:", b"\n:", b"\r:")
 _LONG_NUMBER = re.compile(rb"[0-9.]{16}")
 _WHOLE = range(-(2**63), 2**64)  # whole numbers that common JSON libraries preserve
 
@@ -74,12 +75,38 @@ def _decimal(digits: str) -> float | str:
         return digits
 
 
+def _check_members(body: bytes, parsed: Any) -> None:
+    """Raise ValueError if an object has a member twice. Looks closely only where the numbers of members differ."""
+    try:
+        is_usual = not any(blank in body for blank in _BLANKS_BEFORE_COLONS)
+        if is_usual and _count_members(body) == _count_members(orjson.dumps(parsed)):
+            return
+        json.loads(body, object_pairs_hook=_members_once)
+    except (orjson.JSONEncodeError, RecursionError):
+        pass  # too deep: refused where its depth is told
+
+
+def _count_members(text: bytes) -> int:
+    """Count quotes before colons. Texts may hold them with other escapes, so unequal numbers prove nothing yet."""
+    return text.count(b'":') + text.count(b'" :')
+
+
+def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"an object has the member {name[:100]!r} twice")
+        found[name] = value
+    return found
+
+
 def parse_exactly(body: bytes) -> Any:
     """Parse JSON. A number with more digits than our types preserve becomes a text of its original digits.
 
-    Raises ValueError with a sentence.
+    Raises ValueError with a sentence, also if an object has a member twice: programs differ in which one they take.
     """
     parsed = orjson.loads(body)
+    _check_members(body, parsed)
     if _LONG_NUMBER.search(body):
         try:
             parsed = json.loads(body, parse_int=_whole, parse_float=_decimal)

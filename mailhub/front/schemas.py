@@ -30,9 +30,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _fields_once(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields as given_fields does. Raises ValueError if two names are one to a reader."""
+    given = given_fields(fields)
+    if len(given) < len(fields):
+        raise ValueError("two fields have the same name, but for blanks around it or the way its letters are composed")
+    return given
+
+
 class Recipient(Strict):
     to: str = Field(min_length=1, max_length=2000, description="E-mail address, phone number, or print address")
-    fields: Annotated[dict[ShortText, JsonValue], AfterValidator(given_fields)] = Field(
+    fields: Annotated[dict[ShortText, JsonValue], AfterValidator(_fields_once)] = Field(
         default={}, max_length=100, description="What the templates show"
     )
     reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
@@ -185,9 +193,23 @@ class Links(BaseModel):
     resume: str = Field(description="With the revision, so that a repeat changes nothing")
 
 
+class ConditionOut(BaseModel):
+    kind: Literal["works", "untried", "failing", "silent", "shut"] = Field(
+        description="works: its last answer was good. untried: nothing was called yet. failing: no good answer since "
+        "then. silent: no call before `until`. shut: not called until then, or until a person acts"
+    )
+    since: str | None = Field(description="ISO 8601, where it is known")
+    until: str | None = Field(description="ISO 8601: when calls may start again by themselves; null: nobody knows")
+    tries: int | None = Field(description="Bad answers since then; null: the vendor is not yours")
+    reason: str = Field(description="As a sentence")
+
+
 class AcceptedOut(BaseModel):
     id: str | None = Field(description="Id of the session; null for a dry run")
-    status: Literal["waiting", "scheduled", "valid"]
+    status: Literal["waiting", "scheduled", "paused", "valid"] = Field(
+        description="paused: nothing is called until a person acts; the condition or the approval says why"
+    )
+    condition: ConditionOut = Field(description="Of the vendor's credential, now")
     accepted: int = Field(description="Messages")
     left_out: list[dict[str, str]] = Field(description="Bad recipients, if asked to skip them: pointer, code, detail")
     preview: list[LetterOut]
@@ -329,17 +351,6 @@ class PageLinks(BaseModel):
 class MessagesOut(BaseModel):
     data: list[MessageOut]
     links: PageLinks
-
-
-class ConditionOut(BaseModel):
-    kind: Literal["works", "untried", "failing", "silent", "shut"] = Field(
-        description="works: its last answer was good. untried: nothing was called yet. failing: no good answer since "
-        "then. silent: no call before `until`. shut: not called until then, or until a person acts"
-    )
-    since: str | None = Field(description="ISO 8601, where it is known")
-    until: str | None = Field(description="ISO 8601: when calls may start again by themselves; null: nobody knows")
-    tries: int | None = Field(description="Bad answers since then; null: the vendor is not yours")
-    reason: str = Field(description="As a sentence")
 
 
 class ServiceOut(BaseModel):

@@ -16,7 +16,7 @@ from campaigns.intake import Hours, allocate
 from campaigns.intake.requests import Request
 from campaigns.intake.storage import PauseRules
 from mailhub.front.contents import BesideBody
-from mailhub.front.forecasts import Forecast
+from mailhub.front.forecasts import Forecast, condition_facts, forecasts
 from mailhub.front.keys import Caller, maker
 from mailhub.front.vendor_cache import VendorSnapshot
 
@@ -69,7 +69,8 @@ class SendOrder:
         """Return the JSON answer. `session` is None for a dry run."""
         facts = {
             "id": session and session_name(session),
-            "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
+            "status": "valid" if session is None else self._status(vendor),
+            "condition": condition_facts(forecasts.condition(vendor), vendor.disclosed),
             "accepted": self.size,
             "left_out": self.left_out,
             "preview": self.preview,
@@ -82,6 +83,11 @@ class SendOrder:
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()
+
+    def _status(self, vendor: VendorSnapshot) -> str:
+        if self.send_at:
+            return "scheduled"
+        return "paused" if self.needs_approval or forecasts.is_paused(vendor) else "waiting"
 
     def request(self, vendor: VendorSnapshot, forecast: Forecast) -> Request:
         """Return the request to store, with a new session and message ids. Raises django.db's errors."""

@@ -15,6 +15,8 @@ from django.db.models import F, Prefetch, Q
 from campaigns import entitlements
 from campaigns.content.addresses import address_rules
 from campaigns.content.parts import carried_by
+from campaigns.content.signs import SignCheck, sign_check
+from campaigns.content.sizes import largest_mail
 from campaigns.models import Identity, Route, Sponsor
 from vendors import ownership, shut
 from vendors.adapters.addresses import AddressRules
@@ -32,7 +34,8 @@ class VendorSnapshot:
 
     `disclosed`: the vendor is the sponsor's own, or there is no other sponsor. About any other vendor, programs learn
     nothing of what others send or what people have written. `carries`: what its letters may have beside subject and
-    body (campaigns.content.parts.PARTS). `address`: its rules for addresses.
+    body (campaigns.content.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown.
+    `signs`: its check of signs, if it draws letters here.
     """
 
     id: int
@@ -49,6 +52,8 @@ class VendorSnapshot:
     needs_identity: bool = False
     address: AddressRules | None = None
     disclosed: bool = True
+    largest_mail: int = 0
+    signs: SignCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,8 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) 
         disclosed=disclosed,
         carries=carried_by(vendor.adapter, vendor.settings),
         address=address_rules(vendor.adapter, vendor.settings),
+        largest_mail=largest_mail(vendor.adapter, vendor.settings),
+        signs=sign_check(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),
     )
 

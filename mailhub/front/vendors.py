@@ -12,12 +12,12 @@ from django.http import HttpRequest
 from ninja import Router
 
 from campaigns.models import Identity
-from mailhub.front.forecasts import as_text, forecasts
+from mailhub.front.forecasts import condition_facts, forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.schemas import IdentitiesOut, ProblemOut, ServicesOut
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors import health
-from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.condition.values import ConditionKind
 
 router = Router()
 CALLABLE = (ConditionKind.WORKS, ConditionKind.UNTRIED)
@@ -65,16 +65,6 @@ def _identity(row: Identity) -> dict[str, Any]:
     }
 
 
-def _condition(condition: Condition, disclosed: bool) -> dict[str, Any]:
-    return {
-        "kind": condition.kind,
-        "since": as_text(condition.since),
-        "until": as_text(condition.until),
-        "tries": condition.tries if disclosed else None,
-        "reason": describe_condition(condition, lambda at: as_text(at) or "", is_disclosed=disclosed),
-    }
-
-
 def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
     status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
     condition = forecasts.condition(vendor)
@@ -90,7 +80,7 @@ def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
         "channel": vendor.channel,
         "sandbox": vendor.sandbox,
         "accepting": accepting,
-        "condition": _condition(condition, vendor.disclosed),
+        "condition": condition_facts(condition, vendor.disclosed),
         "paused": vendor.paused,
         "retry_after": None if accepting else max(1, math.ceil(wait)),
         "good": good,

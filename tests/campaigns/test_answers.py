@@ -42,6 +42,15 @@ SURE = [
         "stop\nVon meinem iPhone gesendet",
         "Alto\n\nEnviado desde mi",
     ),
+    *(
+        "Stop\n\nAnn Miller",
+        "STOP.\n\nAnn",
+        "Please unsubscribe me\n\nThanks,\nDr. Ann O'Neill-Miller",
+        "stop\n\nANN MILLER",
+    ),
+    *("Bitte abmelden\n\nMit freundlichen Grüßen\n\nJörg Müller", "stop\n\nAnn Miller\nAcme & Sons Ltd."),
+    "Stop\n\nAnn van der Berg",
+    "Stop\n\nAnn Miller\n\nOn Mon, 4 May 2026 at 10:00, Velma <v@velma.example> wrote:\n> Dear Ann",
     "Please remove me from this list.\n\nOn Mon, 4 May 2026 at 10:00, Velma <v@velma.example>\nwrote:\n> Dear Ann",
     "Stop\n\nOn Mon, 4 May 2026 at 10:00, Velma wrote:\n> Dear Ann, click here to\nread on\n> Velma",
     "stop\n\n-----Original Message-----\nFrom: Velma\nSubject: News",
@@ -74,6 +83,10 @@ NEAR = [
     ),
     *("Bitte nicht stoppen", "Kein Interesse", "Ich widerrufe meine Einwilligung", "falsche Nummer"),
     *("No quiero nada", "número equivocado", "nee bedankt", "red", "fine", "Stop.\nAnna Smith", "<b>stop</b>"),
+    *("Stop\n\nThe War", "Stop\n\nNot Yet", "Stop\n\nDO NOT", "stop\n\nBut Not Me", "Stop\n\nat Baker Street"),
+    *("Stop\n\nJust Kidding", "Stop\n\nAnn Miller wants more", "Stop\n\nBitte Nicht", "Please do not stop\n\nAnn"),
+    *("Stop\n\nCall 0171 1234567", "Stop\n\nAnn\nBob\nCyd\nDan", "Stop?\n\nAnn Miller"),
+    "Stop\n\nAnn Miller?",
 ]
 OTHER = [
     "",

@@ -12,11 +12,13 @@ from campaigns.content.sizes import HEAD, largest_mail, with_size
 from campaigns.intake.checking import faults
 from campaigns.models import Campaign
 from tests import factories
+from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters import mime_parts
 from vendors.adapters.base import Attachment, Letter, Origin
 from vendors.adapters.smtp import Smtp
 from vendors.outcomes import Refused
 
+__all__ = ["fresh"]
 RELAY = {"host": "relay.example", "tls": "none"}
 
 
@@ -80,4 +82,15 @@ def test_the_import_names_the_row(tmp_path: Path) -> None:
     given = (str(table), "--sponsor", "Velma", "--new-sponsor", "--vendor", "relay", "--body", str(body))
     with pytest.raises(CommandError, match="row 3: the mail would have"):
         call_command("send_campaign", *given, "--subject", "News")
+    assert not Campaign.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_api_names_the_recipient(fresh: None) -> None:
+    vendor = api_vendor(adapter="smtp", channel="email", settings={**RELAY, "size_kb": 50, "sender": "v@velma.example"})
+    recipients = [
+        {"to": f"{name}@example.org", "fields": {"name": name * times}} for name, times in [("a", 1), ("b", 60_000)]
+    ]
+    mail = letter(vendor, recipients=recipients, body="Dear {{ name }}")
+    assert pointers(Program().send(mail)) == {"/recipients/1/fields": "fields"}
     assert not Campaign.objects.exists()

@@ -237,6 +237,65 @@ def test_head_is_answered_as_get_is_without_a_body() -> None:
     assert refused_verb.status_code == 405 and {"GET", "HEAD"} <= set(refused_verb.headers["Allow"].split(", "))
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("dryrun=true", "dry-run=true", "Dry_Run=true", "dry_run[]=true", "dry_run=true&x=1"),
+        *("dry_run=true&dry_run=false", "dry_run=false&dry_run=true", "dry_run=yes", "dry_run"),
+    ],
+)
+def test_a_misspelt_dry_run_sends_nothing(query: str) -> None:
+    assert problem(Program().send(letter(api_vendor()), path=f"/api/v1/messages?{query}"), "validation", 422)
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["stat=sent", "status=sent&status=failed", "limit=5&limit=6", "limit=%2B5", "limit=05", "limit=5.0", "limit=%205"],
+)
+def test_a_query_that_the_document_does_not_know_is_refused(query: str) -> None:
+    program = Program()
+    page = program.send(letter(api_vendor())).json()["links"]["messages"]
+    found = problem(program.get(f"{page}?{query}"), "validation", 422)["errors"]
+    assert found[0]["parameter"] == query.partition("=")[0]
+    assert program.get(f"{page}?limit=5").status_code == 200
+
+
+@pytest.mark.parametrize("depth", range(3))
+@pytest.mark.parametrize("blank", ["", " ", "\n\t"])
+def test_a_member_given_twice_is_refused_wherever_it_stands(depth: int, blank: str) -> None:
+    text = json.dumps(letter(api_vendor(), recipients=[{"to": "ann@sandbox.example", "fields": {"n": "1"}}]))
+    once = ('"subject": "Hello"', '"to": "ann@sandbox.example"', '"n": "1"')[depth]
+    name, _, value = once.partition(": ")
+    again = text.replace(once, f"{once}, {name}{blank}: {value.replace('1', '2').replace('ann', 'bob')}")
+    assert "twice" in problem(Program().send(again), "bad-request", 400)["detail"]
+    assert not Session.objects.exists()
+
+
+def test_quotes_and_colons_in_texts_are_no_members() -> None:
+    text = json.dumps(letter(api_vendor(), body='a ": b \\": c \\" : " :', name='": " :'))
+    assert Program().send(text).status_code == 202
+    assert Program().send(text.replace(r"\"", r"\u0022")).status_code == 202
+
+
+@pytest.mark.parametrize("other", [" n ", "n\u200b"])
+def test_two_fields_of_one_name_are_refused(other: str) -> None:
+    mail = letter(api_vendor(), recipients=[{"to": "ann@sandbox.example", "fields": {"n": 1, other: 2}}])
+    assert "/recipients/0/fields" in pointers(Program().send(mail))
+
+
+@pytest.mark.parametrize("wrong", ["2030-12-31T18:00:00+25:00", "2030-02-30T18:00:00Z", "2030-12-31T24:00:00Z"])
+def test_a_time_that_no_calendar_has_is_told_in_words(wrong: str) -> None:
+    said = problem(Program().send(letter(api_vendor(), send_at=wrong)), "validation", 422)["detail"]
+    assert "there is no such time" in said and "timedelta" not in said
+
+
+@pytest.mark.parametrize("zone", ["localtime", "Factory", "posixrules"])
+def test_a_zone_that_is_another_one_on_each_machine_is_none(zone: str) -> None:
+    hours = {"start": "09:00", "end": "17:00", "time_zone": zone}
+    assert "/hours" in pointers(Program().send(letter(api_vendor(), hours=hours)))
+
+
 @pytest.mark.parametrize("asked", ["wait=0", "Wait=0", 'wait="0"', "respond-async, WAIT=0; x=1", "wait = 0"])
 def test_a_preference_is_read_however_it_is_written(asked: str) -> None:
     program = Program()

@@ -18,7 +18,7 @@ from django.utils import timezone
 from campaigns.models import Job, Message, Sponsor, Store
 from mailhub.monitoring import metrics
 from tests import factories
-from tests.front.program import Program, api_vendor, forget, fresh
+from tests.front.program import Program, api_vendor, forget, fresh, letter, problem
 from tests.vendors.test_ownership import user_of
 from vendors.models import Credential, RateLimit, ReceiverWait, Vendor
 
@@ -149,6 +149,28 @@ def test_every_door_says_so_and_shows_no_end(job: Job, admin_client: Client, moo
         else:
             assert said.lower() in shown.lower(), (door, shown)
         assert mood.kind == "shut" or not AN_END.search(shown), (door, shown)
+
+
+@EACH
+@pytest.mark.parametrize("owns", [True, False], ids=["owner", "another"])
+def test_the_apis_first_answer_says_so(job: Job, mood: Mood, owns: bool) -> None:
+    program, vendor = Program(job.sponsor), Vendor.objects.get()
+    Vendor.objects.update(owner=job.sponsor if owns else factories.sponsor("Owner"))
+    mood.lay(job.credential)
+    forget()
+    sent = program.send(letter(vendor))
+    if "paused" in mood.brief:
+        assert "paused" in problem(sent, "vendor-paused", 503)["detail"]
+        return
+    answer = sent.json()
+    assert answer["condition"]["kind"] == mood.kind
+    assert ("111" in answer["condition"]["reason"] or "90 s" in answer["condition"]["reason"]) == (
+        owns and mood.kind == "failing"
+    )
+    session = program.get(answer["links"]["self"]).json()
+    assert answer["status"] == session["status"]
+    later = program.send(letter(vendor), path="/api/v1/messages?dry_run=true").json()
+    assert (later["status"], later["condition"]) == ("valid", answer["condition"])
 
 
 def doors_before(job: Job, admin: Client) -> Iterator[tuple[str, str]]:

@@ -17,11 +17,13 @@ from campaigns.content.templates import TemplateError
 from campaigns.intake.checking import faults
 from campaigns.models import Campaign
 from tests import factories
+from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters.base import Letter
 from vendors.adapters.letter_faults import LetterPart
 from vendors.printing import glyphs, pages, process
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Printed
 
+__all__ = ["fresh"]
 pytestmark = pytest.mark.skipif(bool(pages.missing()), reason=pages.missing())
 SETTINGS = {"folder": "x", "accepted": "uploaded", "address": "name; city", "window": "din5008b"}
 CANDIDATES = "日अกꦀ𒀀𐤀𓀀"
@@ -145,4 +147,16 @@ class TestRows:
         given = (str(table), "--sponsor", "Velma", "--new-sponsor", "--vendor", "shop", "--body", str(body))
         with pytest.raises(CommandError, match=f"row 3: 'name' has '{strange}'"):
             call_command("send_campaign", *given)
+        assert not Campaign.objects.exists()
+
+    @pytest.mark.django_db
+    def test_the_api_refuses_the_recipient_and_the_template(self, strange: str, fresh: None) -> None:
+        vendor = api_vendor(adapter="print_file", channel="print", settings=SETTINGS)
+        recipients = [
+            {"to": f"{n}", "fields": {"name": name, "city": "Rome"}} for n, name in enumerate(["Ann", strange])
+        ]
+        mail = letter(vendor, recipients=recipients, subject="", body="Dear {{ name }}")
+        assert pointers(Program().send(mail)) == {"/recipients/1/fields": "fields"}
+        mail |= {"recipients": recipients[:1], "body": f"{strange} {{{{ name }}}}"}
+        assert pointers(Program().send(mail)) == {"/body": "template"}
         assert not Campaign.objects.exists()

@@ -14,6 +14,7 @@ times those rates.
 import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -85,7 +86,7 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
         parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
         return Said(
             gettext_noop("%(rate)s %% of %(count)s answered failed (%(sums)s); the limit is %(limit)s %%"),
-            rate=f"{now.bounces:.1f}", count=now.answered, sums=parts, limit=f"{bounces:.3g}",
+            rate=Decimal(f"{now.bounces:.1f}"), count=now.answered, sums=parts, limit=Decimal(f"{bounces:.3g}"),
         )  # fmt: skip
     answered, refused = judged.of_stretch(now)
     refusals = max(bounces, WORSE * judged.stretch)
@@ -94,14 +95,16 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
             gettext_noop(
                 "%(rate)s %% of the latest %(count)s answers are refusals (%(refused)s); the limit is %(limit)s %%"
             ),
-            rate=f"{100 * refused / answered:.1f}", count=answered, refused=refused, limit=f"{refusals:.3g}",
+            rate=Decimal(f"{100 * refused / answered:.1f}"), count=answered, refused=refused,
+            limit=Decimal(f"{refusals:.3g}"),
         )  # fmt: skip
     if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaints > complaints:
         return Said(
             gettext_noop(
                 "%(rate)s %% of %(count)s accepted complained (%(complained)s); the limit is %(limit)s %%"
             ),
-            rate=f"{now.complaints:.2f}", count=now.accepted, complained=now.complained, limit=f"{complaints:.3g}",
+            rate=Decimal(f"{now.complaints:.2f}"), count=now.accepted, complained=now.complained,
+            limit=Decimal(f"{complaints:.3g}"),
         )  # fmt: skip
     return ""
 

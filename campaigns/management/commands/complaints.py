@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from campaigns.engine.pausing import complaints
 from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import ComplaintPause, ComplaintRate
-from campaigns.models.complaints import rate_text
+from campaigns.models.complaints import rate_in_percent
 from campaigns.operators import pausing
 from vendors.history import Actor
 from vendors.management.arguments import person
@@ -23,7 +23,7 @@ def pause_facts(row: ComplaintPause) -> dict[str, Any]:
         "paused_at": row.paused_at,
         "complaints": row.complaints,
         "accepted": row.accepted,
-        "percent": rate_text(row.complaints, row.accepted),
+        "percent": str(rate_in_percent(row.complaints, row.accepted)),
         "limit": row.limit,
         "resumed_at": row.resumed_at,
         "resumed_by": row.resumed_by,
@@ -38,7 +38,7 @@ def _rate_facts(row: ComplaintRate) -> dict[str, Any]:
         "since": row.since,
         "complaints": row.complaints,
         "accepted": row.accepted,
-        "percent": None if row.accepted is None else rate_text(row.complaints, row.accepted),
+        "percent": None if row.accepted is None else str(rate_in_percent(row.complaints, row.accepted)),
         "warned_at": row.warned_at,
     }
 

@@ -1,0 +1,68 @@
+"""Numbers with decimals are written as in the reader's language, in every sentence and with all their places."""
+
+import ast
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from django.utils import translation
+
+from campaigns.engine.pausing import rates
+from campaigns.models.complaints import ComplaintRate
+from vendors.said import Said, columns, read, show
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = re.compile(r"[,.0-9]*[efgn%]")
+
+
+def in_german(text: str) -> str:
+    with translation.override("de"):
+        return show(text)
+
+
+def test_a_rate_keeps_its_places_and_has_a_comma_in_german() -> None:
+    figures = ComplaintRate(complaints=4, accepted=1000).figures
+    assert figures.startswith("0.40 % of 1,000")
+    assert "0,40 %" in in_german(figures)
+
+
+@pytest.mark.parametrize(
+    ("now", "limits", "english", "german"),
+    [
+        (rates.Figures(accepted=910, refused=90, bounced=35), (8.5, 0.3), ("12.5 %", "8.5 %"), ("12,5", "8,5")),
+        (rates.Figures(accepted=2000, complained=8), (8, 0.3), ("0.40 %", "0.3 %"), ("0,40", "0,3")),
+    ],
+)
+def test_the_reason_of_a_pause_says_its_rates(
+    now: rates.Figures, limits: tuple[float, float], english: tuple[str, ...], german: tuple[str, ...]
+) -> None:
+    why = rates.why(now, rates.Judged(), *limits)
+    assert all(one in why for one in english)
+    stored = columns("reason", why)
+    again = read(stored["reason"], json.loads(json.dumps(stored["reason_said"])))
+    assert again == why and all(one in in_german(again) for one in german)
+
+
+def test_a_decimal_within_a_sentence_within_a_sentence_is_kept_too() -> None:
+    said = Said("%(a)s: %(why)s", a="0.40", why=Said("%(rate)s of it", rate=Decimal("1234.50")))
+    again = read(str(said), json.loads(json.dumps(said.data)))
+    assert again == "0.40: 1234.50 of it"
+    assert in_german(again) == "0.40: 1234,50 of it", "a text that somebody typed stays as it is"
+
+
+def test_no_value_of_a_sentence_is_a_number_made_a_text() -> None:
+    """A text is shown as it is, in every language."""
+    found = []
+    for folder in ("campaigns", "vendors", "mailhub"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Said":
+                    found += [f"{path.name}:{call.lineno} {one.arg}" for one in call.keywords if is_number(one.value)]
+    assert not found
+
+
+def is_number(value: ast.expr) -> bool:
+    specs = [part.format_spec for part in getattr(value, "values", ()) if isinstance(part, ast.FormattedValue)]
+    return isinstance(value, ast.JoinedStr) and any(spec and SPEC.fullmatch(ast.unparse(spec)[2:-1]) for spec in specs)
