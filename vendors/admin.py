@@ -114,8 +114,8 @@ class OnlyWhatChanged(OwnLookups):
         return super().log_change(request, obj, message) if message != "" else None
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Store the rows of inline tables in the vendor's turn, so that two people who store the same follow."""
-        if any(one.has_changed() for one in formsets):
+        """Store limits in the vendor's turn, asked for before any row is written (vendors/locks.py)."""
+        if any(isinstance(one, LimitRows) and one.has_changed() for one in formsets):
             locks.lock_vendor(_vendor_of(form.instance).pk)
         super().save_related(request, form, formsets, change)
 

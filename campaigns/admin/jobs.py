@@ -187,12 +187,16 @@ class JobAdmin(Decisions, Scoped):
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        children = eta.described(parent.children.select_related("mailcaster")).order_by("id")
+        children = eta.described(parent.children.select_related("mailcaster"), "vendor__name").order_by("id")
         shown = with_progress(list(children[:MOST_PARTS]))
         for child in shown:  # its slice, counted from the parent's first message
             child.from_message = child.first_message - parent.first_message + 1
             child.to_message = child.end - parent.first_message
-        context = {"parent": parent, "children": shown, "most": MOST_PARTS}
+        groups = [one for one in job_groups.group_jobs(shown, request.user) if one.title]
+        for group in groups:
+            for child in group.jobs:
+                child.is_held = True
+        context = {"parent": parent, "children": shown, "most": MOST_PARTS, "groups": groups}
         return render(request, "admin/campaigns/job/parts.html", context, status=286 if parent.is_done else 200)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

@@ -116,7 +116,8 @@ def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
 @register.simple_tag
 def part_row(job: Any) -> SafeString:
     name = job.mailcaster.name if job.mailcaster else ""
-    facts = PartRow(job.pk, name, job.from_message, job.to_message, job.sums, job.word, job.next)
+    next_ = "" if getattr(job, "is_held", False) else job.next  # it stands above the parts that wait for it
+    facts = PartRow(job.pk, name, job.from_message, job.to_message, job.sums, job.word, next_)
     return _row("admin/campaigns/job/part.html", facts)
 
 

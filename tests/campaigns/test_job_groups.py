@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from campaigns.models import Job
 from tests import factories
+from tests.campaigns.rows import family
 from vendors.models import Credential, Vendor
 
 pytestmark = pytest.mark.django_db
@@ -93,3 +94,11 @@ def test_more_groups_take_no_more_statements(admin_client: Client) -> None:
     held()
     held()
     assert counted() == one
+
+
+def test_what_holds_the_parts_of_a_job_is_said_once(admin_client: Client) -> None:
+    parent, children = family(parent="P_ASSIGNING", remaining=40, children=["DISPATCHED"] * 3)
+    Credential.objects.filter(pk=parent.credential_id).update(paused=True, paused_reason=WHY)
+    page = admin_client.get(f"{JOBS}{parent.pk}/parts/").content.decode()
+    assert page.count(WHY) == 1 and "credential paused: 3 parts" in text(page)
+    assert len(children) == page.count("<td>–</td></tr>")
