@@ -26,7 +26,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 LISTS = ROOT / "sandbox" / "demo"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
 WIDTH, HEIGHT = 1280, 800
 COLOURS_LEFT = 128  # in a picture

@@ -6,12 +6,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from campaigns.engine.finishing import finalizer
-from campaigns.models import Job, Message
+from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.browser.conftest import PASSWORD, Browsing, LoggedIn
 from tests.campaigns.rows import refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
+BOXES = """rows => rows.map((row) => ["th", ".progress", ".next", ".state"].map(
+  (one) => row.querySelector(one).getBoundingClientRect().toJSON()))"""
 
 
 def shown(page: Page) -> str:
@@ -85,3 +87,24 @@ def test_a_session_ends_while_a_campaign_is_followed(logged_in: LoggedIn) -> Non
     expect(bar).to_have_attribute("title", "100 sent of 400")
     noted = ("Failed to load resource", "Response Status Error Code", "htmx:")
     ann.console[:] = [one for one in ann.console if not one.startswith(noted)]  # the browser's, of polls that failed
+
+
+def test_on_a_phone_a_campaign_is_a_name_a_bar_and_one_line(window: Browsing) -> None:
+    """However long its name and its reason are; the pages stand in one row, which shows the page that is open."""
+    login = factories.credential(factories.vendor(), paused=True, paused_reason="http 401 " * 20)
+    for name in ("Spring", "Donaudampfschifffahrtsgesellschaftskapitänsmützenverordnung " * 2):
+        job = factories.campaign_with_job(40, status="DISPATCHED", of=login)
+        Campaign.objects.filter(pk=job.campaign_id).update(name=name)
+    page = window.open("/")
+    window.resize(390)
+    boxes = page.locator("table.campaigns tbody tr").evaluate_all(BOXES)
+    assert len(boxes) == 2
+    for name, bar, line, state in boxes:
+        assert abs(name["y"] + name["height"] / 2 - bar["y"] - bar["height"] / 2) < 8, "the bar stands beside the name"
+        assert name["height"] < 40 and line["height"] < 40 and state["left"] >= line["right"], (
+            "nothing lies over another"
+        )
+    window.open("/find/")
+    links = page.locator("header nav a").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert len({round(one["bottom"]) for one in links}) == 1
+    expect(page.locator("header nav [aria-current]")).to_be_in_viewport()
