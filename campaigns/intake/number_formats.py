@@ -11,7 +11,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Literal
 
-ShownAs = Literal["date", "time", "money", "percent", "number", ""]
+ShownAs = Literal["date", "time", "money", "percent", "number", "merged", ""]
 
 TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|_(?P<width>.)|\*.|\[(?P<bracket>[^\]]*)\]'

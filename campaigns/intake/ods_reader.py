@@ -138,6 +138,9 @@ class _Sheets(XmlPart):
             count = MOST_COLUMNS - len(self._cells)  # up to the end of the sheet
         if len(self._cells) + count > MOST_COLUMNS:
             raise BadInput([RowError(self._row + 1, damaged(Said("it has too many columns")))])
+        rows = min(whole(cell.get("table:number-rows-spanned", "1")), MOST_ROWS)
+        columns = min(whole(cell.get("table:number-columns-spanned", "1")), MOST_COLUMNS)
+        self._rows.note_merged(range(len(self._cells), len(self._cells) + columns), self._row + 1, self._row + rows)
         self._cells.extend([text] * count)
 
     def _end_row(self) -> None:

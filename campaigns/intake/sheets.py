@@ -64,5 +64,11 @@ class SheetRows:
         """Keep the first value of a kind in a column."""
         self.examples.setdefault((column, kind), value)
 
+    def note_merged(self, columns: range, first: int, last: int) -> None:
+        """Keep that cells of these columns are merged over these rows: only the first row has their value."""
+        if last > first:
+            for column in columns[:MOST_COLUMNS]:
+                self.note(column, "merged", f"{first}\u2013{last}")
+
     def end(self) -> None:
         self._text.detach()

@@ -45,7 +45,8 @@ def _read(answers: Any) -> None:
         _say(answers, {"why": "hidden"})
         return
     formats = [book.format_map[one.format_key].format_str for one in book.xf_list]
-    _say(answers, {"since_1904": book.datemode == 1, "formats": formats})
+    merged = [list(one) for one in sheet.merged_cells[:10_000]]
+    _say(answers, {"since_1904": book.datemode == 1, "formats": formats, "merged": merged})
     for row in range(sheet.nrows):
         cells = [_cell(xlrd, one) for one in sheet.row(row)]
         info = sheet.rowinfo_map.get(row)

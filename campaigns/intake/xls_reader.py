@@ -72,6 +72,8 @@ def _write(answers: IO[bytes], rows: SheetRows) -> None:
     if why := about.get("why"):
         raise BadInput(WHY[why])
     formats = [cell_format("", code, about["since_1904"]) for code in about["formats"]]
+    for first, end, left, right in about["merged"]:
+        rows.note_merged(range(left, right), first + 1, end)
     while found := _next(answers):
         if isinstance(found, dict):
             raise BadInput(WHY[found["why"]])

@@ -4,6 +4,7 @@ Memory does not grow with the sheet, whatever the file says of itself: texts tha
 file (8 bytes of memory each), and how much is unpacked, how long a text and how deep an element may be is bounded.
 """
 
+import re
 import tempfile
 import weakref
 import zipfile
@@ -21,6 +22,7 @@ from vendors.said import Said
 
 MOST_FORMATS = 100_000
 TRUE = ("1", "true")
+MERGED = re.compile(r"([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})", re.ASCII)
 
 
 def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
@@ -203,6 +205,9 @@ class _Sheet(XmlPart):
                 why = Said("row %(row)s comes after row %(before)s", row=str(number), before=str(self._row))
                 raise BadInput(damaged(why))
             self._row, self._is_hidden, self._cells = number, attributes.get("hidden") in TRUE, []
+        elif tag == "mergeCell" and (found := MERGED.fullmatch(attributes.get("ref", ""))):
+            columns = range(_column(found[1]) - 1, _column(found[3]))
+            self._rows.note_merged(columns, int(found[2]), int(found[4]))
 
     def end(self, tag: str) -> None:
         if tag == "v":
@@ -229,12 +234,7 @@ class _Sheet(XmlPart):
 
     def _place(self, reference: str) -> None:
         """Begins a cell in its column: that of its reference, like AB12, else the next one."""
-        column = 0
-        for letter in reference.rstrip("0123456789").upper():
-            column = 26 * column + ord(letter) - 64
-            if not 0 < column <= MOST_COLUMNS:
-                break
-        column = column or len(self._cells) + 1
+        column = _column(reference.rstrip("0123456789").upper()) or len(self._cells) + 1
         if not len(self._cells) < column <= MOST_COLUMNS:
             why = Said("there is no place for %(name)s", name=repr(reference[:20]))
             raise BadInput([RowError(self._row, damaged(why))])
@@ -260,3 +260,13 @@ class _Sheet(XmlPart):
             self._rows.note(len(self._cells) - 1, "date" if "-" in shown else "time", shown)
             return shown
         return ERROR + text if self._kind == "e" else unescape(text)
+
+
+def _column(letters: str) -> int:
+    """Return the number of a column, like AB, from 1 on; 0 for none."""
+    column = 0
+    for letter in letters:
+        column = 26 * column + ord(letter) - 64
+        if not 0 < column <= MOST_COLUMNS:
+            break
+    return column

@@ -18,6 +18,7 @@ LONGEST_TAG = 1_000_000  # bytes, with its attributes
 DEEPEST, MOST_NAMES = 50, 1_000
 BLOCK = 1 << 16
 ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a sign: some programs write both halves as escapes
 
 
 class XmlPart:
@@ -119,7 +120,10 @@ class ZippedXml:
 
 def unescape(text: str) -> str:
     """Replace escapes such as `_x000D_`, by which spreadsheets write characters that XML forbids."""
-    return ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+    if "_x" not in text:
+        return text
+    plain = ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _SURROGATE.search(plain) else plain
 
 
 def damaged(why: str | Exception) -> Said:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from campaigns import labels
-from campaigns.models import RecipientAnswer
+from campaigns.models import Campaign, RecipientAnswer
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import unread_answers
 from mailhub.owners.access import actor, page
@@ -42,8 +42,9 @@ def index(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(**{"pk__gt" if state == "unread" else "pk__lt": int(after)})
     some: list[Any] = list(rows.select_related("sponsor")[: EACH_PAGE + 1])
     seen = labels.sees_recipients(request.user)
+    names = dict(Campaign.objects.filter(pk__in={row.campaign for row in some}).values_list("pk", "name"))
     for row in some:
-        row.writer = labels.recipient(row.sender, seen)
+        row.writer, row.about = labels.recipient(row.sender, seen), names.get(row.campaign, "")
     context = {
         "rows": some[:EACH_PAGE],
         "more": some[EACH_PAGE - 1].pk if len(some) > EACH_PAGE else None,

@@ -334,6 +334,20 @@ def test_ods_gives_words_for_numbers_long_numbers_and_one_blank_for_many() -> No
     assert cells(data) == [["a@sandbox.example", "ja", "123456789012345678", "two words"]]
 
 
+def test_cells_merged_over_rows_are_told_by_every_reader() -> None:
+    merged = ods_cell("Bonn", more=' table:number-rows-spanned="2"')
+    row = f"<table:table-row>{ods_cell('a@sandbox.example')}{merged}</table:table-row>"
+    table = Table(io.BytesIO(ods(ods_row("email", "city") + row + ods_row("b@sandbox.example"))))
+    assert table.examples == {"merged": {"city": "2–3"}}
+    made, out = xlwt.Workbook(), io.BytesIO()
+    sheet = made.add_sheet("list")
+    sheet.write(0, 0, "email")
+    sheet.write(0, 1, "city")
+    sheet.write_merge(1, 2, 1, 1, "Bonn")
+    made.save(out)
+    assert Table(out).examples == {"merged": {"city": "2–3"}}
+
+
 def test_ods_tells_errors_formulas_and_reads_the_first_visible_sheet() -> None:
     hidden = '<style:table-properties table:display="false"/>'
     hidden = f'<style:style style:name="ta1" style:family="table">{hidden}</style:style>'

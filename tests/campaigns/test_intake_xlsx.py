@@ -111,6 +111,23 @@ def test_cells_as_other_programs_write_them(cell: str, shown: str) -> None:
     assert cells(data) == [["ann@sandbox.example", shown]]
 
 
+def test_cells_merged_over_rows_are_told_and_those_of_one_row_are_not() -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as made:
+        sheet = made.add_worksheet()
+        for row, cells_ in enumerate([["email", "city", "note"], ["a@b.de", "Bonn", "x"], ["c@b.de", "", "y"]]):
+            sheet.write_row(row, 0, cells_)
+        sheet.merge_range("B2:B3", "Bonn")
+        sheet.merge_range("D2:E2", "wide")
+    assert Table(io.BytesIO(out.getvalue())).examples == {"merged": {"city": "2–3"}}
+
+
+def test_both_halves_of_a_sign_may_be_escaped_and_half_a_sign_is_none() -> None:
+    cell = '<c t="inlineStr"><is><t>_xD83D__xDE00_ _xD83D_ _x005F_x0041_</t></is></c>'
+    data = changed(book([*LIST[:1], ["ann@sandbox.example", 5]]), SHEET, '<c r="B2"><v>5</v></c>', cell)
+    assert cells(data) == [["ann@sandbox.example", "\U0001f600 \ufffd _x0041_"]]
+
+
 def test_a_blank_first_row_is_no_header_and_a_blank_first_sheet_is_told() -> None:
     assert stored(book([[], *LIST]))[0][1] == {"name": "Ann"}
     assert [str(one) for one in problems(book([]))] == ["the first visible sheet is empty"]

@@ -267,6 +267,9 @@ def _tell_about(table: intake.Table, options: dict[str, Any]) -> None:
     for kind, examples in table.examples.items():
         value = next(iter(examples.values()))
         columns = ", ".join(examples)
+        if kind == "merged":
+            sys.stderr.write(f"merged cells ({columns}): only the first of the rows {value} has their value\n")
+            continue
         sys.stderr.write(f"{SAID[kind]} ({columns}): not as the spreadsheet shows them, but like {value}\n")
 
 

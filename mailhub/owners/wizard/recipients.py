@@ -71,7 +71,14 @@ def _of_sheet(draft: Draft, facts: dict[str, Any]) -> dict[str, Any]:
             use = f"{{{{ {names.get(header, header)}|{by} }}}}"
             given.append({"title": title, "columns": [one for one, _ in columns], "value": value, "use": use})
     hidden = facts.get("hidden", 0)
-    return {"given": given, "hidden": hidden, "hidden_choice": draft.columns.get(HIDDEN_ROWS, "") if hidden else ""}
+    merged = examples.get("merged", ())
+    return {
+        "given": given,
+        "merged": [one for one, _ in merged],
+        "merged_rows": merged[0][1] if merged else "",
+        "hidden": hidden,
+        "hidden_choice": draft.columns.get(HIDDEN_ROWS, "") if hidden else "",
+    }
 
 
 def _needed(draft: Draft) -> list[str]:
