@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 RETRY_DEFAULT = 30.0
 """Seconds to wait when a vendor throttles without a usable Retry-After."""
+UNIX_TIMES = 1e9
+"""From here on a number is a moment since 1970, in seconds or milliseconds, and no time to wait."""
+_ISO_8601 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})", re.ASCII)
 RETRY_MAX = 86_400.0
 """Seconds; a longer wait is the vendor's mistake, or for an operator to decide."""
 TEXT_MAX = 255
@@ -234,8 +238,9 @@ def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") ->
 def parse_retry_after(value: str | None, *, now: float) -> float:
     """Return the seconds that a vendor asks to wait, 0 to RETRY_MAX; RETRY_DEFAULT if it does not say.
 
-    `value`: seconds or an HTTP date. Proxies join equal headers with commas; then the longest counts. 0 is passed on,
-    because callers have a growing floor of their own (campaigns/engine/claiming/limits.py).
+    `value`: seconds or an HTTP date, or against the standard a time of ISO 8601 or since 1970. Proxies join equal
+    headers with commas; then the longest counts. 0 is passed on, because callers have a growing floor of their own
+    (campaigns/engine/claiming/limits.py).
     """
     text = (value or "").strip()
     waits = [wait for one in _stated(text) if (wait := _seconds(one, now)) is not None]
@@ -256,12 +261,17 @@ def _stated(text: str) -> list[str]:
 def _seconds(text: str, now: float) -> float | None:
     """Return the seconds until a moment that is not past; None if the text has none."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
-        return float(text)
+        seconds = float(text)
+        if seconds < UNIX_TIMES:
+            return seconds
+        at = seconds / 1000 if seconds > 1000 * UNIX_TIMES else seconds
+        return at - now if at >= now else None
     try:
-        wait = parsedate_to_datetime(text).timestamp() - now
+        moment = datetime.fromisoformat(text) if _ISO_8601.fullmatch(text) else parsedate_to_datetime(text)
+        at = moment.timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-    return wait if math.isfinite(wait) and wait >= 0 else None
+    return at - now if math.isfinite(at) and at >= now else None
 
 
 def _id_in(body: bytes) -> str:

@@ -59,6 +59,12 @@ def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: in
         ("1" * 400, 30),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 30),
         ("Fri, 31 Dec 2999 23:59:59 GMT", 86_400),
+        (f"{NOW + 90:.0f}", 90),  # as X-RateLimit-Reset has it
+        (f"{1000 * NOW + 90_500:.0f}", 90.5),
+        (f"{NOW - 90:.0f}", 30),
+        ("2027-01-15T08:01:30Z", 90),
+        ("2027-01-15T09:01:30+01:00", 90),
+        ("2027-01-15", 30),
     ],
 )
 def test_a_retry_after_that_stands_twice_is_absurd_or_far_ahead(value: str, seconds: float) -> None:
