@@ -73,12 +73,26 @@ def test_the_jobs_of_a_paused_vendor_are_dispatched_and_wait_on_its_queue() -> N
 
 @pytest.mark.django_db
 def test_batches_go_out_oldest_first_and_each_is_finished_when_the_next_begins() -> None:
-    login = make.credential()
-    jobs = [make.campaign_with_job(status=S.RENDERED, of=login) for _ in range(7)]
+    login, by = make.credential(), make.sponsor()
+    jobs = [make.campaign_with_job(status=S.RENDERED, of=login, by=by) for _ in range(7)]
     steps = in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=3)
     assert next(steps).jobs == 3
     assert [state(job) for job in jobs] == [S.DISPATCHED] * 3 + [S.RENDERED] * 4
     assert [done.jobs for done in steps] == [3, 1]
+
+
+@pytest.mark.django_db
+def test_the_jobs_of_one_sponsor_do_not_stand_before_the_first_one_of_another() -> None:
+    login, one, other = make.credential(), make.sponsor(), make.sponsor()
+    long = [make.campaign_with_job(status=S.RENDERED, of=login, by=one) for _ in range(5)]
+    short = [make.campaign_with_job(status=S.RENDERED, of=login, by=other) for _ in range(2)]
+    steps = in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=2)
+    next(steps)
+    assert [state(job) for job in (long[0], short[0])] == [S.DISPATCHED] * 2
+    next(steps)
+    assert [state(job) for job in (long[1], short[1])] == [S.DISPATCHED] * 2
+    assert [state(job) for job in long[2:]] == [S.RENDERED] * 3
+    assert [done.jobs for done in steps] == [2, 1]
 
 
 @pytest.mark.django_db

@@ -11,6 +11,7 @@ and pages do not load the workers' code.
 
 import logging
 import threading
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +20,8 @@ from typing import Any, Self
 
 from celery import current_app
 from django.db import transaction
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import Now, RowNumber
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -65,22 +66,29 @@ def leaf(threshold: "int | F") -> Q:
 def in_batches(
     waiting: "QuerySet[Job]", vendor: Vendor, now: datetime, batch: int = BATCH, run: DispatchRun | None = None
 ) -> Iterator[Dispatched]:
-    """Dispatch the vendor's jobs among the waiting ones, oldest first; yield the result of each committed batch.
+    """Dispatch the vendor's jobs among the waiting ones; yield the result of each committed batch.
 
-    After an interruption, the same call continues with the rest. run: its counter is updated in each batch's commit.
+    The sponsors' oldest jobs come first, then the second of each, and so on: no sponsor's thousand jobs stand before
+    another's first one. After an interruption, the same call continues with the rest. run: its counter is updated in
+    each batch's commit.
     """
     mine = waiting.filter(_may_go(), vendor=vendor)
-    after = 0
-    while (last := _last_of_batch(mine.filter(id__gt=after), batch)) is not None:
-        done = _dispatch(mine.filter(id__gt=after, id__lte=last), vendor, now, run)
-        after = last
+    for ids in _by_turns(mine, batch):
+        done = _dispatch(mine.filter(id__in=ids), vendor, now, run)
         if done.jobs:
             yield done
 
 
-def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
-    last: int | None = jobs.order_by("id")[:batch].aggregate(last=Max("id"))["last"]
-    return last
+def _by_turns(jobs: "QuerySet[Job]", batch: int) -> Iterator[list[int]]:
+    """Yield the ids of the jobs in batches, the sponsors' jobs in turns and each sponsor's oldest first.
+
+    The order is made once. Only ids are kept, eight bytes each.
+    """
+    number = Window(RowNumber(), partition_by="sponsor", order_by="id")
+    ordered = jobs.order_by().annotate(number=number).order_by("number", "id").values_list("id", flat=True)
+    ids = array("q", ordered)
+    for start in range(0, len(ids), batch):
+        yield ids[start : start + batch].tolist()
 
 
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:

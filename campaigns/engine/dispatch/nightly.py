@@ -137,7 +137,7 @@ def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
 
 
 def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
-    """Begin or continue the due run: dispatch all jobs rendered before it began, oldest first.
+    """Begin or continue the due run: dispatch all jobs rendered before it began, the sponsors' jobs in turns.
 
     A batch and its count are one transaction, so after a crash the next trigger does the rest.
     """
