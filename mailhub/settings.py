@@ -188,6 +188,9 @@ LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 """A sender silent for longer counts as dead."""
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 """Seconds between a sender's heartbeats; much shorter than a lease."""
+TURN_SECONDS = environment.number("TURN_SECONDS", 5, zero=True)
+"""A job that [another sponsor](../how-to/share-a-vendor.md) waits for gives its mailcaster up after so many seconds;
+`0`: never."""
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
 """A message deferred by its vendor (HTTP 425, SMTP 4xx) for longer expires."""
 VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes", "no")

@@ -1,5 +1,27 @@
 """The admin's pages about sponsors, campaigns, jobs, messages, suppressions and costs."""
 
-from campaigns.admin import answers, campaigns, complaints, costs, identities, jobs, messages, routes, suppressions
+from campaigns.admin import (
+    answers,
+    campaigns,
+    complaints,
+    costs,
+    identities,
+    jobs,
+    messages,
+    routes,
+    sharing,
+    suppressions,
+)
 
-__all__ = ["answers", "campaigns", "complaints", "costs", "identities", "jobs", "messages", "routes", "suppressions"]
+__all__ = [
+    "answers",
+    "campaigns",
+    "complaints",
+    "costs",
+    "identities",
+    "jobs",
+    "messages",
+    "routes",
+    "sharing",
+    "suppressions",
+]

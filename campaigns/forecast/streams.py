@@ -15,8 +15,9 @@ from django.utils import formats, timezone
 from django.utils.translation import ngettext
 
 from campaigns.engine import prepared
-from campaigns.engine.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
+from campaigns.engine.casting.mailcaster import ORDER, Rank
 from campaigns.engine.failover import guard
+from campaigns.engine.turns import CALLABLE, UNCUT
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.queues import VendorQueue
 from vendors import shut

@@ -209,6 +209,7 @@ class AnswerBatch(models.Model):
 HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNING", "P_ASSIGNED"]) | Q(
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
+FOR_CASTERS = Q(status__in=["DISPATCHED", "RECOVERING", "P_ASSIGNING", "P_QUEUED"])  # as states.WAITING
 FAILED, DOUBTS = Q(refused__gt=0) | Q(expired__gt=0), Q(in_doubt__gt=0)
 ENDED, STOPPED = Q(status__in=["SENT", "LOGGED", "P_FINISHED"], parent=None), Q(stopped_at__isnull=False, parent=None)
 LOOKED_AT = ["vendor", "parent", "dispatched_at", "finished_at"]
@@ -284,6 +285,17 @@ class Job(models.Model):
             # A mailcaster that looks for children must not read a hundred thousand small jobs.
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
+            # Whose turn it is, and the sponsor's next job (campaigns/engine/turns.py).
+            models.Index(
+                fields=["vendor", "sponsor", "status", "id"],
+                condition=Q(FOR_CASTERS, parent__isnull=True),
+                name="job_turn",
+            ),
+            models.Index(
+                fields=["vendor", "sponsor", "status", "id"],
+                condition=Q(FOR_CASTERS, parent__isnull=False),
+                name="job_turn_child",
+            ),
             # The operators' look-ups (document 000): by the chosen date, newest first. Other filter columns are
             # included, so that counting a thousand reads no other page.
             models.Index(fields=["created_at", "id"], name="job_created"),

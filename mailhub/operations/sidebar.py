@@ -22,6 +22,7 @@ GROUPS = (
             "Template",
             "Route",
             "Entitlement",
+            "SponsorTurn",
             "Suppression",
             "ComplaintPause",
             "InboundMessage",

@@ -11,7 +11,7 @@ from django.utils import timezone
 from campaigns.engine.casting.mailcaster import ClaimedJob, claim, idle_casters
 from campaigns.engine.finishing import sweep
 from campaigns.engine.lifecycle import move
-from campaigns.models import Campaign, Job
+from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.states import RUNNING, S, Status
 from tests import factories as make
 from vendors.models import Credential, Mailcaster, Vendor
@@ -22,6 +22,8 @@ LATER = NOW + timedelta(seconds=1)
 
 @pytest.fixture
 def login() -> Credential:
+    """A credential; all jobs here are of one sponsor, as document 003 has them. test_turns.py has several."""
+    make.sponsor("only")
     return make.credential(make.vendor(small_audience_threshold=100))
 
 
@@ -30,7 +32,8 @@ def caster(login: Credential, kind: str = "small-priority", name: str = "") -> M
 
 
 def waiting(login: Credential, size: int = 1, status: str = S.DISPATCHED, **fields: object) -> Job:
-    return make.campaign_with_job(size, status=status, of=login, messages=False, **fields)
+    only = Sponsor.objects.get(name="only")
+    return make.campaign_with_job(size, status=status, of=login, by=only, messages=False, **fields)
 
 
 def child(parent: Job, status: str = S.DISPATCHED) -> Job:

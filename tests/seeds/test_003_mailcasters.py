@@ -48,11 +48,12 @@ def wakes(casters: dict[str, Mailcaster]) -> Callable[[str], ClaimedJob | None]:
 
 @pytest.fixture
 def _queue(login: Credential) -> None:
-    """Job 101 with 11,000 e-mails, 102 with 135, 103 with 200,000; dispatched."""
+    """Job 101 with 11,000 e-mails, 102 with 135, 103 with 200,000; dispatched. All are of one sponsor."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER SEQUENCE campaigns_job_id_seq RESTART WITH 101")
+    only = make.sponsor()
     for size in (11_000, 135, 200_000):
-        make.campaign_with_job(size, status=S.RENDERED, of=login, messages=False)
+        make.campaign_with_job(size, status=S.RENDERED, of=login, by=only, messages=False)
     dispatcher.dispatch(now=NOW)
 
 

@@ -1,4 +1,6 @@
-"""Step 3, cast: a mailcaster takes its next leaf, by the ranks of its kind, or cuts one (document 003).
+"""Step 3, cast: a mailcaster takes its next leaf, or cuts one (document 003).
+
+First it chooses the sponsor (`turns`), then that sponsor's job by the ranks of its kind.
 
 Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows locked by another claim are
 skipped. Claims therefore wait for each other only for an exclusive credential and for the last remaining parent.
@@ -20,9 +22,9 @@ from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import moving, sql_list
 from campaigns.engine.sending_hours import describe_opening, opens_at
 from campaigns.engine.threads import columns_of
+from campaigns.engine.turns import CALLABLE, COMPARED, TAKE_TURN, UNCUT, Turn, order_turns
 from campaigns.models import HOLDING, Campaign, Job
-from campaigns.models.states import PARENTS, RUNNING, S, Status
-from vendors import shut
+from campaigns.models.states import PARENTS, RUNNING, WAITING, S, Status
 from vendors.models import Credential, Mailcaster
 
 
@@ -60,7 +62,6 @@ class Rank:
         return f"j.status IN {sql_list(self.statuses)} AND j.parent_id IS {parent}"
 
 
-WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {sql_list(RUNNING)})"
 WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND status IN {sql_list(WAITING)})"
 SMALL_WAITS = f"EXISTS (SELECT FROM campaigns_job j WHERE j.vendor_id = %(vendor)s AND {Rank(WAITING[:2]).jobs})"
@@ -86,29 +87,32 @@ def lock(caster_id: int) -> Mailcaster | None:
 
 
 class Candidates(NamedTuple):
-    """ranks: the mailcaster's ranks with any job in them; exclusive: its vendor has exclusive credentials."""
+    """ranks: the mailcaster's ranks with any job in them; exclusive: its vendor has exclusive credentials.
+
+    turns: the sponsors with waiting jobs, the one whose turn it is first; empty if there is only one.
+    """
 
     ranks: list[Rank]
     exclusive: bool
+    turns: list[Turn]
 
 
 def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
     """Return the candidates of a locked mailcaster with one statement, or None if it has a running job."""
-    busy, exclusive, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
-    return None if busy else Candidates([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
+    busy, exclusive, compared, *some = _one(_sight(ranks), caster=caster.pk, vendor=caster.vendor_id)
+    if busy:
+        return None
+    found = [rank for rank, any_job in zip(ranks, some, strict=True) if any_job]
+    return Candidates(found, exclusive, order_turns(compared) if compared and found else [])
 
 
 @cache
 def _sight(ranks: tuple[Rank, ...]) -> str:
-    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"]
+    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)", COMPARED]
     seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
     return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
 
 
-UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
-# For a job j, a vendor v and a credential l: calls may be made at that time, and a parent may be cut further.
-CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true) AND {shut.WHY} IS NULL
-            AND coalesce(l.retry_after_until <= {{now}}, true) AND coalesce(l.rate_limited_until <= {{now}}, true)"""
 # A job past its deadline is taken regardless of any obstacle and then expires. Subqueries replace joins: expecting one
 # row of a join, the planner may sort all waiting jobs instead of walking to the first one.
 PICK = f"""
@@ -123,6 +127,19 @@ WHERE {{rank}} AND {UNCUT} {{passed_over}} AND (
     WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
 )
 ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
+"""
+# The first job that may be sent now, by sponsors in the order of their turns, then by ranks. The rows of unnest come in
+# order, and LIMIT ends the loop at the first job: sorting them would lock a job of each sponsor.
+IN_TURN = f"""
+WITH picked AS (
+    SELECT found.*, turn.* FROM unnest(%(sponsors)s::bigint[], %(starts)s::float8[], %(clocks)s::float8[])
+            AS turn(sponsor, start, clock)
+        CROSS JOIN LATERAL ({{by_rank}} LIMIT 1) found
+    LIMIT 1
+), taken AS (
+    {TAKE_TURN}
+)
+SELECT * FROM picked
 """
 
 
@@ -141,10 +158,27 @@ def pick(
 
     wait: wait for a locked job instead of skipping it.
     """
-    held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
-    statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
+    statement = PICK.format(rank=rank.condition, passed_over=_pass_over(holders)) + ("" if wait else "SKIP LOCKED")
     row = _one(statement, vendor=vendor_id, now=now, soon=now + SOON)
     return PickedJob(Job(*row[:-2]), *row[-2:]) if row else None
+
+
+def pick_in_turn(
+    vendor_id: int, ranks: Sequence[Rank], turns: Sequence[Turn], holders: Mapping[int, int], now: datetime
+) -> PickedJob | None:
+    """Lock and return the next job of the first sponsor that has one to be sent now, and note its turn."""
+    held, of_sponsor = _pass_over(holders), "AND j.sponsor_id = turn.sponsor"
+    picks = (PICK.format(rank=f"{rank.condition} {of_sponsor}", passed_over=held) for rank in ranks)
+    by_rank = " UNION ALL ".join(f"SELECT * FROM ({one} SKIP LOCKED) r{n}" for n, one in enumerate(picks))
+    sponsors, starts, clocks = map(list, zip(*turns, strict=True))
+    params = {"sponsors": sponsors, "starts": starts, "clocks": clocks}
+    row = _one(IN_TURN.format(by_rank=by_rank), vendor=vendor_id, now=now, soon=now + SOON, **params)
+    return PickedJob(Job(*row[:-5]), *row[-5:-3]) if row else None
+
+
+def _pass_over(holders: Mapping[int, int]) -> str:
+    """Return the SQL condition that jobs j need no exclusive credential in use by another campaign."""
+    return " ".join(f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
@@ -244,6 +278,7 @@ ORDER: dict[str, tuple[Rank, ...]] = {
     Mailcaster.Kind.LARGE_PRIORITY: LARGE + SMALL,
     Mailcaster.Kind.LARGE_ONLY: LARGE,
 }
+FIRST_TURNS = 20  # sponsors whose jobs are looked at by the first statement; mostly one of them has a job that may go
 ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
 
 
@@ -293,10 +328,14 @@ def _find(caster: Mailcaster, now: datetime, wait: bool) -> ClaimedJob | _Closed
     if seen is None:
         return None
     held = holders(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
-    for rank in seen.ranks:
-        found = _first(caster, pick(caster.vendor_id, rank, held, now), now)
-        if found:
-            return found
+    if seen.turns:
+        for turns in (seen.turns[:FIRST_TURNS], seen.turns[FIRST_TURNS:]):
+            if turns and (found := _first(caster, pick_in_turn(caster.vendor_id, seen.ranks, turns, held, now), now)):
+                return found
+    else:
+        for rank in seen.ranks:
+            if found := _first(caster, pick(caster.vendor_id, rank, held, now), now):
+                return found
     # Another claim may be cutting the only parent. Waiting is worth it, because there is more to cut.
     if wait and any(rank in PARENT for rank in seen.ranks):
         return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)

@@ -19,6 +19,7 @@ from campaigns.engine import refusal_runs
 from campaigns.engine.claiming import receiver_waits
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.claiming.receiver_waits import SeenWaits
+from campaigns.engine.claiming.slices import Slices, StreamSlice
 from campaigns.engine.failover import guard
 from campaigns.engine.pausing import complaints
 from campaigns.engine.refusal_runs import SeenRun
@@ -294,10 +295,10 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
 
 
 class Followed:
-    """The context of one stream, refreshed until the stream ends."""
+    """The context of one stream, refreshed until the stream ends. place: at its vendor."""
 
-    def __init__(self, rows: Any, of: Read, known: KnownRows) -> None:
-        self.of, self._rows, self._known = of, rows, known
+    def __init__(self, rows: Any, of: Read, known: KnownRows, place: StreamSlice) -> None:
+        self.of, self._rows, self._known, self.place = of, rows, known, place
         self._newest: SendContext | None = None
 
     async def read(self) -> SendContext:
@@ -318,10 +319,10 @@ class Followed:
 
 
 class Contexts:
-    """Reads the contexts of all streams of an event loop together, every second."""
+    """Reads the contexts of all streams of an event loop together, every second, and minds their time slices."""
 
     def __init__(self, rows: Any) -> None:
-        self._rows, self._known = rows, KnownRows()
+        self._rows, self._known, self._slices = rows, KnownRows(), Slices(rows)
         self._followed: set[Followed] = set()
         self._reading: asyncio.Task[None] | None = None
 
@@ -329,7 +330,9 @@ class Contexts:
     def follow(self, job: LeasedJob) -> Iterator[Followed]:
         """Yield the context of the job's stream, and refresh it until the block ends."""
         bulk_of = job.campaign.sponsor_id if job.campaign.is_bulk else None
-        one = Followed(self._rows, Read(job.lease, job.vendor_id, job.credential_id, bulk_of), self._known)
+        of = Read(job.lease, job.vendor_id, job.credential_id, bulk_of)
+        place = StreamSlice(self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id)
+        one = Followed(self._rows, of, self._known, place)
         self._followed.add(one)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
@@ -346,7 +349,12 @@ class Contexts:
     async def _read(self) -> None:
         while True:
             await asyncio.sleep(FIND_OUT)
-            if not (streams := list(self._followed)):
+            streams = list(self._followed)
+            try:
+                await self._slices.tick(one.place for one in streams)
+            except Exception as error:  # the next one charges what this one could not, and nobody gives way until then
+                log.info("what sponsors were given is not charged yet: %s", error)
+            if not streams:
                 continue
             try:
                 found = await read(self._rows, [one.of for one in streams], self._known)

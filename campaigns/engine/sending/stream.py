@@ -55,6 +55,7 @@ RECEIVER_HELD = "waits: bulk mail there is paused, too many complained"
 RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
+GIVES_WAY = "waits for its turn at the vendor"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
 
@@ -164,7 +165,13 @@ class Stream:
             if end.drained:
                 end = await self._again(end)
             if end is not None:
+                self._charge_in_vain(end)
                 return replace(end, cursor=self._cursor)
+
+    def _charge_in_vain(self, end: StreamEnd) -> None:
+        """Charge a unit for a turn without a call that may come again at once: it must not take every turn."""
+        if not (end.drained or end.until or end.reason == GIVES_WAY or self._pool.calls_made):
+            self._followed.place.charge(1)
 
     async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
         """Apply refusals that concern the credential before other reasons to wait; they hold even if the job ends."""
@@ -348,7 +355,9 @@ class Stream:
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
             why = sending_hours.describe_opening(self._job.campaign, opening)
             return StreamEnd(until=opening, reason=why, held=True)
-        return StreamEnd(drained=True) if self._cursor >= self._job.end else None
+        if self._cursor >= self._job.end:
+            return StreamEnd(drained=True)
+        return StreamEnd(reason=GIVES_WAY) if self._followed.place.gives_way else None
 
     async def _expire(self) -> StreamEnd | None:
         """Expire all uncalled messages: the deadline has passed."""
@@ -484,6 +493,7 @@ class Stream:
         recipients = (call.message.recipient for call in calls)
         found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
         self._pool.submit(calls, found)
+        self._followed.place.charge(len(got.permits))
         if calls or claimed.nothing_waits:
             self._cursor = self._claimer.next_cursor(calls, job.end)
         else:  # unmerged answers of an earlier sender may block the claim

@@ -1,0 +1,79 @@
+"""Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns.py).
+
+Once a second one statement charges what was given, and another one looks whether leaves of the process give way. The
+second one is made only for vendors at which a stream has had its time slice.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from psycopg import AsyncConnection
+
+from campaigns.engine import turns
+from campaigns.engine.turns import Leaf, UnitsGiven, Waiter
+
+log = logging.getLogger(__name__)
+ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
+
+
+class StreamSlice:
+    """A stream's place at a vendor. gives_way: it ends its turn, and goes on later."""
+
+    def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int) -> None:
+        self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
+        self.began = time.monotonic()
+        self.gives_way = False
+
+    def charge(self, units: int) -> None:
+        """Charge the sponsor for these units with the next statement."""
+        self._slices.given.add(self.vendor_id, self.sponsor_id, units)
+
+
+class Slices:
+    """Charges and looks for all streams of an event loop. rows: executes statements like a database connection."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._charged_at = time.monotonic()
+        self.given = UnitsGiven()
+
+    async def tick(self, places: Iterable[StreamSlice]) -> None:
+        """Charge what was given since the last tick, and tell each place whether it gives way."""
+        there = list(places)
+        await self._charge(Counter((one.vendor_id, one.sponsor_id) for one in there))
+        slice_seconds, now = settings.TURN_SECONDS, time.monotonic()
+        old = {one.vendor_id for one in there if slice_seconds and now - one.began >= slice_seconds}
+        leavers = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
+        for one in there:
+            one.gives_way = one.job_id in leavers
+
+    async def _charge(self, streams: "Counter[tuple[int, int]]") -> None:
+        now = time.monotonic()
+        charged = self.given.take(streams, now - self._charged_at)
+        self._charged_at = now
+        if charged:
+            try:
+                await self._rows.run(lambda connection: connection.execute(turns.CHARGE, charged), over=_soon)
+            except Exception:
+                self.given.put_back(charged)
+                raise
+
+
+def _soon() -> bool:
+    return True  # a locked row is charged with the next tick; contexts do not wait for it
+
+
+async def read_leavers(connection: AsyncConnection[Any], vendor_ids: list[int], seconds: float) -> frozenset[int]:
+    """Return the running leaves of these vendors that give way now. seconds: the time slice."""
+    params = {"vendors": vendor_ids, "alive": ALIVE * settings.HEARTBEAT_SECONDS}
+    rows = await (await connection.execute(turns.WATCH, params)).fetchall()
+    found = set[int]()
+    for _, clock, waiters, leaves, idle in rows:
+        found |= turns.choose_leavers(
+            clock, [Waiter(*one) for one in waiters], [Leaf(*one) for one in leaves], idle, seconds
+        )
+    return frozenset(found)

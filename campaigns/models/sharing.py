@@ -1,0 +1,45 @@
+"""Sponsors that share a vendor: their weights, and what each was given there (campaigns/engine/turns.py)."""
+
+from django.db import models
+from django.db.models import Q, UniqueConstraint
+from django.utils.translation import gettext
+
+from campaigns.models.campaigns import OfSponsors, Sponsor
+from vendors.models import Vendor
+
+WEIGHT_MAX = 1000
+
+
+class SponsorTurn(models.Model):
+    """A sponsor at a vendor. No row: weight 1, and nothing given yet.
+
+    given: the units of its calls, each divided by the weight of that moment (virtual time of fair queueing). clock: the
+    virtual time of the vendor when it last had a turn before others, or was given something alone. The largest clock
+    of a vendor's rows is the vendor's. rate: units a second of one of its streams, lately.
+    """
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    weight = models.PositiveSmallIntegerField(
+        default=1, db_default=1, help_text="Its share of the vendor while others wait too: 2 gets twice as much as 1."
+    )
+    given = models.FloatField(default=0.0, db_default=0.0, editable=False)
+    clock = models.FloatField(default=0.0, db_default=0.0, editable=False)
+    rate = models.FloatField(default=0.0, db_default=0.0, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["vendor", "sponsor"]
+        verbose_name = "weight at a vendor"
+        verbose_name_plural = "weights at vendors"
+        constraints = [
+            UniqueConstraint(fields=["vendor", "sponsor"], name="sponsor_turn_once"),
+            models.CheckConstraint(condition=Q(weight__gte=1, weight__lte=WEIGHT_MAX), name="sponsor_turn_weight"),
+        ]
+
+    def __str__(self) -> str:
+        return gettext("%(sponsor)s at %(vendor)s") % {"sponsor": self.sponsor.name, "vendor": self.vendor.slug}

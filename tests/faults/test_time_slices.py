@@ -1,0 +1,189 @@
+"""A leaf gives its mailcaster up after its time slice if another sponsor waits, and goes on later where it was."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from campaigns.engine.casting import mailcaster
+from campaigns.engine.dispatch.dispatcher import notify_vendors
+from campaigns.engine.sending import stream
+from campaigns.engine.turns import Leaf, Waiter, choose_leavers
+from campaigns.models import Job, SponsorTurn
+from tests import factories
+from tests.faults.checker import judge, sums
+from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest
+from tests.programs import sweeping, wait_until, worker
+from tests.sandbox import Sandbox
+from tests.waiting import result_of
+from vendors.models import Credential, Mailcaster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def short(settings: Any) -> None:
+    settings.TURN_SECONDS = 0.2
+
+
+def dispatched(of: Credential, size: int) -> Job:
+    return factories.campaign_with_job(size, of=of, by=factories.sponsor(), status="DISPATCHED")
+
+
+def next_of(caster: Mailcaster) -> Job:
+    """The leaf that the mailcaster takes now."""
+    claimed = mailcaster.claim(caster.pk, timezone.now())
+    assert claimed
+    return Job.objects.get(pk=claimed.job_id)
+
+
+@pytest.fixture
+def credential(vendor: Sandbox) -> Credential:
+    """Of a vendor that allows ten calls a second, with one mailcaster."""
+    return login(vendor.url, (10, 1.0))
+
+
+@pytest.fixture
+def caster(credential: Credential) -> Mailcaster:
+    return factories.caster(credential.vendor, kind="small-priority")
+
+
+def test_a_leaf_gives_way_to_another_sponsor_and_goes_on_where_it_was(
+    vendor: Sandbox, credential: Credential, caster: Mailcaster
+) -> None:
+    long = dispatched(credential, 60)
+    long = next_of(caster)
+    with being_sent(long) as sending:
+        calls(vendor, 1)
+        other = dispatched(credential, 3)
+        sent = result_of(sending, "its sender ends")
+    long.refresh_from_db()
+    assert (sent.ours, sent.left, sent.until, sent.logged) == (True, True, None, False)
+    assert (long.status, long.waits_for, long.not_before) == ("DISPATCHED", stream.GIVES_WAY, None)
+    assert long.next_message and long.first_message < long.next_message < long.end
+    called = [entry.reference for entry in vendor.books().entries]
+    assert next_of(caster).pk == other.pk, "its turn comes first"
+    send_the_rest(other)
+    assert next_of(caster).pk == long.pk
+    send_the_rest(long)
+    assert judge(vendor.books()) == []
+    assert long.accepted == 60 and other.accepted == 3
+    assert len(set(called)) == len(called)
+
+
+def test_a_leaf_that_nobody_waits_for_goes_on(vendor: Sandbox, credential: Credential, caster: Mailcaster) -> None:
+    dispatched(credential, 30)
+    mine = next_of(caster)
+    factories.campaign_with_job(3, of=credential, by=mine.sponsor, status="DISPATCHED")  # of the same sponsor
+    with being_sent(mine) as sending:
+        assert not result_of(sending, "its sender ends").left
+    mine.refresh_from_db()
+    assert mine.accepted == 30 and mine.fence == 2, "one sender has sent it all"
+
+
+def put_off(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(not_before=timezone.now() + timedelta(hours=1))
+
+
+def paused(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(paused_at=timezone.now())
+
+
+def exclusive(job: Job) -> None:
+    Credential.objects.filter(pk=job.credential_id).update(exclusive=True)
+
+
+def large(job: Job) -> None:
+    Mailcaster.objects.filter(vendor=job.vendor_id).update(kind="small-only")
+    Job.objects.filter(pk=job.pk).update(status="P_QUEUED", remaining=job.size)
+
+
+def free(job: Job) -> None:
+    factories.caster(job.vendor, kind="small-only")
+
+
+@pytest.mark.parametrize("why", [put_off, paused, exclusive, large, free])
+def test_a_leaf_does_not_give_way_to_a_job_that_could_not_go(
+    why: Any, vendor: Sandbox, credential: Credential, caster: Mailcaster
+) -> None:
+    dispatched(credential, 30)
+    mine = next_of(caster)
+    why(dispatched(credential, 3))
+    with being_sent(mine) as sending:
+        assert not result_of(sending, "its sender ends").left
+    mine.refresh_from_db()
+    assert mine.accepted == 30 and mine.fence == 2
+
+
+def test_without_a_time_slice_no_leaf_gives_way(
+    vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
+) -> None:
+    settings.TURN_SECONDS = 0.0
+    dispatched(credential, 20)
+    mine = next_of(caster)
+    dispatched(credential, 3)
+    with being_sent(mine) as sending:
+        assert not result_of(sending, "its sender ends").left
+
+
+def test_what_was_given_is_charged_to_the_sponsor(vendor: Sandbox, credential: Credential, caster: Mailcaster) -> None:
+    dispatched(credential, 40)
+    mine = next_of(caster)
+    with being_sent(mine) as sending:
+        wait_until(lambda: turns_of(mine) > 0, "it is charged")
+        result_of(sending, "its sender ends")
+    assert turns_of(mine) <= 40
+
+
+def turns_of(job: Job) -> float:
+    return sum(SponsorTurn.objects.filter(vendor=job.vendor_id, sponsor=job.sponsor_id).values_list("given", flat=True))
+
+
+@pytest.mark.slow("processes")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "point", ["before_put_back:1", "after_put_back:1", "after_pick:3", "before_notify:3", "after_start:3"]
+)
+def test_a_worker_killed_as_leaves_give_way_loses_nothing_and_doubles_nothing(point: str, vendor: Sandbox) -> None:
+    credential = login(vendor.url, (40, 1.0))
+    factories.caster(credential.vendor, kind="small-priority")
+    for size in (90, 70, 20):
+        dispatched(credential, size)
+    queues, short = f"hub,{credential.vendor.queue}", {"TURN_SECONDS": "0.5"}
+    with worker(queues=queues, MAILHUB_FAILPOINTS=point, **short) as program:
+        notify_vendors([credential.vendor_id])
+        wait_until(lambda: program.process.poll() is not None, f"it dies at {point}")
+    with worker(queues=queues, **short), sweeping():
+        wait_until(lambda: not Job.objects.exclude(status="LOGGED").exists(), "all are logged")
+    assert judge(vendor.books()) == []
+    assert sums()["in doubt"] <= CONCURRENCY and sums().total() == 180
+
+
+SMALL, LARGE = "small-only", "large-only"
+LEAF = Leaf(1, 1, 1, 100.0, 2.0, "small-priority", 9.0)
+WAITER = Waiter(2, 1, 0.0, has_small=True, has_large=False)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "waiters", "idle", "leavers"),
+    [
+        ([LEAF], [WAITER], [], {1}),
+        ([LEAF], [WAITER], [SMALL], set()),
+        ([LEAF], [WAITER], [LARGE], {1}),
+        ([LEAF], [], [], set()),
+        ([LEAF._replace(age=4.0)], [WAITER], [], set()),
+        ([LEAF._replace(kind=LARGE)], [WAITER], [], set()),
+        ([LEAF], [WAITER._replace(has_small=False)], [], set()),
+        ([LEAF], [WAITER._replace(sponsor=1)], [], set()),
+        ([LEAF], [WAITER._replace(given=101.0)], [], set()),
+        ([LEAF, LEAF._replace(job=2, age=20.0)], [WAITER], [], {2}),
+        ([LEAF, LEAF._replace(job=2, sponsor=3, given=300.0, age=6.0)], [WAITER], [], {2}),
+        ([LEAF, LEAF._replace(job=2)], [WAITER, WAITER._replace(sponsor=3)], [], {1, 2}),
+    ],
+)
+def test_who_gives_way(
+    leaves: Sequence[Leaf], waiters: Sequence[Waiter], idle: Sequence[str], leavers: set[int]
+) -> None:
+    assert choose_leavers(0.0, waiters, leaves, idle, 5.0) == leavers
