@@ -190,7 +190,9 @@ def _receiver_choices() -> list[tuple[str, Any]]:
 
 
 class ReceiverLimitForm(_LimitForm):
-    receiver = forms.ChoiceField(label=_("Receiver"), choices=_receiver_choices)
+    receiver = forms.ChoiceField(
+        label=_("Receiver"), choices=_receiver_choices, widget=forms.Select({"aria-label": _("Receiver")})
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """A stored row keeps its receiver, also if the group has lost its last domain."""

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
 from tests import factories
 from tests.vendors.test_admin import form, login_form
-from vendors.models import Credential, ReceiverLimit, Vendor
+from vendors.models import Credential, RateLimit, ReceiverLimit, Vendor
 
 pytestmark = pytest.mark.django_db
 URL = {"url": "http://127.0.0.1:1/letters"}
@@ -79,6 +79,25 @@ def test_a_warm_up_shows_today_and_tomorrow(admin_client: Client, login: Credent
     ReceiverLimit.objects.update(grows_from=timezone.localdate() - timedelta(days=1))
     page = admin_client.get(at_vendor(login.vendor)).content.decode()
     assert "today 3,000 per day, tomorrow 4,500 per day" in page
+    named, lists = page.count('aria-label="Receiver"'), page.count('<select name="receiver_limits-')
+    assert named == lists > 0
+
+
+def test_who_may_only_look_reads_limits_as_sentences(client: Client, login: Credential) -> None:
+    vera = User.objects.create(username="vera", is_staff=True)
+    codes = ("view_vendor", "view_credential", "view_ratelimit", "view_receiverlimit", "view_mailcaster")
+    vera.user_permissions.set(Permission.objects.filter(codename__in=(*codes, "all_sponsors")))
+    client.force_login(vera)
+    of = login.vendor
+    RateLimit.objects.create(vendor=of, units=5, seconds=60)
+    ReceiverLimit.objects.create(vendor=of, receiver="yahoo", units=7, seconds=60)
+    factories.caster(of, "MC1")
+    page = client.get(at_vendor(of)).content.decode()
+    assert "5 per 60 s" in page and "yahoo: 7 per 60 s" in page and "MC1: Large Priority, 2000 to 10000" in page
+    Credential.objects.filter(pk=login.pk).update(paused=True, paused_reason="http 401: refused")
+    page = client.get(at_login(login)).content.decode()
+    assert page.count("http 401: refused") == 1 and "Ask whoever runs mailhub." in page and "Resume" not in page
+    assert "5 per 60 s" in page and page.count("None.") == 2
 
 
 @pytest.mark.parametrize(
