@@ -43,6 +43,12 @@ def sign_check(adapter: str, settings: Any) -> SignCheck | None:
     return SignCheck(kind.missing_glyphs, drawn)
 
 
+def knows_fonts(adapter: str) -> bool:
+    """Return whether letters of this adapter are drawn here, with fonts that are known: so each sign was checked."""
+    kind = drawing_adapter(adapter)
+    return kind is not None and bool(kind.scripts()[0])
+
+
 def drawing_adapter(adapter: str) -> type[DrawsSigns] | None:
     """Return an adapter by its name, if it draws letters with this machine's fonts."""
     try:

@@ -858,7 +858,8 @@ def test_a_letter_to_print_is_seen_as_pdf(client, login):
     draft = make(client, login, html="<p>Dear {{ first_name }}</p>", text="")
     put(client, draft, 'address,first_name\n"Ann\nMain Street 1\n12345 Town",Ann\n')
     address = reverse("draft_letter_pdf", args=[draft.pk, 1])
-    assert address in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert address in page and "The installed ones have every sign of the text and of the list." in page
     answer = client.get(address)
     assert answer.headers["Content-Type"] == "application/pdf"
     text = pypdf.PdfReader(io.BytesIO(answer.content)).pages[0].extract_text()

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from campaigns import estimates, labels
+from campaigns.content.signs import knows_fonts
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import contents, keeping, sending
 from campaigns.drafts.keeping import WHEN, Stale
@@ -160,6 +161,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             costs = contents.estimate(draft).items()
             context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
+            context["fonts"] = vendor is not None and draft.channel == "print" and knows_fonts(vendor.adapter)
             context["costs"] = [(name, one.describe_cost() if one else estimates.NOT_KNOWN) for name, one in costs]
             context["calls"] = [(name, one.describe_time(now)) for name, one in costs if one]
             if any(one and one.end.ends_at and not one.end.obstacle for _name, one in costs):
