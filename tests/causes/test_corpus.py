@@ -1,6 +1,7 @@
 """The causes of real answers: what servers and services say, by their own documents, and whose fault it is.
 
-The corpus (corpus/*.toml) names a source for every reply. Its causes were written by hand, before any rule was tried.
+The corpus (corpus/*.toml) names a source for every reply. Its causes were written by hand, before any rule was tried;
+the later files say how many were right at the first try.
 """
 
 import tomllib
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from vendors.causes import AnswerCause, judge_code, judge_reply
+from vendors.causes import NAMES, AnswerCause, judge_code, judge_reply
+from vendors.causes.reading import PAIRS
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
 RIGHT = 0.97
 """The share of the corpus that must be judged right."""
+RIGHT_IN_EACH = 0.95
+"""The share of each file, so that one kind of answers cannot fail behind the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Reply:
     cause: str
     code: int | None
     text: str
+    file: str
 
     @property
     def judged(self) -> str:
@@ -37,12 +42,10 @@ class Reply:
 
 
 def replies() -> list[Reply]:
-    origins = [
-        one for path in sorted(CORPUS.glob("*.toml")) for one in tomllib.loads(path.read_text("utf-8"))["origin"]
-    ]
     return [
-        Reply(origin["name"], origin["source"], one["cause"], one.get("code"), one["text"])
-        for origin in origins
+        Reply(origin["name"], origin["source"], one["cause"], one.get("code"), one["text"], path.stem)
+        for path in sorted(CORPUS.glob("*.toml"))
+        for origin in tomllib.loads(path.read_text("utf-8"))["origin"]
         for one in origin["replies"]
     ]
 
@@ -68,6 +71,13 @@ def test_the_causes_are_judged_right():
     assert len(wrong) <= len(replies()) * (1 - RIGHT), "\n".join(wrong)
 
 
+@pytest.mark.parametrize("file", sorted(path.stem for path in CORPUS.glob("*.toml")))
+def test_each_kind_is_judged_right(file):
+    of_file = [reply for reply in replies() if reply.file == file]
+    wrong = [str(reply) for reply in of_file if reply.judged != reply.cause]
+    assert len(wrong) <= len(of_file) * (1 - RIGHT_IN_EACH), "\n".join(wrong)
+
+
 def test_nothing_about_us_is_taken_for_the_recipients_fault():
     taken = [str(reply) for reply in replies() if reply.cause in ("us", "capacity") and reply.judged == "recipient"]
     assert taken == [], "\n".join(taken)
@@ -88,3 +98,51 @@ def test_nothing_about_us_is_taken_for_the_recipients_fault():
 )
 def test_a_code_that_names_what_it_is_about_closes_the_credential_for_nobody_else(code, cause):
     assert judge_code(code).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("Mobile number is blacklisted", "recipient"),
+        ("The blacklisted number is a mobile one", "recipient"),
+        ("Sender ID is blacklisted", "us"),
+        ("Your account is blacklisted", "us"),
+        ("The text contains blacklisted words", "content"),
+        ("The limit of messages is exceeded", "capacity"),
+        ("You exceeded the number of messages", "capacity"),
+        ("The text exceeds the limit", "content"),
+    ],
+)
+def test_the_subject_decides_in_whichever_order_it_stands(text, cause):
+    assert judge_reply(None, text).cause == cause
+
+
+@pytest.mark.parametrize("code", ["isv.MOBILE_NUMBER_ILLEGAL", "isv.mobile_number_illegal", "ESME_RINVDSTADR"])
+def test_a_known_name_decides_before_the_words_beside_it(code):
+    assert judge_reply(None, f"{code} your account is suspended").cause == "recipient"
+    assert judge_code(code, "account suspended").cause == "recipient"
+
+
+def test_a_long_answer_is_read_in_bounded_time():
+    """Words that many patterns begin with, again and again: no pattern may go back over all of them."""
+    for word in ("your ", "number of ", "not been ", "sender ", "x", "from the "):
+        judge_reply(None, word * 100_000 + "!")
+
+
+def test_subjects_and_states_that_pairs_name_have_words():
+    table = tomllib.loads(PAIRS.read_text("utf-8"))
+    for kind in ("pairs", "mail", "service"):
+        for subject, row in table[kind].items():
+            assert subject in table["subjects"]
+            assert set(row) <= {cause.value for cause in AnswerCause}
+            assert {state for states in row.values() for state in states} <= set(table["states"])
+
+
+def test_a_name_of_a_code_stands_for_one_cause():
+    names = Counter(
+        name.casefold()
+        for vendor in tomllib.loads(NAMES.read_text("utf-8"))["vendor"]
+        for cause in AnswerCause
+        for name in vendor.get(cause.value, ())
+    )
+    assert [name for name, times in names.items() if times > 1] == []

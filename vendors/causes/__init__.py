@@ -15,12 +15,19 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-RULES = Path(__file__).with_name("replies.toml")
+from vendors.causes.reading import read_subject
+
+RULES, NAMES = Path(__file__).with_name("replies.toml"), Path(__file__).with_name("names.toml")
 TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
 _WEB = re.compile(r"https?://\S+|\bwww\.\S+")
-_JOINED, _SEAM = re.compile(r"(\d+ )?([A-Z][a-z]+){2,}"), re.compile(r"(?<=[a-z])(?=[A-Z])")  # as InvalidPhoneNumber
+_NAME = re.compile(
+    r"\b[A-Za-z]+(?:[A-Z][a-z]+|_[A-Za-z]+|-[A-Z]{2,})+\b"
+)  # as InvalidPhoneNumber, NO_CREDIT, NO-CREDIT
+_CODE = re.compile(r"[A-Za-z]\w*(?:\.\w+)?")
+_BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
+_SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 _AFTER = re.compile(
@@ -64,34 +71,61 @@ class ReplyRule:
     text: re.Pattern[str] | None
     unless: re.Pattern[str] | None
 
-    def fits(self, code: str, enhanced: str, text: str) -> bool:
-        return (
+    def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
+        fits = (
             (self.code is None or self.code.fullmatch(code) is not None)
             and (self.enhanced is None or self.enhanced.fullmatch(enhanced) is not None)
             and (self.text is None or self.text.search(text) is not None)
             and (self.unless is None or self.unless.search(text) is None)
         )
+        return self.judgement if fits else None
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRule:
+    """Judges by the subject of the sentence, if it names one."""
+
+    def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
+        cause = read_subject(text, is_service=not is_of_server(code, enhanced, text))
+        return Judgement(AnswerCause(cause)) if cause else None
 
 
 def judge_reply(code: int | None, text: str, enhanced: str = "") -> Judgement:
     """Judge a refusal or deferral of a mail server, or the words of a bounce.
 
     `code`: the basic code, if known. `enhanced`: the code of RFC 3463; if "", the first one in the text counts.
-    Addresses and links in the text are not read.
+    Addresses and links in the text are not read. Names of vendors' codes that are known decide before anything else.
     """
+    if named := _find_name(text[:TEXT_MAX]):
+        return Judgement(named)
     if not enhanced and (found := _ENHANCED.search(text)):
         enhanced = found[0]
-    if _JOINED.fullmatch(text[:TEXT_MAX]):
-        text = _SEAM.sub(" ", text)
     without_addresses = _ADDRESS.sub("", text[:TEXT_MAX])
-    said = _WEB.sub("", without_addresses)
+    said = _WEB.sub("", without_addresses).replace("_", " ")
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
     return _judge(str(code) if code else "", enhanced, said)
 
 
+def is_of_server(code: str, enhanced: str, text: str) -> bool:
+    """Tell whether a mail server said it, not a service: it has a code of SMTP, or its words begin with one."""
+    return bool(code or enhanced or _BASIC.match(text))
+
+
+def split_names(text: str) -> str:
+    """Return a service's text with the names of its codes as words: InvalidPhoneNumber is "Invalid Phone Number"."""
+    return _NAME.sub(lambda name: _SEAM.sub(" ", name[0]), text)
+
+
 def judge_code(code: str, sub_type: str = "") -> Judgement:
     """Judge a vendor's own code and its explanation, such as `unknown_recipient`."""
-    return judge_reply(None, re.sub(r"[_-]", " ", f"{code} {sub_type}"))
+    text = f"{code} {sub_type}"
+    named = _find_name(text)
+    return Judgement(named) if named else judge_reply(None, re.sub(r"[_-]", " ", text))
+
+
+def _find_name(text: str) -> AnswerCause | None:
+    known = _names()
+    return next((known[name] for one in _CODE.finditer(text) if (name := one[0].casefold()) in known), None)
 
 
 def stated_wait(text: str, *, now: float) -> float | None:
@@ -109,17 +143,25 @@ def stated_wait(text: str, *, now: float) -> float | None:
 
 @lru_cache(maxsize=512)  # a server says the same of many recipients
 def _judge(code: str, enhanced: str, said: str) -> Judgement:
-    return next(
-        (rule.judgement for rule in _rules() if rule.fits(code, enhanced, said)), Judgement(AnswerCause.UNKNOWN)
-    )
+    text = said if is_of_server(code, enhanced, said) else split_names(said)
+    judged = (rule.judge(code, enhanced, text) for rule in _rules())
+    return next((one for one in judged if one), Judgement(AnswerCause.UNKNOWN))
 
 
 @cache
-def _rules() -> tuple[ReplyRule, ...]:
+def _names() -> dict[str, AnswerCause]:
+    vendors = tomllib.loads(NAMES.read_text(encoding="utf-8"))["vendor"]
+    return {name.casefold(): cause for one in vendors for cause in AnswerCause for name in one.get(cause, ())}
+
+
+@cache
+def _rules() -> tuple[ReplyRule | SubjectRule, ...]:
     return tuple(_rule(one) for one in tomllib.loads(RULES.read_text(encoding="utf-8"))["rule"])
 
 
-def _rule(keys: dict[str, Any]) -> ReplyRule:
+def _rule(keys: dict[str, Any]) -> ReplyRule | SubjectRule:
+    if "read" in keys:
+        return SubjectRule()
     judgement = Judgement(AnswerCause(keys["cause"]), float(keys.get("wait", 0)), bool(keys.get("alone", False)))
     return ReplyRule(judgement, *(_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
 

@@ -77,7 +77,7 @@ TEXT_MAX = 2_000
 def judge_gone(text: str, *, basic: str = "", detail: str = "") -> Gone:
     """Judge a permanent answer. `basic`: its code of RFC 5321; `detail`: that of RFC 3463 without the class; or ""."""
     said = _WEB.sub("", _ADDRESS.sub("", text))
-    if basic == "552" or _LATER.search(said) or is_about_us("", said):
+    if basic == "552" or _LATER.search(said) or is_about_us("", said, basic):
         return Gone.NOT
     otherwise = _OTHERWISE.search(said) is not None
     if detail in _UNKNOWN:

@@ -53,8 +53,8 @@ def concerns_receiver(judged: Judgement, proof: AnswerProof, speaker: Speaker, t
     return _OF_RELAY.search(text) is None
 
 
-def is_about_us(enhanced: str, text: str) -> bool:
-    """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`: its code, or ""."""
-    judged = judge_reply(None, text, enhanced)
+def is_about_us(enhanced: str, text: str, basic: str = "") -> bool:
+    """Return True if a refusal concerns us or our quota, not recipient or letter. `enhanced`, `basic`: codes or ""."""
+    judged = judge_reply(int(basic) if basic else None, text, enhanced)
     follows = follows_from(judged.cause, AnswerProof.REFUSED)
     return (follows.pauses or follows.waits) and not judged.alone

@@ -1,0 +1,134 @@
+"""Reads whom or what an answer speaks of, and what it says of it.
+
+Words alone mislead: "blocked" may be said of a phone number, an account or a file. So the nearest subject of a state
+decides, in whichever order they stand. Subjects, states and their causes are data (subjects.toml).
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PAIRS = Path(__file__).with_name("subjects.toml")
+READ_MAX = 400
+"""Characters that are read; the subject comes early."""
+GAP_MAX = 60
+"""Characters between a subject and what is said of it."""
+BEHIND = 15
+"""Characters by which a subject behind its state counts as farther, unless it follows at once ("invalid sender")."""
+WEAK_STATE = "rejected"
+"""It counts only if no clause says more: "Recipient rejected: sending quota exceeded"."""
+OBJECT, NEARER = ("count", "exceeded"), 3.0
+"""A subject that is nearer behind its state: "The mailbox has exceeded its sending limit" speaks of the limit."""
+_LEAVE = re.compile(  # the rules know these better, whomever the sentence names
+    r"spam|unwanted|\bspf\b|dkim|dmarc|captcha|attack|reputation|phish|\bvirus|unsolicited|abuse|malware|gr[ae]y-?list",
+    re.IGNORECASE,
+)
+_CAPITALS = re.compile(r"\b[A-Z]{2,}(?:[ _-][A-Z]{2,})+\b")
+_SENTENCE = re.compile(r"[a-z]{3}|[^\x00-\xff]")
+_DROPPED = re.compile(  # quotes around words, IP addresses, and the phase that Postfix adds
+    r"(?<!\w)['\"`](?=\w)|(?<=\w)['\"`](?!\w)|[\[(]?\b\d{1,3}(?:\.\d{1,3}){3}\b[\])]?|\(in reply to [^)]*\)"
+)
+_CLAUSE = re.compile(r"[.;:!?|\n。；：！，]+(?:\s|$)|\s[-/]\s|(?<=[。；：！，（）])")
+_BLANK = re.compile(r" (?![*?+])")
+Causes = dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectTable:
+    """Words of subjects and states, and the causes of pairs, for answers of mail servers and for those of services."""
+
+    subjects: re.Pattern[str]
+    states: re.Pattern[str]
+    of_mail: Causes
+    of_services: Causes
+
+
+def read_subject(text: str, *, is_service: bool) -> str:
+    """Return the cause of the first clause whose subject and state have one; "" if none has."""
+    if _LEAVE.search(text):
+        return ""
+    table = _table()
+    causes = table.of_services if is_service else table.of_mail
+    weak = ""
+    for clause in _clauses(text[:READ_MAX]):
+        for state, cause in _causes_in(clause.strip(), table, causes):
+            if state != WEAK_STATE:
+                return cause
+            weak = weak or cause
+    return weak
+
+
+def _clauses(text: str) -> Iterator[str]:
+    """Yield the clauses of a text. A code's name in capitals comes last, because the sentence beside it is clearer."""
+    said = text.replace("’", "'")
+    names = _CAPITALS.findall(said)
+    without_names = _CAPITALS.sub(" ", said)
+    if names and _SENTENCE.search(without_names):
+        yield from _CLAUSE.split(_DROPPED.sub(" ", without_names))
+        yield from names
+    else:
+        yield from _CLAUSE.split(_DROPPED.sub(" ", said))
+
+
+def _causes_in(clause: str, table: SubjectTable, causes: Causes) -> Iterator[tuple[str, str]]:
+    """Yield the states that have a cause with their nearest subject, in the order of the sentence."""
+    states = list(table.states.finditer(clause))
+    subjects = list(table.subjects.finditer(clause)) if states else []
+    for state in states:
+        gaps = [(_gap(one, state), one.lastgroup or "") for one in subjects if _is_beside(one, state)]
+        name = state.lastgroup or ""
+        if gaps and min(gaps)[0] <= GAP_MAX and (cause := causes.get((min(gaps)[1], name))):
+            yield name, cause
+
+
+def _is_beside(subject: re.Match[str], state: re.Match[str]) -> bool:
+    """Tell whether they may be a pair. "Messages exceed the limit" speaks of the limit: each answer is of a message."""
+    overlap = subject.start() < state.end() and state.start() < subject.end()
+    return not overlap and (subject.lastgroup, state.lastgroup) != (
+        "message",
+        "exceeded",
+    )
+
+
+def _gap(subject: re.Match[str], state: re.Match[str]) -> float:
+    if subject.end() <= state.start():
+        return state.start() - subject.end()
+    behind = subject.start() - state.end()
+    if (subject.lastgroup, state.lastgroup) == OBJECT:
+        return max(0.0, behind - NEARER)
+    return behind + (1.5 if behind < 2 else BEHIND)
+
+
+@cache
+def _table() -> SubjectTable:
+    found = tomllib.loads(PAIRS.read_text(encoding="utf-8"))
+    common, of_mail, of_services = (_pairs(found[name]) for name in ("pairs", "mail", "service"))
+    return SubjectTable(
+        _one_of(found["subjects"]),
+        _one_of(found["states"]),
+        common | of_mail,
+        common | of_services,
+    )
+
+
+def _pairs(rows: dict[str, dict[str, list[str]]]) -> Causes:
+    return {
+        (subject, state): cause for subject, row in rows.items() for cause, states in row.items() for state in states
+    }
+
+
+def _one_of(groups: dict[str, list[str]]) -> re.Pattern[str]:
+    """Return one pattern for all words; the name of its group is their class."""
+    parts = (f"(?P<{name}>{'|'.join(_bounded(one) for one in listed)})" for name, listed in groups.items())
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+def _bounded(word: str) -> str:
+    """Return a pattern for whole words; Chinese, Japanese and Korean words stand without blanks."""
+    if any(sign >= "\u2e80" for sign in word):
+        return word
+    start, end = (r"(?<![a-z0-9])", r"(?![a-z0-9])") if word.isascii() else (r"\b", r"\b")  # Chinese may follow at once
+    return rf"{start}(?:{_BLANK.sub(' +', word.replace(' ?', ' *'))}){end}"
