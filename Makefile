@@ -27,7 +27,7 @@ PY := .venv/bin/python
 NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
-.PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages \
+.PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages vendored \
   bench bench-page chaos requirements clean venv
 
 help: ## this list
@@ -71,6 +71,9 @@ docs: .venv-docs/.installed ## the documents as a site in site/; a dead link or 
 
 docs-pictures: test-setup ## docs/pictures: the real pages while the demo runs, by a headless Chromium
 	$(PY) -m docs.tooling.screenshots
+
+vendored: setup ## scripts of others in static/, from npm by vendored.toml (needs Node.js)
+	$(PY) -m docs.tooling.vendored
 
 docs-reference: test-setup ## docs/reference/commands.md, docs/states.md and tables of other pages from the code
 	$(PY) -m docs.tooling.commands
