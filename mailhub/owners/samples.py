@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from campaigns import previews
-from campaigns.content.templates import TemplateError
+from campaigns.content.templates import PARTS, TemplateError
 from campaigns.intake import BadInput
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
@@ -53,8 +53,14 @@ class SampleLetter:
     def frame(self) -> str:
         return framed(self.letter.body) if self.letter and self.html else ""
 
+    @property
+    def part(self) -> str:
+        """The part of the letter that the fault is about: subject, body or text."""
+        form = getattr(self.fault, "form", "")
+        return next((name for name, forms in PARTS.items() if form in forms), "body") if self.fault else ""
 
-def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str]) -> SampleLetter:
+
+def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str], recipient: str = "") -> SampleLetter:
     """Return the letter with the posted samples; a field without one shows its own name."""
     try:
         compiled = versions.check(channel, content)
@@ -67,7 +73,7 @@ def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str])
     campaign = Campaign(html=content.html, headers=[list(one) for one in content.headers])
     links = links_of(campaign, channel, {"headers"}, None)
     try:
-        letter = previews.letters(campaign, compiled, links, [(RECIPIENTS[channel], values)], 1)[0]
+        letter = previews.letters(campaign, compiled, links, [(recipient or RECIPIENTS[channel], values)], 1)[0]
     except BadInput as error:
         return SampleLetter(fault=str(error), fields=fields)
     counted = segments(letter.body) if channel == Vendor.Channel.SMS else 0

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from campaigns import labels
 from campaigns.content.parts import parse_header
-from campaigns.content.templates import TemplateError
+from campaigns.content.templates import RECIPIENT, TemplateError
 from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.template_versions import comparing, versions
@@ -108,7 +108,7 @@ def _begun(row: Template, newest: int, request: HttpRequest) -> dict[str, Any]:
 
 
 def _edited(request: HttpRequest, row: Template | None, form: ContentForm) -> HttpResponse:
-    facts: dict[str, Any] = {"form": form, "template": row}
+    facts: dict[str, Any] = {"form": form, "template": row, "fields": [f"{{{{ {RECIPIENT} }}}}"]}
     status = 200
     if request.method == "POST":
         status = 422

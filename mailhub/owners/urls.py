@@ -16,6 +16,7 @@ from mailhub.owners import (
     suppressions,
     template_editor,
     templates,
+    typed_letters,
     webhooks,
 )
 from mailhub.owners.wizard import drafts
@@ -43,6 +44,7 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/report.<slug:kind>", reports.download, name="campaign-download"),
         path("campaigns/<int:campaign_id>/copy/", drafts.copy, name="campaign-copy"),
         path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
+        path("drafts/typed/", typed_letters.of_draft, name="draft-typed"),
         *wizard.urls(),
         *_templates(),
         *_webhooks_and_keys(),
@@ -54,6 +56,7 @@ def _templates() -> list[URLPattern]:
     return [
         path("templates/", templates.index, name="templates"),
         path("templates/new/", template_editor.new, name="template-new"),
+        path("templates/typed/", typed_letters.of_template, name="template-typed"),
         path("templates/<int:pk>/", templates.template, name="template"),
         path("templates/<int:pk>/versions/<int:number>/", templates.template, name="template-version"),
         path("templates/<int:pk>/edit/", template_editor.edit, name="template-edit"),

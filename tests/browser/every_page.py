@@ -94,6 +94,7 @@ NO_PAGES = {
         "draft_test",
         "draft_send",
     ),
+    *("draft-typed", "template-typed"),  # the preview of what is typed on draft_message and template-edit
     *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them

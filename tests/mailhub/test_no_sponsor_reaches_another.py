@@ -87,6 +87,8 @@ LOOK_UPS = {
 UNPROVEN: dict[str, str] = {
     "attention:ask": "it asks the vendor, and there is none",
     "draft_hidden_rows": "only a worker checks a spreadsheet, and no page of these rows has one that hides rows",
+    "draft-typed": "it stores nothing: tests/owners/test_typed_letters.py has its 404",
+    "template-typed": "it shows what is posted, and stores nothing",
     "draft_check": "of what is posted it reads one value, which draft_send's answer to a mistake shows again",
     "vendors_credential_changelist:release_brakes": "no brake is on in these rows; hold_brakes, its twin, is proven",
     "vendors_vendor_changelist:release_brakes": "no brake is on in these rows; hold_brakes, its twin, is proven",

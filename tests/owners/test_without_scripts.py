@@ -46,6 +46,7 @@ SHOW = {
     *("template-version", "template-differences", "webhooks", "keys", "suppression-export", "suppression-file"),
     *("answers", "identities", "drafts", "draft_recipients", "draft_progress", "draft_bad_rows", "draft_preview"),
     *("draft_letter", "draft_letter_pdf", "draft_check", "draft_sent"),
+    *("draft-typed", "template-typed"),  # the preview that follows a script
 }
 ELSEWHERE = {"identity": "asks the DNS: tests/owners/test_suppressions.py"}
 

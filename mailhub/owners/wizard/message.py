@@ -1,5 +1,6 @@
 """The first step: content, vendor and sender. An incomplete message is saved, too."""
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from campaigns.intake.files import NewFile
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
+from mailhub.owners.sandboxed import guarded
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
 from mailhub.owners.wizard.uploads import MAKE
 from vendors.condition.reading import condition_of_route, conditions_of_credentials
@@ -92,6 +94,12 @@ class MessageForm(forms.Form):
         chosen = (kwargs.get("initial") or {}).get("by")
         if not chosen:
             self.initial["by"] = self.prefer(list(names))
+
+    @property
+    def channels(self) -> dict[str, str]:
+        """Return the channel of each choice of `by`."""
+        by_login = {f"credential:{one.pk}": one.vendor.channel for one in self.logins}
+        return by_login | {f"route:{one.pk}": one.channel for one in self.routes}
 
     def prefer(self, values: Sequence[str]) -> str:
         """Return the first of these that can send now, or "". Then the user has to choose."""
@@ -278,6 +286,7 @@ def _page(
         "files": keeping.files_of(draft) if draft else (),
         "fields": [f"{{{{ {name} }}}}" for name in shown],
         "has_list": bool(fields),
+        "channels": json.dumps(form.channels),
         "seen": request.POST.get("seen") or (draft.seen if draft else ""),
     }
-    return show(request, "message", draft, {**context, **more})
+    return guarded(show(request, "message", draft, {**context, **more}))

@@ -1,21 +1,7 @@
-// What the wizard's pages do beyond plain forms: the bar of an upload, fields at hand, a question before text is lost.
+// What the wizard's pages do beyond plain forms: the bar of an upload, a question before text is lost.
 "use strict";
 
-let typing = null; // the box that had the focus last
 let changed = false;
-
-document.addEventListener("focusin", (event) => {
-  if (event.target.matches("form[data-keep] textarea, form[data-keep] input[name='subject']")) typing = event.target;
-});
-
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-insert]");
-  if (!button) return;
-  const box = typing || document.getElementById("id_text");
-  box.setRangeText(button.dataset.insert, box.selectionStart, box.selectionEnd, "end");
-  box.focus();
-  changed = true;
-});
 
 document.addEventListener("input", (event) => {
   if (event.target.closest("form[data-keep]")) changed = true;

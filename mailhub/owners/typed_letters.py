@@ -1,0 +1,75 @@
+"""Letters of texts that are still being typed: the preview that follows an editor. Nothing is stored.
+
+static/mailhub/editor.js posts the texts, one request at a time. The answer is a part of the page: the letter, or the
+fault with the part of the letter it is about, so the last good letter can stay.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from campaigns.drafts import contents
+from campaigns.models import Draft
+from campaigns.template_versions.versions import TemplateContent
+from mailhub.owners.access import page
+from mailhub.owners.samples import PREFIX, SampleLetter, sample_of
+from mailhub.owners.templates import LOOK
+from mailhub.owners.wizard.drafts import find
+from mailhub.owners.wizard.uploads import MAKE
+from vendors.models import Vendor
+
+NO_SUBJECT = "…"  # an e-mail needs a subject, which may be typed last
+
+
+@require_POST
+@page(LOOK)
+def of_template(request: HttpRequest) -> HttpResponse:
+    """Return the letter of a template's form, with its sample values."""
+    posted = request.POST
+    html = posted.get("html") == "on"
+    content = TemplateContent(
+        posted.get("subject", ""), posted.get("body", ""), html, posted.get("text", "") if html else ""
+    )
+    return _answer(request, posted.get("channel", ""), content, posted.dict(), shows_samples=True)
+
+
+@require_POST
+@page(*MAKE)
+def of_draft(request: HttpRequest) -> HttpResponse:
+    """Return the letter of a campaign's form, for the first recipient of its list if there is one."""
+    posted, channel = request.POST, request.POST.get("channel", "")
+    body, text = posted.get("html", ""), posted.get("text", "")
+    html = bool(body.strip()) and channel != Vendor.Channel.SMS
+    content = TemplateContent(posted.get("subject", ""), body if html else text, html, text if html else "")
+    number = posted.get("draft", "")
+    draft = find(request, int(number)) if number.isdecimal() and len(number) < 19 else None
+    recipient, fields = _first_recipient(draft) if draft else ("", {})
+    samples = {f"{PREFIX}{name}": str(value) for name, value in fields.items() if value not in ("", None)}
+    return _answer(request, channel, content, samples, recipient)
+
+
+def _first_recipient(draft: Draft) -> tuple[str, Mapping[str, Any]]:
+    return next(islice(contents.recipients(draft).since(0), 1), ("", {}))
+
+
+def _answer(
+    request: HttpRequest,
+    channel: str,
+    content: TemplateContent,
+    samples: Mapping[str, str],
+    recipient: str = "",
+    shows_samples: bool = False,
+) -> HttpResponse:
+    channel = channel if channel in Vendor.Channel.values else Vendor.Channel.EMAIL.value
+    content = content.made_uniform()
+    is_unnamed = channel == Vendor.Channel.EMAIL and not content.subject.strip()
+    if channel == Vendor.Channel.SMS or is_unnamed:
+        content = replace(content, subject=NO_SUBJECT if is_unnamed else "")
+    letter = sample_of(channel, content, samples, recipient) if content.body.strip() else SampleLetter()
+    facts = {"preview": letter, "following": True, "samples": shows_samples}
+    return render(request, "owners/editor/letter.html", facts)
