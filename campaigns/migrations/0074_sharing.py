@@ -27,14 +27,6 @@ class Migration(migrations.Migration):
                 'ordering': ['vendor', 'sponsor'],
             },
         ),
-        migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(models.Q(('status__in', ['DISPATCHED', 'RECOVERING', 'P_ASSIGNING', 'P_QUEUED'])), ('parent__isnull', True)), fields=['vendor', 'sponsor', 'status', 'id'], name='job_turn'),
-        ),
-        migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(models.Q(('status__in', ['DISPATCHED', 'RECOVERING', 'P_ASSIGNING', 'P_QUEUED'])), ('parent__isnull', False)), fields=['vendor', 'sponsor', 'status', 'id'], name='job_turn_child'),
-        ),
         migrations.AddField(
             model_name='sponsorturn',
             name='sponsor',
