@@ -275,7 +275,7 @@ class TestDeciding:
         assert page.evaluate("String(getSelection())").strip() == str(children[0].pk)
 
     def test_a_vendors_form_begins_with_its_limits(self, window: Browsing, vendor: Vendor) -> None:
-        """m10, M9: the time of the page is not covered; yes and no are words; no document is quoted."""
+        """m10, M9: the time of the page is not covered; its state is in words; no document is quoted."""
         Vendor.objects.filter(pk=vendor.pk).update(settings={"url": "https://vendor.example/"})
         page = window.open(f"/admin/vendors/vendor/{vendor.pk}/change/")
         tops = [page.locator(one).bounding_box()["y"] for one in ("#limits-group", ".field-slug", "#id_settings")]  # type: ignore[index]
@@ -285,7 +285,7 @@ class TestDeciding:
         seen = "([x, y]) => document.elementFromPoint(x, y).closest('#as-of') !== null"
         assert page.evaluate(seen, [box["x"] + box["width"] - 5, box["y"] + 5])
         assert page.locator("#content-main img[src*=icon-no]").count() == 0
-        expect(page.locator(".field-paused .readonly")).to_have_text("no")
+        expect(page.locator(".standing .badge")).to_have_text("not called yet")
         expect(page.locator("#vendor_form")).not_to_contain_text("(document 0")
         assert page.locator("#id_settings").input_value() == '{\n  "url": "https://vendor.example/"\n}'
         page = window.open(f"{CAMPAIGNS}{factories.campaign(1, name='spring news').pk}/change/")
