@@ -285,7 +285,7 @@ class TestDeciding:
         seen = "([x, y]) => document.elementFromPoint(x, y).closest('#as-of') !== null"
         assert page.evaluate(seen, [box["x"] + box["width"] - 5, box["y"] + 5])
         assert page.locator("#content-main img[src*=icon-no]").count() == 0
-        expect(page.locator(".standing .badge")).to_have_text("not called yet")
+        expect(page.locator(".standing .badge")).to_have_text("the vendor has no credential")
         expect(page.locator("#vendor_form")).not_to_contain_text("(document 0")
         assert page.locator("#id_settings").input_value() == '{\n  "url": "https://vendor.example/"\n}'
         page = window.open(f"{CAMPAIGNS}{factories.campaign(1, name='spring news').pk}/change/")
