@@ -40,6 +40,7 @@ from campaigns.models import (
     Route,
     RouteEntry,
     Sponsor,
+    SponsorTurn,
     Topic,
     Webhook,
     WebhookCall,
@@ -440,6 +441,7 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
     ComplaintPause.objects.create(
         sponsor=job.sponsor, receiver="gmail", since=now, complaints=4, accepted=1000, limit=0.3
     )
+    SponsorTurn.objects.create(sponsor=job.sponsor, vendor=vendor, weight=2)
     InboundMessage.objects.create(
         vendor=vendor,
         sponsor=job.sponsor,

@@ -54,6 +54,7 @@ TYPED: dict[str, dict[str, str]] = {
         "entries-0-position": "1",
         "entries-0-credential": FIRST,
     },
+    "campaigns_sponsorturn_add": {"sponsor": "City Library", "vendor": "spare-letters", "weight": "3"},
     "campaigns_sponsor_add": {"name": "Velma", "time_zone": "UTC"},
     "campaigns_suppression_add": {"sponsor": "City Library", **SUPPRESSED},
     "campaigns_suppression_import": {"sponsor": "City Library", "channel": "email"},
