@@ -78,10 +78,17 @@ def _causes_in(clause: str, table: SubjectTable, causes: Causes) -> Iterator[tup
     states = list(table.states.finditer(clause))
     subjects = list(table.subjects.finditer(clause)) if states else []
     for state in states:
-        gaps = [(_gap(one, state), one.lastgroup or "") for one in subjects if _is_beside(one, state)]
+        near = [one for one in subjects if _is_beside(one, state)]
+        near = [one for one in near if not _is_complement(one, state)] or near
+        gaps = [(_gap(one, state), one.lastgroup or "") for one in near]
         name = state.lastgroup or ""
         if gaps and min(gaps)[0] <= GAP_MAX and (cause := causes.get((min(gaps)[1], name))):
             yield name, cause
+
+
+def _is_complement(subject: re.Match[str], state: re.Match[str]) -> bool:
+    """Tell whether it says what the subject before is not: "The sender is not a valid number"."""
+    return subject.start() >= state.end() and state[0].lower().startswith(("not a ", "not an "))
 
 
 def _is_beside(subject: re.Match[str], state: re.Match[str]) -> bool:
