@@ -36,14 +36,15 @@ def change_receiver_limits(
     by: history.Actor,
     *,
     keeps_warm_up: bool = True,
+    may_be_gone: bool = False,
 ) -> bool:
     """Replace a receiver's limits by these rows, in force from the next grant.
 
     Equal rows are kept; so is, with `keeps_warm_up`, a warm-up that began with the same number and growth on another
-    day. Returns False if nothing changed. Raises ValidationError.
+    day. may_be_gone: the receiver needs no domain any more. Returns False if nothing changed. Raises ValidationError.
     """
     receiver_domains.refresh_domains(at_once=True)
-    rows = {row.seconds: row for row in _checked(of, login, receiver, wanted)}
+    rows = {row.seconds: row for row in _checked(of, login, receiver, wanted, may_be_gone)}
     with transaction.atomic():
         locks.lock_vendor(of.pk)
         there = read_receiver_limits(of, login, receiver)
@@ -87,8 +88,9 @@ def edit_receiver_limits(
     with transaction.atomic():
         locks.lock_vendor(of.pk)
         wanted: dict[str, dict[float, ReceiverLimit]] = defaultdict(dict)
-        touched = set[str]()
+        touched, stored = set[str](), set[str]()
         for row in ReceiverLimit.objects.filter(vendor=of, credential=login).select_related("vendor"):
+            stored.add(row.receiver)
             if row.pk in gone:
                 touched.add(row.receiver)
             else:
@@ -97,7 +99,9 @@ def edit_receiver_limits(
             touched.add(row.receiver)
             wanted[row.receiver][row.seconds] = row
         changed = [
-            change_receiver_limits(of, login, one, wanted[one].values(), by, keeps_warm_up=False)
+            change_receiver_limits(
+                of, login, one, wanted[one].values(), by, keeps_warm_up=False, may_be_gone=one in stored
+            )
             for one in sorted(touched)
         ]
     return any(changed)
@@ -129,11 +133,12 @@ def vendor_today(of: Vendor) -> date:
 
 
 def _checked(
-    of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit]
+    of: Vendor, login: Credential | None, receiver: str, wanted: Iterable[ReceiverLimit], may_be_gone: bool
 ) -> list[ReceiverLimit]:
     rows = list(wanted)
     for row in rows:
         row.vendor, row.credential, row.receiver = of, login, receiver
+        row.may_be_gone = may_be_gone
         row.full_clean(validate_unique=False, validate_constraints=False)
     if len({row.seconds for row in rows}) < len(rows):
         raise ValidationError(Said(TWICE, receiver=receiver))

@@ -144,8 +144,12 @@ def stated_wait(text: str, *, now: float) -> float | None:
 @lru_cache(maxsize=512)  # a server says the same of many recipients
 def _judge(code: str, enhanced: str, said: str) -> Judgement:
     text = said if is_of_server(code, enhanced, said) else split_names(said)
-    judged = (rule.judge(code, enhanced, text) for rule in _rules())
-    return next((one for one in judged if one), Judgement(AnswerCause.UNKNOWN))
+    judged = (one for rule in _rules() if (one := rule.judge(code, enhanced, text)))
+    first = next(judged, Judgement(AnswerCause.UNKNOWN))
+    if first.cause != AnswerCause.CAPACITY or first.wait:
+        return first
+    # The subject says whose limit it is; a later rule knows how long such a limit lasts.
+    return next((one for one in judged if one.cause == first.cause and one.wait), first)
 
 
 @cache
