@@ -41,4 +41,5 @@ class SponsorTurnAdmin(OfTheirSponsors):
         return super().has_change_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # a row also holds what the sponsor was given; weight 1 is as if there were none
+        """Allow it to the vendor's owner: a row must go with its vendor or sponsor. No row is weight 1."""
+        return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))

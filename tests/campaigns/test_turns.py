@@ -203,6 +203,14 @@ def test_an_edit_in_the_admin_leaves_alone_what_was_given(login: Credential, adm
     assert (row.weight, row.given) == (4, 12.0)
 
 
+def test_a_vendor_and_a_sponsor_can_be_deleted_with_their_weights(admin_client: Client) -> None:
+    for page, field in (("vendors/vendor", "vendor_id"), ("campaigns/sponsor", "sponsor_id")):
+        row = SponsorTurn.objects.create(vendor=make.vendor(), sponsor=Sponsor.objects.create(name=f"of {page}"))
+        page = f"/admin/{page}/{getattr(row, field)}/delete/"
+        assert admin_client.post(page, {"post": "yes"}).status_code == 302
+        assert not SponsorTurn.objects.filter(pk=row.pk).exists()
+
+
 def test_a_user_of_one_sponsor_sees_no_weight_of_another(login: Credential) -> None:
     mine, other = make.sponsor(), make.sponsor()
     weigh(login, mine, 2), weigh(login, other, 5)
