@@ -190,7 +190,7 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     browser.open(reverse("admin:vendors_credential_change", args=[login.pk]))
     browser.follow("Pause…")
     confirm(browser, "Pause")
-    browser.follow("Resume…")
+    browser.follow("Resume this login…")
     confirm(browser, "Resume")
     login.refresh_from_db()
     assert not login.paused
@@ -203,7 +203,7 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     wait = {"since": now, "until": until, "seconds": 300.0, "cause": "us", "answer": "slow down"}
     ReceiverWait.objects.create(credential=login, receiver="gmail", **wait)
     browser.open(reverse("admin:vendors_credential_change", args=[login.pk]))
-    browser.follow("Show their answers…")
+    browser.follow("Receivers that wait…")
     confirm(browser, "Call it again")
     assert not ReceiverWait.objects.exists(), browser.text
 
