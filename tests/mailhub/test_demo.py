@@ -159,7 +159,7 @@ def a_campaign_in_the_browser(said: str) -> None:
     wait_until(lambda: owner.open(page) or "has ended" in owner.text, "the campaign's end", log=lambda: owner.text)
     _upload(owner, members, "Spring to members")
     owner.follow("Go on")
-    owner.submit("Ask for approval to send to 400 recipients")
+    owner.submit("Ask for approval to send 400 e-mails")
     assert "approv" in owner.text, owner.text
     approver = _logged_in(home[1], "approver", password[1])
     approver.follow("Approvals 1")
