@@ -29,7 +29,6 @@ from vendors import (
     receiver_domains,
     remedies,
     restarts,
-    said,
     second_person,
 )
 from vendors.adapters.options import NoSecret
@@ -416,10 +415,7 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
             return None
         if was:
             return configuration.resume_vendor(vendor)
-        with transaction.atomic():
-            locks.take_turn(vendor.pk)
-            running = Vendor.objects.filter(pk=vendor.pk, paused=False)
-            return bool(running.update(paused=True, **said.columns("paused_reason", reason)))
+        return configuration.pause_vendor(vendor, reason)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         vendor: Any = kwargs.get("obj")
@@ -494,14 +490,15 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         return ["vendor"] if obj else []
 
     def switch(self, request: HttpRequest, login: Any, was: bool, reason: str) -> bool | None:
-        if Credential.objects.filter(pk=login.pk, paused=was).exists():
-            try:
-                resumed = configuration.resume_credential(login)[0] if was else True
-            except NoSecret as error:
-                messages.error(request, gettext("It stays paused: %(why)s") % {"why": show(str(error))})
-                return None
-            return resumed if was else configuration.pause_credential(login, reason)
-        return False
+        if not was:
+            return configuration.pause_credential(login, reason)
+        if not Credential.objects.filter(pk=login.pk, paused=True).exists():
+            return False
+        try:
+            return configuration.resume_credential(login)[0]
+        except NoSecret as error:
+            messages.error(request, gettext("It stays paused: %(why)s") % {"why": show(str(error))})
+            return None
 
     def get_urls(self) -> list[Any]:
         wait, receivers = self.admin_site.admin_view(self.try_now), self.admin_site.admin_view(self.receivers)

@@ -3,7 +3,7 @@
 - `save_vendor`: deletes stored secrets if their destination changes. Otherwise whoever may edit a vendor could read its
   secrets by sending one letter to an address of their own.
 - `save_vendor`, `save_secret`: only a person settles calls made in another account (destinations.py).
-- `resume_vendor`, `pause_credential`, `resume_credential`: as a command and as a page does it.
+- `pause_vendor`, `resume_vendor`, `pause_credential`, `resume_credential`: as a command and as a page does it.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
@@ -109,6 +109,11 @@ def _announce_start_of_calls(vendor_id: int) -> None:
     transaction.on_commit(lambda: calls_may_start.send(Vendor, vendor_id=vendor_id))
 
 
+def pause_vendor(row: Vendor, reason: str, again: bool = False) -> bool:
+    """Pause the vendor. Returns False if it was paused. again: then its reason is replaced."""
+    return _pause(Vendor, row.pk, row.pk, reason, again, {})
+
+
 @transaction.atomic
 def resume_vendor(row: Vendor) -> bool:
     """Resume a vendor, also one that nobody has confirmed yet. Returns False if it was not paused."""
@@ -120,14 +125,22 @@ def resume_vendor(row: Vendor) -> bool:
     return resumed
 
 
-def pause_credential(login: Credential, reason: str) -> bool:
-    """Pause the credential. Returns False if it was paused; then the reason is replaced."""
-    with transaction.atomic():
-        locks.take_turn(login.vendor_id)
-        was = Credential.objects.filter(pk=login.pk).values_list("paused", flat=True).get()
-        pause = {"paused": True, "awaits_secret": False, **said.columns("paused_reason", reason)}
-        Credential.objects.filter(pk=login.pk).update(**pause)
-    return not was
+def pause_credential(login: Credential, reason: str, again: bool = False) -> bool:
+    """Pause the credential. Returns False if it was paused. again: then its reason is replaced."""
+    return _pause(Credential, login.pk, login.vendor_id, reason, again, {"awaits_secret": False})
+
+
+@transaction.atomic
+def _pause(
+    model: type[Vendor | Credential], pk: int, vendor_id: int, reason: str, again: bool, more: Mapping[str, bool]
+) -> bool:
+    locks.take_turn(vendor_id)
+    rows = model._default_manager.filter(pk=pk)
+    pause = {"paused": True, **more, **said.columns("paused_reason", reason)}
+    paused = bool(rows.filter(paused=False).update(**pause))
+    if again and not paused:
+        rows.update(**pause)
+    return paused
 
 
 def resume_credential(login: Credential) -> tuple[bool, bool]:

@@ -230,6 +230,7 @@ def test_head_is_answered_as_get_is_without_a_body() -> None:
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["Content-Type"] == got.headers["Content-Type"]
     assert program.client.head("/api/v1/sessions/ses_0").status_code == 404
+    assert program.client.head(f"{links['messages']}?stat=failed").status_code == 422
     assert program.client.head(links["stop"]).status_code == 405
     for door in ("receipts", "inbound"):  # a GET there may be a vendor's report
         assert program.client.head(f"/api/v1/{door}/{factories.unique('nobody')}").status_code == 405

@@ -19,7 +19,7 @@ from campaigns.models import Job
 from mailhub.models import MomentFound
 from mailhub.operations import charts, dashboard, outcomes
 from tests import factories
-from tests.campaigns.rows import family, in_doubt, logged
+from tests.campaigns.rows import family, in_doubt, logged, manage
 from tests.terminal import Terminal
 from tests.waiting import wait_until
 from tests.workers import worker
@@ -229,6 +229,18 @@ class TestVendorPage:
         page = admin_client.post(pause, decided, follow=True).content.decode()  # an old page
         assert "somebody else has paused or resumed" in page and "paused. Reason: their office burns" in page
         assert Vendor.objects.get().paused
+
+    @pytest.mark.parametrize("kind", ["vendor", "credential"])
+    def test_a_late_pause_does_not_take_the_place_of_another_one(self, admin_client: Client, kind: str) -> None:
+        login = factories.credential(factories.vendor())
+        row: Any = login if kind == "credential" else login.vendor
+        pause = f"/admin/vendors/{kind}/{row.pk}/pause/"
+        name = (login.vendor.slug, login.name) if row is login else (row.slug,)
+        manage(kind, "pause", *name, "--reason", "Ann knows why")
+        decided = {"confirmed": "Yes", "was": "going", "reason": "an old page"}
+        page = admin_client.post(pause, decided, follow=True).content.decode()
+        row.refresh_from_db()
+        assert "somebody else has paused or resumed" in page and row.paused_reason == "Ann knows why"
 
     def test_the_history_tells_old_and_new(self, admin_client: Client) -> None:
         vendor = factories.vendor(limits=[(5, 60)], adapter="http", settings={"url": "https://vendor.example/"})

@@ -78,7 +78,7 @@ class Command(ResourceCommand):
     def do_pause(self, vendor: str, name: str, reason: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
         with facts.kept(row, credential_facts):
-            paused = configuration.pause_credential(row, reason)
+            paused = configuration.pause_credential(row, reason, again=True)
         self.tell_row(row, "paused: no new call starts" if paused else "was paused already")
 
     @verb("calls may start again", *NAMED)

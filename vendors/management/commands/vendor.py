@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, locks, report_counts, restarts, said, second_person
+from vendors import adapters, configuration, health, locks, report_counts, restarts, second_person
 from vendors import history as records
 from vendors.condition.reading import conditions_of_vendors
 from vendors.condition.values import describe_condition
@@ -219,12 +219,11 @@ class Command(ResourceCommand):
     @verb("no new call starts, not even one that tries it", SLUG, argument("--reason", default="paused by hand"))
     def do_pause(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        result = "was paused already" if row.paused else "paused: no new call starts"
         with history.kept(row, vendor_facts):
             locks.take_turn(row.pk)
             reason = second_person.name_pause(row.pk, options["reason"])
-            Vendor.objects.filter(pk=row.pk).update(paused=True, **said.columns("paused_reason", reason))
-        self._tell_stored(row, f"{slug}: {result}")
+            paused = configuration.pause_vendor(row, reason, again=True)
+        self._tell_stored(row, f"{slug}: {'paused: no new call starts' if paused else 'was paused already'}")
 
     @verb("call it again at once over all credentials whose brake is on or held", SLUG)
     def do_release(self, slug: str, **options: Any) -> None:
