@@ -28,7 +28,7 @@ NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
 .PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages vendored \
-  bench bench-page chaos requirements clean venv
+  nightly bench bench-page chaos requirements clean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,11 @@ test-slow: test-setup ## the other tests: browsers, started processes, servers t
 
 test-all: test-setup ## the tests of both tiers
 	$(RUN_TESTS) $(TESTS) </dev/null
+
+nightly: test-setup ## all tests with what docs/faults.md runs at night, each promise's mutant, a storm of five minutes: some hours
+	MAILHUB_NIGHTLY=1 $(RUN_TESTS) $(TESTS) </dev/null
+	$(PY) -m tests.mutants </dev/null
+	$(PY) -m tests.chaos $(or $(CHAOS),--seconds 300) </dev/null
 
 lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) -m ruff check .
