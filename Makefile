@@ -18,6 +18,7 @@ TESTS ?=
 RUN_TESTS = $(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 CHAOS ?=
 CHANNELS ?=
+RELEASE ?=
 # name,its numbers; without numbers each takes its own
 BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,20000,5 http_client,20000,5 described,15000,7 receivers,60,3,12 scale,10000000,200,3 ledger,100000,5 importing \
   smtp,10000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,2000000 pages \
@@ -28,7 +29,7 @@ NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
 .PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages vendored \
-  nightly bench bench-page chaos requirements clean venv
+  nightly bench bench-page chaos release audit-packages requirements clean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,6 +57,7 @@ nightly: test-setup ## all tests with what docs/faults.md runs at night, each pr
 	MAILHUB_NIGHTLY=1 $(RUN_TESTS) $(TESTS) </dev/null
 	$(PY) -m tests.mutants </dev/null
 	$(PY) -m tests.chaos $(or $(CHAOS),--seconds 300) </dev/null
+	$(MAKE) -s audit-packages
 
 lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) -m ruff check .
@@ -104,16 +106,23 @@ bench-page: ## docs/benchmarks.md from what `make bench` kept; each table counts
 chaos: test-setup ## kill, cut off and restart everything while mail goes out (CHAOS="--seconds 60 --seed 1", "--calm")
 	$(PY) -m tests.chaos $(CHAOS) </dev/null
 
+release: .venv-release/.installed ## wheel, source package, SBOM, licences, checksums in dist/, tried in an empty environment (RELEASE=--quick)
+	.venv-release/bin/python -m deploy.tooling.release $(RELEASE)
+
+audit-packages: .venv-release/.installed ## known weaknesses of the pinned packages, from the package index
+	.venv-release/bin/python -m deploy.tooling.weaknesses
+
 requirements: venv ## pin the newest versions with hashes: requirements.txt, -extras, -dev, -bench, -docs, -uv
 	$(PIP) install --quiet uv
-	for name in requirements requirements-extras requirements-dev requirements-bench requirements-docs requirements-uv; do \
+	for name in requirements requirements-extras requirements-dev requirements-bench requirements-docs requirements-uv \
+	  deploy/requirements-release; do \
 	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate --no-header --output-file $$name.txt $$name.in; \
 	done
 
 clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	-[ ! -x $(PY) ] || $(PY) manage.py services stop
-	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .openapi.json \
+	rm -rf .venv .venv-docs .venv-release site dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .openapi.json \
 	  staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -151,6 +160,13 @@ endef
 	@rm -rf .venv-docs
 	"$(PYTHON)" -m venv .venv-docs
 	$(call install,requirements-docs.txt,.venv-docs)
+	@touch $@
+
+.venv-release/.installed: deploy/requirements-release.txt
+	@$(NEEDS_PYTHON)
+	@rm -rf .venv-release
+	"$(PYTHON)" -m venv .venv-release
+	$(call install,deploy/requirements-release.txt,.venv-release)
 	@touch $@
 
 # A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew. (In a make

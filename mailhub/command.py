@@ -5,7 +5,9 @@ machine.
 """
 
 import gc
+import json
 import os
+import subprocess
 import sys
 import time
 import tomllib
@@ -16,7 +18,6 @@ from pathlib import Path
 # These must work without servers: to inspect the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
-VERSION = (["version"], ["--version"])
 AT_ONCE = {  # printed before anything is loaded, which takes seconds on a slow machine
     "up": "mailhub starts: first PostgreSQL and Redis, then the tables, then its processes",
     "demo": "The demo starts: first PostgreSQL and Redis, then the tables, then its processes",
@@ -26,12 +27,29 @@ CLOSED = 141  # exit code, as a shell has it for a program that SIGPIPE ended
 NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703", "42883")  # PostgreSQL's codes; the last one is a function's
 
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
 def version() -> str:
     """Return the version that pyproject.toml gives; in an installed wheel its metadata have it."""
-    project = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    project = ROOT / "pyproject.toml"
     if project.exists():
         return str(tomllib.loads(project.read_text())["project"]["version"])
     return metadata.version("mailhub")
+
+
+def describe_build() -> str:
+    """Return commit and time of the build (hatch_build.py), or of a checkout its commit; empty if nobody knows."""
+    with suppress(OSError, ValueError, KeyError):
+        facts = json.loads((ROOT / "mailhub" / "build.json").read_text())
+        return f"commit {facts['commit'] or 'unknown'}, built {facts['built']}"
+    if not (ROOT / ".git").exists():
+        return ""
+    with suppress(OSError, subprocess.CalledProcessError):
+        asked = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        return f"commit {commit}, a checkout"
+    return ""
 
 
 def needs_services(arguments: list[str]) -> bool:
@@ -108,8 +126,12 @@ def _run() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
     if home := os.environ.get("MAILHUB_HOME"):  # `up` and the demo start their processes in another folder
         os.environ["MAILHUB_HOME"] = str(Path(home).absolute())
-    if sys.argv[1:] in VERSION:
+    if sys.argv[1:] == ["--version"]:
         say(version())
+        return
+    if sys.argv[1:] == ["version"]:
+        build = describe_build()
+        say(f"{version()} ({build})" if build else version())
         return
     gc.set_threshold(50_000)  # loaded modules are not garbage; searching them slows each command's start
     with ExitStack() as stack:

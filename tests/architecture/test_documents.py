@@ -13,7 +13,7 @@ from django.core.management import get_commands, load_command_class
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "waiter" / "README.md"]
-PAGES += sorted(DOCS.rglob("*.md"))
+PAGES += [ROOT / "SECURITY.md", ROOT / "deploy" / "README.md", *sorted(DOCS.rglob("*.md"))]
 INDEXES = [ROOT / "README.md", *sorted(DOCS.rglob("README.md"))]
 FILE = re.compile(r"`((?:mailhub|campaigns|vendors|sandbox|tests|benchmarks|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")

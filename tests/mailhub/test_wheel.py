@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -22,8 +23,6 @@ from mailhub.embedded.process import Daemon
 
 pytestmark = pytest.mark.slow("processes")
 
-pytestmark = pytest.mark.slow("processes")
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("campaigns", "mailhub", "sandbox", "vendors", "waiter")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -31,9 +30,10 @@ BUILD_SECONDS = 240.0
 DEMO_SECONDS = 480.0
 
 
-def done(*command: str | Path, cwd: Path = ROOT) -> str:
+def done(*command: str | Path, cwd: Path = ROOT, **more: str) -> str:
     """What a command prints. It gets nothing of the environment of the tests but where programs are."""
-    ran = subprocess.run(command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=BUILD_SECONDS)
+    given = environment(cwd) | more
+    ran = subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=BUILD_SECONDS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -46,10 +46,21 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
+    return build_wheel(ROOT, folder)
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Builds a wheel as of the first second of 2030."""
     pip = (sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation")
-    done(*pip, "--wheel-dir", folder, ROOT)
+    done(*pip, "--wheel-dir", folder, source, SOURCE_DATE_EPOCH="1893456000")
     (built,) = folder.glob("*.whl")
     return built
+
+
+def read_members(wheel: Path) -> dict[str, bytes]:
+    """The contents of each file, without the list of them, which is in the order of their packing."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
 
 
 @pytest.fixture(scope="module")
@@ -83,25 +94,47 @@ def test_the_wheel_has_every_file_of_the_packages_and_none_of_the_tests(wheel: P
     assert kinds >= {".py", ".html", ".css", ".js", ".mo", ".lua", ".toml", ".csv", ".txt", ".py-tpl"}
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert sources ^ found == {"mailhub/Procfile"}
+    assert sources ^ found == {"mailhub/Procfile", "mailhub/build.json"}
+
+
+def test_the_wheel_of_the_source_package_has_the_files_of_that_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    make = "import hatchling.build as build, sys; print(build.build_sdist(sys.argv[1]))"
+    done(sys.executable, "-c", make, tmp_path, SOURCE_DATE_EPOCH="1893456000")
+    (source,) = tmp_path.glob("mailhub-*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert not list((folder / "docs").glob("pictures/*")) and (folder / "tests").exists()
+    built = tmp_path / "built"
+    built.mkdir()
+    assert read_members(build_wheel(folder, built)) == read_members(wheel)
 
 
 def test_the_wheel_requires_what_requirements_in_names_and_has_the_version_of_pyproject(metadata: Message) -> None:
     required = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
-    for file, extra in (("requirements.in", ""), ("requirements-extras.in", "vendors")):
-        lines = re.findall(r"^\w.*$", (ROOT / file).read_text(), re.MULTILINE)
+    extras = (ROOT / "requirements-extras.in").read_text()
+    sources = {"": (ROOT / "requirements.in").read_text(), "vendors": extras}
+    sources |= {block.partition("]")[0]: block for block in extras.split("# [")[1:]}
+    assert set(sources) == {"", "vendors", "ses", "print", "sftp"} == {"", *metadata.get_all("Provides-Extra", [])}
+    for extra, text in sources.items():
+        lines = re.findall(r"^\w[^\]\n]*(?:\[\w+\].*)?$", text.partition("\n")[2] if extra else text, re.MULTILINE)
         wanted = {(one.name.replace(".", "-"), one.specifier, frozenset(one.extras)) for one in map(Requirement, lines)}
-        found = [one for one in required if ("extra" in str(one.marker)) == bool(extra)]
-        assert len(wanted) > 4 and {(one.name, one.specifier, frozenset(one.extras)) for one in found} == wanted
-        assert {str(one.marker) for one in found} == {f'extra == "{extra}"' if extra else "None"}
+        marker = f'extra == "{extra}"' if extra else "None"
+        found = [one for one in required if str(one.marker).replace("'", '"') == marker]
+        assert wanted and {(one.name, one.specifier, frozenset(one.extras)) for one in found} == wanted, extra
     assert metadata["Version"] == PROJECT["version"]
 
 
 def test_the_command_and_manage_py_tell_the_same_version_and_commands(programs: Path, tmp_path: Path) -> None:
     manage = (sys.executable, ROOT / "manage.py")
-    for asked in ("version", "--version"):
-        assert done(programs / "mailhub", asked, cwd=tmp_path) == f"{PROJECT['version']}\n"
-        assert done(*manage, asked, cwd=tmp_path) == f"{PROJECT['version']}\n"
+    assert done(programs / "mailhub", "--version", cwd=tmp_path) == f"{PROJECT['version']}\n"
+    assert done(*manage, "--version", cwd=tmp_path) == f"{PROJECT['version']}\n"
+    build = r"\(commit ([0-9a-f]{40})(?:\+changes)?, "
+    of_the_wheel = done(programs / "mailhub", "version", cwd=tmp_path).removeprefix(f"{PROJECT['version']} ")
+    of_the_checkout = done(*manage, "version", cwd=tmp_path).removeprefix(f"{PROJECT['version']} ")
+    installed = re.fullmatch(build + r"built 2030-01-01T00:00:00Z\)\n", of_the_wheel)
+    here = re.fullmatch(build + r"a checkout\)\n", of_the_checkout)
+    assert installed and here and installed[1] == here[1], "both say the commit"
     offered = done(programs / "mailhub", "help", "--commands", cwd=tmp_path)
     assert {"demo", "up", "send_campaign"} <= set(offered.split())
     assert offered == done(*manage, "help", "--commands", cwd=tmp_path)
