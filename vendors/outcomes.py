@@ -325,7 +325,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     late = phase in ("rcpt", "data", "dot")
     enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
     detail = enhanced[1] if enhanced else ""
-    judged = judge_reply(code, text, detail)
+    judged = judge_reply(code, text, detail, is_early=not late)
     if 400 <= code < 500:
         ours = follows_from(judged.cause, AnswerProof.DEFERRED, alone=judged.alone).waits
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT

@@ -135,9 +135,55 @@ def test_a_known_name_decides_before_the_words_beside_it(code):
     assert judge_code(code, "account suspended").cause == "recipient"
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("host mx.example.org[192.0.2.1] said: 550 5.1.1 User unknown (in reply to RCPT TO command)", "recipient"),
+        ("5.1.0 - Unknown address error 550-'5.7.1 Blocked by Spamhaus' (delivery attempts: 0)", "us"),
+        ("Rejected by the recipient domain. The other server returned: 554 5.7.1 Blocked, see spamhaus.org", "us"),
+        ("Unknown user list cannot be read; the server said: 552 5.2.2 Mailbox full", "recipient"),
+    ],
+)
+def test_the_reply_that_another_server_gave_decides(text, cause):
+    assert judge_reply(550, text, "5.0.0").cause == cause
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SMTP error from remote mail server after MAIL FROM:<ann@example.org> SIZE=1024: 550 5.1.1 User unknown",
+        "SMTP error from remote mail server after initial connection: 550 5.1.1 User unknown",
+        "host mx.example.org[192.0.2.1] refused to talk to me: 550 5.1.1 User unknown",
+        "host mx.example.org[192.0.2.1] said: 550 5.1.1 User unknown (in reply to MAIL FROM command)",
+    ],
+)
+def test_a_server_that_does_not_know_the_recipient_yet_says_nothing_of_the_recipient(text):
+    assert judge_reply(550, text).cause == "us"
+    assert judge_reply(450, text).cause == "vendor"
+    assert judge_reply(550, "5.1.1 User unknown", is_early=True).cause == "us"
+    assert judge_reply(550, "5.1.1 User unknown").cause == "recipient"
+
+
+def test_a_link_to_a_block_list_says_who_is_blocked():
+    assert judge_reply(550, "Rejected, see https://www.spamhaus.org/query/ip/192.0.2.1").cause == "us"
+    assert judge_reply(550, "User unknown, see https://example.org/blocked").cause == "recipient"
+
+
+def test_what_follows_an_unknown_recipient_changes_nothing():
+    assert judge_reply(550, "5.1.1 User unknown. This message is in MIME format.").cause == "recipient"
+    assert judge_reply(550, "No such user 503 Issue RCPT TO: command before DATA command").cause == "recipient"
+    assert judge_reply(550, "5.1.1 User unknown or sender blocked").cause != "recipient"
+
+
+def test_names_of_fields_and_codes_are_no_words():
+    assert judge_reply(None, '{"message": "from parameter is not a valid address"}').cause == "us"
+    assert judge_reply(None, '{"message": "to parameter is not a valid address"}').cause == "recipient"
+    assert judge_reply(550, "5.5.0 Messages of yours are not wanted here").cause != "capacity"
+
+
 def test_a_long_answer_is_read_in_bounded_time():
     """Words that many patterns begin with, again and again: no pattern may go back over all of them."""
-    for word in ("your ", "number of ", "not been ", "sender ", "x", "from the "):
+    for word in ("your ", "number of ", "not been ", "sender ", "x", "from the ", ": 550 ", "said: 550 5.1.1 ", "a-"):
         judge_reply(None, word * 100_000 + "!")
 
 

@@ -21,15 +21,34 @@ RULES, NAMES = Path(__file__).with_name("replies.toml"), Path(__file__).with_nam
 TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
-_WEB = re.compile(r"https?://\S+|\bwww\.\S+")
+_WEB = re.compile(r"(?:https?://|\bwww\.)\S+")
+_LISTS = re.compile(r"spamhaus|spamcop|sorbs|barracudacentral|uceprotect|senderscore|cloudmark|abuseat", re.IGNORECASE)
 _NAME = re.compile(
     r"\b[A-Za-z]+(?:[A-Z][a-z]+|_[A-Za-z]+|-[A-Z]{2,})+\b"
 )  # as InvalidPhoneNumber, NO_CREDIT, NO-CREDIT
-_CODE = re.compile(r"[A-Za-z]\w*(?:\.\w+)?")
+_CODE = re.compile(r"[A-Za-z]\w*(?:-\w+)*(?:\.\w+)?")
 _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
+# Words of every bounce and the names of a JSON answer's fields, which say nothing of the cause.
+_NOISE = re.compile(
+    r"\(in reply to [^)]*\)+|delivery to the following recipients? (has been delayed|failed( permanently)?)"
+    r"|could not be delivered to (one or more|all) of its recipients|technical details of \w+ failure"
+    r"|\"(code|detail|details|description|error|errors|message|messages|msg|name|reason|status|title|type)\"(?=\s*:)",
+    re.IGNORECASE,
+)
+_HYPHENS = re.compile(r"\b[a-z]+(?:-[a-z]+){2,}\b")  # as rejected-wrong-user-id
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
+# The reply of another server that a relay, a bounce or a service quotes; it begins with a code.
+_QUOTED = re.compile(
+    r"(?:[:'\"\[(]|\bsaid|\breturned) ?(?:(421|45\d|52[1-5]|53\d|55\d|571)[ -]|(?=[45]\.\d\.\d{1,3} ))"
+    r"(?=.*[^\W\d_]{3})",
+    re.DOTALL,
+)
+_EARLY = re.compile(
+    r"\b(?i:after|reply to|response to) (?:initial connection|HELO|EHLO|MAIL)\b"
+    r"|(?i:refused to talk to me|my name was rejected)"
+)
 _AFTER = re.compile(
     r"\b(?:after|until|at) ((?:mon|tue|wed|thu|fri|sat|sun)[a-z]*, \d{1,2} [a-z]{3} \d{4} \d{2}:\d{2}(?::\d{2})?"
     r"(?: [a-z]{3,4}| [+-]\d{4})?)",
@@ -90,20 +109,47 @@ class SubjectRule:
         return Judgement(AnswerCause(cause)) if cause else None
 
 
-def judge_reply(code: int | None, text: str, enhanced: str = "") -> Judgement:
+def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bool = False) -> Judgement:
     """Judge a refusal or deferral of a mail server, or the words of a bounce.
 
     `code`: the basic code, if known. `enhanced`: the code of RFC 3463; if "", the first one in the text counts.
-    Addresses and links in the text are not read. Names of vendors' codes that are known decide before anything else.
+    `is_early`: the server does not know the recipient yet, so the answer is not about the recipient.
+    Addresses and links in the text are not read. Names of vendors' codes that are known decide before anything else,
+    then the reply of another server that the text quotes, then the whole text.
     """
     if named := _find_name(text[:TEXT_MAX]):
         return Judgement(named)
-    if not enhanced and (found := _ENHANCED.search(text)):
-        enhanced = found[0]
     without_addresses = _ADDRESS.sub("", text[:TEXT_MAX])
-    said = _WEB.sub("", without_addresses).replace("_", " ")
+    said = _WEB.sub(_keep_list, without_addresses).replace("_", " ")
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
-    return _judge(str(code) if code else "", enhanced, said)
+    basic = str(code) if code else ""
+    is_early = is_early or _EARLY.search(said) is not None
+    said = _NOISE.sub(" ", said)
+    judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
+    if is_early and judged.cause in (AnswerCause.RECIPIENT, AnswerCause.UNKNOWN):
+        return Judgement({"4": AnswerCause.VENDOR, "5": AnswerCause.US}.get(basic[:1], AnswerCause.UNKNOWN))
+    return judged
+
+
+def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
+    """Judge the reply that another server gave, if the text quotes one and its cause is clear."""
+    quoted = _QUOTED.search(said)
+    if not quoted:
+        return None
+    reply = said[quoted.end() :]
+    judged = _judge(quoted[1] or code, _find_enhanced(reply) or enhanced, reply)
+    return judged if judged.cause != AnswerCause.UNKNOWN or _EARLY.search(said) else None
+
+
+def _find_enhanced(text: str) -> str:
+    found = _ENHANCED.search(text)
+    return found[0] if found else ""
+
+
+def _keep_list(link: re.Match[str]) -> str:
+    """Return the name of the block list that a link leads to, or ""."""
+    found = _LISTS.search(link[0])
+    return found[0] if found else ""
 
 
 def is_of_server(code: str, enhanced: str, text: str) -> bool:
@@ -113,7 +159,7 @@ def is_of_server(code: str, enhanced: str, text: str) -> bool:
 
 def split_names(text: str) -> str:
     """Return a service's text with the names of its codes as words: InvalidPhoneNumber is "Invalid Phone Number"."""
-    return _NAME.sub(lambda name: _SEAM.sub(" ", name[0]), text)
+    return _HYPHENS.sub(lambda name: name[0].replace("-", " "), _NAME.sub(lambda name: _SEAM.sub(" ", name[0]), text))
 
 
 def judge_code(code: str, sub_type: str = "") -> Judgement:

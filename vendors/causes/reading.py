@@ -28,10 +28,12 @@ _LEAVE = re.compile(  # the rules know these better, whomever the sentence names
 )
 _CAPITALS = re.compile(r"\b[A-Z]{2,}(?:[ _-][A-Z]{2,})+\b")
 _SENTENCE = re.compile(r"[a-z]{3}|[^\x00-\xff]")
-_DROPPED = re.compile(  # quotes around words, IP addresses, and the phase that Postfix adds
-    r"(?<!\w)['\"`](?=\w)|(?<=\w)['\"`](?!\w)|[\[(]?\b\d{1,3}(?:\.\d{1,3}){3}\b[\])]?|\(in reply to [^)]*\)"
+_DROPPED = re.compile(  # quotes around words, IP addresses, codes, and what servers say of the order of commands
+    r"(?<!\w)['\"`](?=\w)|(?<=\w)['\"`](?!\w)|[\[(]?\b\d{1,3}(?:\.\d{1,3}){3}\b[\])]?"
+    r"|(?<![\d.])[245]\.\d{1,3}\.\d{1,3}(?![\d.])|\b(?:must precede|need RCPT command) \[?[Dd][Aa][Tt][Aa]\]?"
 )
 _CLAUSE = re.compile(r"[.;:!?|\n。；：！，]+(?:\s|$)|\s[-/]\s|(?<=[。；：！，（）])")
+_EDGES = " \t{}[]\"':,"
 _BLANK = re.compile(r" (?![*?+])")
 Causes = dict[tuple[str, str], str]
 
@@ -54,7 +56,7 @@ def read_subject(text: str, *, is_service: bool) -> str:
     causes = table.of_services if is_service else table.of_mail
     weak = ""
     for clause in _clauses(text[:READ_MAX]):
-        for state, cause in _causes_in(clause.strip(), table, causes):
+        for state, cause in _causes_in(clause.strip(_EDGES), table, causes):
             if state != WEAK_STATE:
                 return cause
             weak = weak or cause
