@@ -53,7 +53,7 @@ class VirtualVendor:
 
     def stored(self) -> list[str]:
         """The keys that there are, of the vendor and of credentials 1 to 3."""
-        keys = [f"mailhub:{{v{self.vendor_id}}}:{name}" for name in ("window", "c1", "c2", "c3", "turns")]
+        keys = [f"mailhub:{{v{self.vendor_id}}}:{name}" for name in ("window", "c1", "c2", "c3", "turns", "shares")]
         return [key for key in keys if self.redis.exists(key)]
 
     def clear(self) -> None:

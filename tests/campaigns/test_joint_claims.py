@@ -30,7 +30,7 @@ from campaigns.engine.failover import recovery
 from campaigns.engine.quiet_hours import QuietWatch
 from campaigns.engine.sending import sender
 from campaigns.engine.threads import cut_off
-from campaigns.models import Claim, Job, Message, Sponsor
+from campaigns.models import Claim, Job, Message, Sponsor, SponsorTurn
 from campaigns.operators import actions, pausing
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
@@ -246,6 +246,35 @@ def test_a_stream_that_may_not_go_on_is_left_out_of_the_statement() -> None:
 def test_permits_are_shared_out_equally_and_no_stream_with_many_connections_takes_all() -> None:
     many, few, fewest = jobs(3, (10, 60), size=50)
     assert numbers(together((many, {"most": 1000}), (few, {"most": 8}), (fewest, {"most": 1}))) == [5, 4, 1]
+
+
+@pytest.mark.parametrize(("weight", "parts"), [(None, [2, 2, 2, 6]), (3, [1, 1, 1, 9])])
+def test_a_sponsor_with_one_stream_gets_by_its_weight_what_one_with_three_gets(
+    weight: int | None, parts: list[int]
+) -> None:
+    *of_anton, of_velma = jobs(4, (12, 60), size=20)
+    Job.objects.filter(pk__in=[job.pk for job in of_anton]).update(sponsor=factories.sponsor())
+    if weight:
+        SponsorTurn.objects.create(vendor=of_velma.vendor, sponsor=of_velma.sponsor, weight=weight)
+    assert numbers(together(*((job, {}) for job in (*of_anton, of_velma)))) == parts
+
+
+def test_a_round_takes_a_stream_of_each_sponsor_before_the_second_of_one() -> None:
+    many = jobs(MOST + 2, size=1)
+    anton = factories.sponsor()
+    Job.objects.filter(pk__in=[job.pk for job in many[:-1]]).update(sponsor=anton)
+
+    async def story(streams: Streams, on_its_way: OnItsWay) -> None:
+        await streams.see(*many)
+        asked = await streams.begin((many[0],), (many[1],))
+        async with on_its_way:
+            asked += [asyncio.create_task(streams.claim(job, served=float(n))) for n, job in enumerate(many[2:])]
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+
+    with_a_claim_on_its_way(many[0], story)
+    together_with_velma = Claim.objects.get(job=many[-1]).ledger
+    assert Claim.objects.filter(ledger=together_with_velma).count() == MOST
 
 
 def test_who_was_given_permits_longest_ago_comes_first() -> None:

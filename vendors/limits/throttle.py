@@ -16,6 +16,8 @@ The proof needs three things:
 Memory: 80 to 100 bytes for each place in each of two sets, for as long as the longest window. 1,000,000 places a day
 take about 200 MB of Redis. Added to that are the notes of the vendor's last 20,000 grants, each of up to 64 jobs.
 
+Sponsors share the places by their weights, whatever the number of their streams and processes (shares.lua says how).
+
 SteadyClock is the clock of this process, which is compared with Redis's.
 """
 
@@ -41,6 +43,7 @@ from vendors.limits.values import (
     Paused,
     ReceiversFull,
     Scope,
+    SharedAsk,
     Skewed,
     Trail,
     Wait,
@@ -100,7 +103,7 @@ __all__ = [
     "Wait",
 ]
 
-SCRIPT = Path(__file__).with_name("window.lua").read_text()
+SCRIPT = "".join(Path(__file__).with_name(name).read_text() for name in ("shares.lua", "window.lua"))
 DRIFT = 0.001
 MARGIN_MOST = 0.25
 
@@ -135,15 +138,18 @@ class _Script:
         return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
 
     def _acquire(
-        self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str, letters: Letters
-    ) -> Ask:
+        self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str, waiter: str, letters: Letters,
+        asker: SharedAsk | None,
+    ) -> Ask:  # fmt: skip
         receivers = list(dict.fromkeys(receiver for receiver, _ in letters if receiver))
         of_receivers = [scope.receivers[receiver] for receiver in receivers]
         every = [scope.limits, *(of_vendor + of_credential for of_vendor, of_credential in of_receivers)]
         longest = max((limit.seconds for limits in every for limit in limits), default=0)
         self._clock.settle(hold + longest + MARGIN_MOST)
         request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
-        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter, *self._limits(scope.limits)]
+        shares = (asker.name, asker.as_text()) if asker else ("", "")
+        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note, waiter, *shares]
+        args += self._limits(scope.limits)
         if receivers:
             args.append(_runs(letters, receivers))
             seal = _seal(scope.generation, scope.receivers_version)
@@ -200,6 +206,7 @@ class Throttle(_Script):
         note: str = "",
         waiter: str = "",
         letters: Letters = (),
+        asker: SharedAsk | None = None,
     ) -> AcquireResult:
         """Take the free places, from `least` to `want`. Each is held until `done`, at most `hold` seconds.
 
@@ -209,13 +216,14 @@ class Throttle(_Script):
         again when told to. `letters`: if one of them is to a receiver with limits: all those wanted, in their order.
         Each takes its places in the windows of vendor, credential and receiver, or none. Behind one for which its
         receiver has no room, others to the same receiver take none; behind one for which the vendor has none, no
-        other does. No cost is above Scope.dearest_for; one above a warm-up's limit of today finds no room.
+        other does. No cost is above Scope.dearest_for; one above a warm-up's limit of today finds no room. `asker`: the
+        sponsors for which it asks; beside others it gets what their weights give them. Its wants add up to `want`.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters))
-        return _answer(reply, grant, letters)
+        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters, asker))
+        return _answer(reply, grant, letters, asker)
 
     def done(self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None) -> None:
         """Report that the calls of these places have ended. Places of several grants may be mixed.
@@ -321,13 +329,14 @@ class AsyncThrottle(_Script):
         note: str = "",
         waiter: str = "",
         letters: Letters = (),
+        asker: SharedAsk | None = None,
     ) -> AcquireResult:
         """See Throttle.acquire."""
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters))
-        return _answer(reply, grant, letters)
+        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note, waiter, letters, asker))
+        return _answer(reply, grant, letters, asker)
 
     async def done(
         self, scope: Scope, places: Iterable[str], receivers: Mapping[str, Iterable[str]] | None = None
@@ -403,15 +412,17 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
     return Never(smallest) if least > smallest else None
 
 
-def _answer(reply: list[Any], grant: Grant, letters: Letters) -> AcquireResult:
+def _answer(reply: list[Any], grant: Grant, letters: Letters, asker: SharedAsk | None) -> AcquireResult:
     word, number = _parsed(reply)
     if word in ("grant", "full"):
         names = dict.fromkeys(receiver for receiver, _ in letters if receiver)
-        units = dict(zip(names, map(int, reply[3::2]), strict=True))
-        full = {name: int(wait) / 1e6 for name, wait in zip(names, reply[4::2], strict=True) if int(wait)}
+        units = dict(zip(names, map(int, reply[4::2]), strict=True))
+        full = {name: int(wait) / 1e6 for name, wait in zip(names, reply[5::2], strict=True) if int(wait)}
         if word == "full":
             return ReceiversFull(full)
-        return Grant(grant.id, number, grant.deadline, int(reply[2]) / 1e6, units, full)
+        sponsors, given = asker.sponsors() if asker else (), list(map(int, reply[3].split()))
+        parts = dict(zip(sponsors, given, strict=True)) if given else {}
+        return Grant(grant.id, number, grant.deadline, int(reply[2]) / 1e6, units, full, parts)
     if word == "wait":
         return Wait(number / 1e6)
     return Skewed(number / 1e6) if word == "skewed" else Lost()

@@ -6,6 +6,7 @@ They need neither Redis nor the database, so forecasts, pages and tests can use 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vendors.said import Said, gettext_noop
 
@@ -89,6 +90,32 @@ class Scope:
         return self.vendor_limits + self.credential_limits
 
 
+class SponsorShare(NamedTuple):
+    """Who asks for places. rank: those with a lower one are served first; among equals, weights hold."""
+
+    sponsor: int
+    weight: int = 1
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAsk:
+    """A group of streams that asks for places, and how many each of its sponsors wants.
+
+    name: the same one for each question of the group, so that what it was not given is remembered once.
+    """
+
+    name: str
+    wants: Mapping[SponsorShare, int] = field(hash=False)
+
+    def sponsors(self) -> list[SponsorShare]:
+        return [of for of, want in self.wants.items() if want]
+
+    def as_text(self) -> str:
+        """Return the wants as shares.lua takes them, in the order of `sponsors`."""
+        return " ".join(f"{of.rank}:{of.sponsor}:{of.weight}:{self.wants[of]}" for of in self.sponsors())
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Places for `units` units of cost.
@@ -96,6 +123,7 @@ class Grant:
     `deadline`: in seconds of time.monotonic; no call may start or still run after it. `more_after`: if less was granted
     than wanted, the earliest number of seconds after which more may be free. `receivers`: the units of each receiver
     with limits among these; `full`: receivers without room for all, with the seconds until there may be some.
+    `parts`: the units of each sponsor among these, if the asker named any and there is a limit.
     """
 
     id: str
@@ -104,6 +132,7 @@ class Grant:
     more_after: float = 0.0
     receivers: Mapping[str, int] = field(default_factory=dict, hash=False)
     full: Mapping[str, float] = field(default_factory=dict, hash=False)
+    parts: Mapping[SponsorShare, int] = field(default_factory=dict, hash=False)
 
     def places(self) -> list[str]:
         """Return one name per unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""

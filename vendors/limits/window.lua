@@ -126,10 +126,11 @@ end
 local function waiting(waiter, asking, of_vendor, of_credential)
   local mine, others, rows = nil, {}, redis.call('HGETALL', turns)
   for i = 1, #rows, 2 do
-    local since, need, passed, till, credential, narrow = rows[i + 1]:match('(%d+) (%d+) (%d+) (%d+) (%S+) (%d)')
+    local since, need, passed, till, credential, narrow, sponsor =
+      rows[i + 1]:match('(%d+) (%d+) (%d+) (%d+) (%S+) (%d) ?(%d*)')
     local turn = {
       who = rows[i], since = tonumber(since), need = tonumber(need), passed = tonumber(passed), till = tonumber(till),
-      credential = credential, narrow = narrow == '1',
+      credential = credential, narrow = narrow == '1', sponsor = sponsor,
     }
     if turn.till < late or turn.need > (credential == asking and of_credential or of_vendor) then
       redis.call('HDEL', turns, turn.who)
@@ -143,13 +144,17 @@ local function waiting(waiter, asking, of_vendor, of_credential)
 end
 
 local function note(turn)
-  local numbers = { exact(turn.since), turn.need, turn.passed, exact(turn.till), turn.credential, turn.narrow and 1 or 0 }
+  local narrow = turn.narrow and 1 or 0
+  local numbers = { exact(turn.since), turn.need, turn.passed, exact(turn.till), turn.credential, narrow, turn.sponsor }
   redis.call('HSET', turns, turn.who, table.concat(numbers, ' '))
 end
 
 -- Who waits for his credential's limit, or for another one's turn there, keeps nothing from other credentials: he could
--- not use it.
-local function concerns(turn, credential) return turn.credential == credential or not turn.narrow end
+-- not use it. Nor does he keep anything from other sponsors: between them, shares decide (shares.lua).
+local function concerns(turn, credential, sponsor)
+  if turn.sponsor ~= sponsor and turn.sponsor ~= '' and sponsor ~= '' then return false end
+  return turn.credential == credential or not turn.narrow
+end
 
 local function before(turn, other)
   return turn.since < other.since or turn.since == other.since and turn.who < other.who
@@ -157,14 +162,14 @@ end
 
 -- What is kept of the vendor's windows, and of the credential's, for those who come before this one: how many places;
 -- first: whose turn it is.
-local function kept(mine, others, credential)
+local function kept(mine, others, credential, sponsor)
   local of_vendor, of_credential, due = { places = 0 }, { places = 0 }, mine and mine.passed >= mine.need
   local function keep(of, turn)
     of.places = of.places + turn.need
     if not of.first or before(turn, of.first) then of.first = turn end
   end
   for _, turn in ipairs(others) do
-    if turn.passed >= turn.need and (not due or before(turn, mine)) and concerns(turn, credential) then
+    if turn.passed >= turn.need and (not due or before(turn, mine)) and concerns(turn, credential, sponsor) then
       keep(of_vendor, turn)
       if turn.credential == credential then keep(of_credential, turn) end
     end
@@ -278,9 +283,11 @@ local function with_receivers(reply, receivers, spans, needs)
 end
 
 -- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, what for,
--- waiter ('' = he needs no turn), number of limits, (units, window)..., then, if receivers have limits, the letters as
--- `fitting` takes them (want and least follow from them) and the receivers. Answers how many were granted and, if that is
--- less, after how long there can be `least` more; 'full' if no receiver has room for a letter. All or nothing is written.
+-- waiter ('' = he needs no turn), asker and its wants by sponsor ('' = of nobody, see shares.lua), number of limits,
+-- (units, window)..., then, if receivers have limits, the letters as `fitting` takes them (want and least follow from
+-- them) and the receivers. Answers how many were granted; if that is less, after how long there can be `least` more; how
+-- many of them each of its sponsors gets; 'full' if no receiver has room for a letter. All or nothing is written.
+local FIRST = 16  -- of the limits
 local function acquire()
   local mark, member, credential = seal(ARGV[4]), 'c' .. ARGV[5], KEYS[2]
   local want, least, hold, split = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -288,20 +295,24 @@ local function acquire()
   if not redis.call('ZSCORE', vendor, mark) then return { 'lost' } end
   local known, reach = redis.call('ZSCORE', vendor, member), -tonumber(redis.call('ZSCORE', vendor, 'reach'))
   if known and not redis.call('ZSCORE', credential, mark) then return { 'lost' } end
-  local last = 13 + 2 * tonumber(ARGV[13])
+  local last = FIRST - 1 + 2 * tonumber(ARGV[FIRST - 1])
   local letters, receivers, spans, needs = ARGV[last + 1], {}, {}, {}
   if letters then
     receivers = receivers_from(last + 2)
     if not receivers then return { 'lost' } end
     want, least, spans, needs = fitting(letters, receivers, math.huge)
-    if want == 0 then return with_receivers({ 'full', 0, '0' }, receivers, spans, needs) end
+    if want == 0 then return with_receivers({ 'full', 0, '0', '' }, receivers, spans, needs) end
   end
 
-  local mine, others = waiting(ARGV[12], credential, smallest(14, 13 + 2 * split), smallest(14, last))
-  local of_vendor, of_credential = kept(mine, others, credential)
+  local sharing = last >= FIRST and shares_of(ARGV[13], ARGV[14], ARGV[5], late, want) or nil
+  local sponsor = sharing and sharing.own[1].sponsor or ''
+  local limit_of_vendor = smallest(FIRST, FIRST - 1 + 2 * split)
+  local mine, others = waiting(ARGV[12], credential, limit_of_vendor, smallest(FIRST, last))
+  local of_vendor, of_credential = kept(mine, others, credential, sponsor)
+  local free, longest = { [vendor] = math.huge, [credential] = math.huge }, { [vendor] = 0, [credential] = 0 }
   local asked, wait, narrow = want, 0, false
-  for i = 14, last, 2 do
-    local key = i < 14 + 2 * split and vendor or credential
+  for i = FIRST, last, 2 do
+    local key = i < FIRST + 2 * split and vendor or credential
     local units, window, keep = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), key == vendor and of_vendor or of_credential
     if window > reach then return { 'lost' } end  -- older places are gone: only the ledger knows them
     local used, longer = 0, 0
@@ -310,15 +321,34 @@ local function acquire()
       longer = math.max(longer, kept_for(key, units, window, least, keep))
     end
     narrow = narrow or longer > 0 and key ~= vendor
-    wait = math.max(wait, longer)
+    wait, longest[key] = math.max(wait, longer), math.max(longest[key], longer)
+    free[key] = math.min(free[key], units - used - keep.places)
     want = math.min(want, units - used - keep.places)
   end
+  -- After how long more places are free than those kept for other sponsors, if they come in time.
+  local function more_after()
+    for i = FIRST, last, 2 do
+      local key, units = i < FIRST + 2 * split and vendor or credential, tonumber(ARGV[i])
+      local needs = math.min(units, least + (sharing and sharing.kept[key] or 0))
+      if known or key == vendor then
+        local _, longer = used_and_wait(key, units, tonumber(ARGV[i + 1]), needs)
+        longest[key] = math.max(longest[key], longer)
+      end
+    end
+    local longer = math.max(longest[vendor], longest[credential])
+    return sharing and until_kept(sharing, longer) or longer
+  end
+  if sharing and wait == 0 then
+    want = divide_free(sharing, vendor, credential, free, want, least)
+    if want == 0 then wait = math.max(more_after(), HELD_LEAST) end
+  end
   if wait > 0 then
+    if sharing then note_shares(sharing, wait, longest[credential] > longest[vendor], false, reach) end
     if ARGV[12] ~= '' and (mine or least > 1 and #others < TURNS) then
       local till, since, passed = late + wait * 5 / 4 + LATE, mine and mine.since or late, mine and mine.passed or 0
       note({
         who = ARGV[12], since = since, need = least, passed = passed, till = till, credential = credential,
-        narrow = narrow,
+        narrow = narrow, sponsor = sponsor,
       })
       for _, turn in ipairs(others) do till = math.max(till, turn.till) end
       redis.call('PEXPIRE', turns, exact((till - late) / 1000 + 1))
@@ -326,10 +356,11 @@ local function acquire()
     return { 'wait', exact(wait) }
   end
   if letters then want, least, spans, needs = fitting(letters, receivers, want) end
+  if letters and sharing then sharing.parts[1] = want end
 
   if mine then redis.call('HDEL', turns, mine.who) end
   for _, turn in ipairs(others) do
-    if turn.passed < turn.need and concerns(turn, credential) and not (mine and before(mine, turn)) then
+    if turn.passed < turn.need and concerns(turn, credential, sponsor) and not (mine and before(mine, turn)) then
       turn.passed = turn.passed + want
       note(turn)
     end
@@ -338,6 +369,7 @@ local function acquire()
     redis.call('DEL', credential)  -- left by an older generation
     redis.call('ZADD', credential, '+inf', mark)
     redis.call('ZADD', vendor, '-1', member)
+    known = '-1'
   end
   local names, score, past = {}, exact(late + hold), exact(early - reach)
   for k = 1, want do names[k] = ARGV[6] .. ':' .. k end
@@ -358,12 +390,10 @@ local function acquire()
     end
   end
   follow(ARGV[6] .. ' ' .. want .. ' ' .. ARGV[11])
-  for i = 14, want < asked and last or 0, 2 do  -- who wants more need not ask before it can be granted
-    local key = i < 14 + 2 * split and vendor or credential
-    local _, longer = used_and_wait(key, tonumber(ARGV[i]), tonumber(ARGV[i + 1]), least)
-    wait = math.max(wait, longer)
-  end
-  return with_receivers({ 'grant', want, exact(wait) }, receivers, spans, needs)
+  if want < asked then wait = more_after() end  -- who wants more need not ask before it can be granted
+  if sharing then note_shares(sharing, wait, longest[credential] > longest[vendor], true, reach) end
+  local parts = sharing and table.concat(sharing.parts, ' ') or ''
+  return with_receivers({ 'grant', want, exact(wait), parts }, receivers, spans, needs)
 end
 
 -- With a clock far off the stamp is a guess: then a place keeps the end of its hold if that is sooner.

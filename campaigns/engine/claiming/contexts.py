@@ -26,7 +26,7 @@ from campaigns.engine.refusal_runs import SeenRun
 from campaigns.engine.threads import cut_off
 from vendors import alarms, destinations, receiver_domains, receivers, shut
 from vendors.health import HealthPolicy
-from vendors.limits.values import Limit, Scope
+from vendors.limits.values import Limit, Scope, SponsorShare
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,9 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     l.asked_wait IS NOT NULL, {receiver_waits.STAMP} AS stamp, {refusal_runs.SEEN} AS run,
-    l.braked_at, l.brake_released_at, l.probed_at,
+    l.braked_at, l.brake_released_at, l.probed_at, j.sponsor_id,
+    (SELECT t.weight FROM campaigns_sponsorturn t
+     WHERE t.vendor_id = j.vendor_id AND t.sponsor_id = j.sponsor_id) AS weight,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -172,7 +174,7 @@ class SendContext:
     others. held: groups of receivers to which
     the job may not send before a person lets it. run: equal refusals over the credential.
     braked_at: since when only probes may call the vendor (vendors/condition/brake.py), the last of them at probed_at;
-    brake_released_at: the end of the last brake.
+    brake_released_at: the end of the last brake. share: by which the vendor's permits are shared out.
     """
 
     asked: float
@@ -197,6 +199,7 @@ class SendContext:
     braked_at: datetime | None
     brake_released_at: datetime | None
     probed_at: datetime | None
+    share: SponsorShare
     health: HealthPolicy
 
     @property
@@ -259,6 +262,8 @@ class _Row(NamedTuple):
     braked_at: datetime | None
     brake_released_at: datetime | None
     probed_at: datetime | None
+    sponsor: int
+    weight: int | None
     min_requests: int
     min_ratio: float
     health_ttl: int
@@ -290,6 +295,7 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
         asked, answered, row.now, guard.why_halted(*state), adoptions, ours, terms.version, scope, row.paused,
         row.retry_after_until, row.left, row.next_message, row.unreached_since, bool(row.given_up), row.waited,
         waits.until, waits.is_whole, held, SeenRun.read(row.run), row.braked_at, row.brake_released_at, row.probed_at,
+        SponsorShare(row.sponsor, row.weight or 1),
         HealthPolicy(row.min_requests, row.min_ratio, row.health_ttl, row.retry_after),
     )  # fmt: skip
 

@@ -5,15 +5,18 @@ They share one request for permits and one statement. No stream waits for compan
 immediately. If the throttle grants nothing before a certain time, all wait in their queue until then, and one request
 covers them.
 
-Permits are shared out equally. The stream that has gone longest without any comes first, so neither many free
-connections nor frequent requests keep permits from another stream.
+The throttle shares permits out by sponsors and their weights, wherever their streams run
+(vendors/limits/shares.lua). Those of a sponsor are shared out equally among its streams of a round. The stream that has
+gone longest without any comes first, so neither many free connections nor frequent requests keep permits from another.
 
 Each round runs in its own task: cutting off one stream harms no other, and its claim is released. A stream whose job is
 locked asks for nothing until the lock is gone, so no other stream waits for that lock.
 """
 
 import asyncio
+import secrets
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -33,7 +36,7 @@ from campaigns.engine.claiming.permits import Permits
 from campaigns.engine.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.threads import LOCKED_SECONDS
-from vendors.limits.values import Grant, Scope, Wait, share_out
+from vendors.limits.values import Grant, Scope, SharedAsk, SponsorShare, Wait, share_out
 
 ROUNDS = 2  # per group at the same time: one is prepared while the other waits for the disk
 MOST = 64  # streams in a round; bounds the note that Redis keeps of a grant
@@ -51,12 +54,30 @@ def _may_have_committed(error: Exception) -> bool:
     return asked and error.diag.severity_nonlocalized != "ERROR"
 
 
+def _sum_by_share(served: Sequence[Waiting], wants: Sequence[int]) -> Counter[SponsorShare]:
+    sums = Counter[SponsorShare]()
+    for one, want in zip(served, wants, strict=True):
+        sums[one.share] += want
+    return sums
+
+
+def _share_out(grant: Grant, served: Sequence[Waiting], wants: Sequence[int]) -> list[int]:
+    """Return the permits of each stream: of its sponsor's part, or of all if the throttle named none."""
+    shares = share_out(grant.units, wants)
+    for share, units in grant.parts.items() if len(grant.parts) > 1 else ():
+        of_sponsor = [number for number, one in enumerate(served) if one.share == share]
+        for number, part in zip(of_sponsor, share_out(units, [wants[n] for n in of_sponsor]), strict=True):
+            shares[number] = part
+    return shares
+
+
 class JointClaims:
     """Makes the claims of all streams of an event loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections, self._rows = connections, connections.claims
         self._groups: dict[tuple[Any, ...], Group] = {}  # with a round under way
+        self._name = secrets.token_urlsafe(6)
         self._tasks: set[asyncio.Task[None]] = set()
         self._locked: dict[int, asyncio.Event] = {}  # jobs that cannot claim until their event is set
         self._looking = False  # True while a task watches those locks
@@ -85,9 +106,10 @@ class JointClaims:
                 "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
                 "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold, "probe": ask.probe,
             }  # fmt: skip
-            group = self._groups[key] = Group(scope, hold, terms, alone)
+            name = f"{self._name}:{scope.credential_id}:{hold:g}:{alone}"
+            group = self._groups[key] = Group(scope, hold, terms, name, alone)
         loop = asyncio.get_running_loop()
-        waiting = Waiting(ask, loop.create_future(), time.monotonic() + FIND_OUT)
+        waiting = Waiting(ask, seen.share, loop.create_future(), time.monotonic() + FIND_OUT)
         group.waiting.append(waiting)
         letting_go = loop.call_later(FIND_OUT, group.let_go, waiting)
         if group.rounds < ROUNDS and not group.gathering:
@@ -134,9 +156,7 @@ class JointClaims:
                 await asyncio.sleep(0)  # streams ready in this turn of the event loop join
                 await group.opening()
                 group.gathering = gathers = False
-                group.waiting.sort(key=lambda one: one.ask.served)
-                together = group.waiting[:MOST]
-                del group.waiting[:MOST]
+                together = group.take(MOST)
                 if not together:
                     break
                 await self._round(permits, group, together)
@@ -172,7 +192,7 @@ class JointClaims:
         if not served:
             return
         try:
-            found, unused = await self._answers(permits, group, [one.ask for one in served], needs)
+            found, unused = await self._answers(permits, group, served, needs)
         except LockNotAvailable:
             await self._set_aside(group, served)
             return
@@ -242,15 +262,16 @@ class JointClaims:
                 event.set()
 
     async def _answers(
-        self, permits: Permits, group: Group, asks: Sequence[WantedClaim], needs: Sequence[Need]
+        self, permits: Permits, group: Group, served: Sequence[Waiting], needs: Sequence[Need]
     ) -> tuple[list[Answer | Exception | None], list[str]]:
         """Return (each stream's answer, its error, or None if it was granted nothing now; the unused permits)."""
         failpoints.here("before_grant")
-        wants = [need.want for need in needs]
+        asks, wants = [one.ask for one in served], [need.want for need in needs]
         # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
         jobs = (ask.claimer.note(ask.cursor, ask.end, want) for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
-        of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters)
+        asker = SharedAsk(group.name, _sum_by_share(served, wants))
+        of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters, asker)
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
         if of_all.letters:  # of a stream that claims alone
             asks[0].claimer.heed(grant)
@@ -261,7 +282,7 @@ class JointClaims:
             return [NotGranted(grant, until)] * len(asks), []
         group.closed_for(grant.more_after if grant.more_after <= PATIENCE else 0.0)
         failpoints.here("after_grant")
-        shares = share_out(grant.units, wants)
+        shares = _share_out(grant, served, wants)
         enough = [share >= need.least for share, need in zip(shares, needs, strict=True)]
         asked, failed = dict[int, ToClaim](), dict[int, Exception]()
         for n, ask in enumerate(asks):

@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from vendors.limits.values import Letters
+from vendors.limits.values import Letters, SharedAsk
 from vendors.locks import CREDENTIAL_ALONE, VENDOR_ALONE
 from vendors.outcomes import RETRY_MAX
 
@@ -18,12 +18,13 @@ LEAD = 1.0  # seconds before a permit is free; a mailcaster takes the job that e
 class Need:
     """Permits for the next claim, in units: up to `want`; with fewer than `least`, nothing can be called.
 
-    letters: as Throttle.acquire takes them.
+    letters, asker: as Throttle.acquire takes them.
     """
 
     want: int
     least: int
     letters: Letters = ()
+    asker: SharedAsk | None = None
 
 
 BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed after its vendor could not be reached

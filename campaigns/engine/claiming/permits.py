@@ -43,7 +43,7 @@ class Permits:
     async def _ask(self, scope: Scope, need: Need, hold: float, note: str, waiter: str) -> AcquireResult:
         if not need.least:
             return Grant("", 0, time.monotonic() + hold)
-        return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter, need.letters)
+        return await self._throttle.acquire(scope, need.want, hold, need.least, note, waiter, need.letters, need.asker)
 
     async def done(
         self, scope: Scope, permits: Sequence[str], receivers: Mapping[str, Sequence[str]] | None = None

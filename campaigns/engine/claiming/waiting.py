@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +13,7 @@ from campaigns.engine.claiming.claims import Claimed, Claimer, ToClaim
 from campaigns.engine.claiming.contexts import FIND_OUT
 from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.threads import happens
-from vendors.limits.values import Lost, Never, Paused, ReceiversFull, Scope, Skewed, Wait
+from vendors.limits.values import Lost, Never, Paused, ReceiversFull, Scope, Skewed, SponsorShare, Wait
 
 # Other processes wait for the same opening. A random delay keeps any one of them from always being first. It also keeps
 # them from asking just before a call in flight has ended, the earliest moment at which the window can open.
@@ -70,6 +71,7 @@ class Waiting:
     """A stream in the queue. until: the moment to leave and check its own state (seconds of time.monotonic)."""
 
     ask: WantedClaim
+    share: SponsorShare
     answer: "asyncio.Future[Answer]"
     until: float
 
@@ -86,7 +88,8 @@ class Waiting:
 class Group:
     """Streams that need the same `terms` to hold when their claim commits. The keys are parameters of claims.CLAIM.
 
-    turns: the name under which the throttle knows who waits for several permits together; empty if nobody here does.
+    name: the same one for each group of these terms in the process. turns: the name under which the throttle knows who
+    waits for several permits together; empty if nobody here does.
     rounds: the number under way; gathering: one of them is about to take the waiting streams. opens: nothing is granted
     before then (seconds of time.monotonic); sooner: set when that changes.
     """
@@ -94,12 +97,30 @@ class Group:
     scope: Scope
     hold: float
     terms: dict[str, Any]
+    name: str
     turns: str
     waiting: list[Waiting] = field(default_factory=list)
     rounds: int = 0
     gathering: bool = False
     opens: float = 0.0
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, most: int) -> list[Waiting]:
+        """Take so many streams out of the queue: the first one of each sponsor before the second of any.
+
+        Among those of a sponsor the one comes first that has gone longest without a permit.
+        """
+        self.waiting.sort(key=lambda one: one.ask.served)
+        if len(self.waiting) > most:
+            before, places = Counter[SponsorShare](), list[int]()
+            for one in self.waiting:
+                places.append(before[one.share])
+                before[one.share] += 1
+            order = sorted(range(len(places)), key=places.__getitem__)
+            self.waiting = [self.waiting[number] for number in order]
+        together = self.waiting[:most]
+        del self.waiting[:most]
+        return together
 
     def closed_for(self, seconds: float) -> None:
         """Record that the throttle grants nothing for this long."""

@@ -19,7 +19,7 @@ def weight_facts(row: SponsorTurn) -> dict[str, Any]:
 class Command(ResourceCommand):
     help = (
         "By which weights sponsors share a vendor while several of them have work there: set, list. Without a row a "
-        "sponsor has 1. A change holds from the next call. Exit codes: 0 done (or it was so already), 1 unknown name "
+        "sponsor has 1. A change holds within a second. Exit codes: 0 done (or it was so already), 1 unknown name "
         "or bad value, 2 usage."
     )
     one_object = "a weight"
