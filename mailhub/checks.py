@@ -128,6 +128,24 @@ def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckM
 
 
 @register("servers", deploy=True)
+def transactions_are_read_committed(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Refuse servers, databases and roles that isolate transactions more strictly by default.
+
+    Two senders that meet at a row then get an error in place of waiting for each other.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('default_transaction_isolation')")
+            [isolation] = cursor.fetchone()
+    except DatabaseError:  # unavailable; sessions_are_kept reports it
+        return []
+    if isolation == "read committed":
+        return []
+    hint = "Set default_transaction_isolation = 'read committed' for mailhub's role."
+    return [Error(f"PostgreSQL's default isolation is {isolation}", hint=hint, id="mailhub.E010")]
+
+
+@register("servers", deploy=True)
 def commits_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Refuse servers that lose commits in a crash. Each lost claim is a letter that may be sent twice."""
     from campaigns.engine.failover import durability  # Django is set up by now
@@ -179,7 +197,10 @@ def refuse_to_start(**_: Any) -> None:
 
 def of_database() -> list[CheckMessage]:
     """Run the checks of the database that every user of it needs."""
-    asked = (sessions_are_kept, tables_are_of_this_version, commits_are_kept, messages_can_be_stored)
+    asked = (
+        *(sessions_are_kept, transactions_are_read_committed),
+        *(tables_are_of_this_version, commits_are_kept, messages_can_be_stored),
+    )
     return [message for check in asked for message in check()]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mailhub import environment
+from mailhub.command import version
 from mailhub.environment import celery_url, is_rabbitmq, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -118,7 +119,9 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": environment.database("DATABASE_URL", DATABASE_URL)}
-DATABASES["default"].setdefault("OPTIONS", {}).update(connect_timeout=5, application_name="mailhub")
+DATABASES["default"].setdefault("OPTIONS", {}).update(
+    connect_timeout=5, application_name=f"mailhub {version()}"
+)  # `doctor` sees by it which processes run an older version
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TIME_ZONE = environment.zone("TIME_ZONE", "UTC")

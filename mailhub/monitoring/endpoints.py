@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 from django.conf import settings
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from mailhub.diagnosis import registry
 from mailhub.monitoring import metrics, probes
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class BoundedQuestion(Generic[AnswerT]):
 
 _scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
 _parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
-_prices = BoundedQuestion(probes.price_list, PATIENCE, SELDOM)
+_prices = BoundedQuestion(registry.list_troubles, PATIENCE, SELDOM)
 
 
 async def _livez(query: str, headers: Any) -> MonitorAnswer:

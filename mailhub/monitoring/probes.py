@@ -90,14 +90,6 @@ def storing() -> Found:
     return {"storing": ""}
 
 
-def price_list() -> list[str]:
-    """Return weaknesses of the servers that lose something in a crash but do not stop work."""
-    try:
-        return [str(one) for one in durability.weaknesses() if not one.refused]
-    finally:
-        connection.close()
-
-
 def _calls() -> str:
     """Return why calls wait for a person's decision, or empty."""
     halt = recovery.halt()

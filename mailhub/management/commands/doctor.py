@@ -1,41 +1,47 @@
-"""`manage.py doctor`: finds deliverability faults of sender identities, and data that a crash would lose."""
+"""`manage.py doctor`: finds faults of sender identities in the DNS, and of the installation (mailhub/diagnosis)."""
 
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.checks import run_checks
 from django.core.management.base import BaseCommand, CommandError
-from django.db import ProgrammingError
 
-from campaigns.content.signs import drawing_adapter
 from campaigns.deliverability import findings, identity_checks
 from campaigns.deliverability.findings import Finding
-from campaigns.engine.audit import leftover_bounds
-from campaigns.engine.failover import durability
-from campaigns.engine.failover.durability import Weakness
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
+from mailhub.diagnosis import registry
+from mailhub.diagnosis.verdicts import HealthVerdict, VerdictLevel
+from mailhub.management import probe_checks
 from vendors.management.output import write_json
-from vendors.models import Vendor
 
 WIDE = 14  # characters for the subject of a line
-INSTALLATION = "installation"
+# Programs that ask about identities read these.
+STATUSES = {
+    VerdictLevel.OK: findings.OK,
+    VerdictLevel.WARNING: findings.PRICED,
+    VerdictLevel.ERROR: findings.WRONG,
+}
 
 
 class Command(BaseCommand):
     help = (
         "Asks the DNS about sender identities: SPF, DKIM, DMARC, and the ways of answers, bounces and unsubscribe "
-        "links; prints each record to enter. Then asks PostgreSQL and Redis about data lost in crashes, constraints "
-        "that refuse messages, wrong clocks within the hour, and print's fonts about scripts that they lack. Exit "
-        "codes: 0 all is well, or only told, 1 something is missing or wrong, or an unknown name, 2 usage, 3 the DNS "
-        "did not answer."
+        "links; prints each record to enter. Then examines the installation: servers, their settings, clocks, disks, "
+        "replicas and versions, this machine, keys, HTTPS, fonts, beat, workers and their queues; each line is ok, a "
+        "warning or an error, with the way out. Exit codes: 0 all is well, or there are only warnings, 1 something is "
+        "missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("--identity", metavar="SPONSOR/NAME", help="of this identity alone; default: of all enabled ones")
-        add("--installation", action="store_true", help="of PostgreSQL and Redis alone; asks no DNS")
+        add("--installation", action="store_true", help="of the installation alone; asks no DNS")
+        add("--strict", action="store_true", help="warnings about the installation fail, too")
+        add(
+            "--seconds", type=_seconds, default=registry.SECONDS, metavar="S",
+            help="for each check of the installation; default: %(default)g",
+        )  # fmt: skip
         add(
             "--sends-from", action="append", default=[], metavar="ADDRESS_OR_NAME",
             help="from where the relay sends, as its operator says: an address, a network, or the name to include",
@@ -46,14 +52,15 @@ class Command(BaseCommand):
         )  # fmt: skip
         add(
             "--json", action="store_true",
-            help="one object a finding: identity (null: the installation), about, status, sentence, enter",
+            help="one object a finding: identity (null: the installation), about, status, sentence, enter; of the "
+            "installation also level, seen, remedy",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["identity"] and options["installation"]:
             raise CommandError("--identity and --installation are two questions: ask one of them", returncode=2)
         bad, silent = ("", "") if options["installation"] else self._of_identities(options)
-        weak = "" if options["identity"] else self._of_installation(options["json"])
+        weak = "" if options["identity"] else self._of_installation(options)
         if bad or weak:
             raise CommandError("; ".join(filter(None, (bad, weak))))
         if silent:
@@ -79,23 +86,22 @@ class Command(BaseCommand):
             f"{silent} of {len(found)} have no answer from the DNS" if silent else "",
         )
 
-    def _of_installation(self, as_json: bool) -> str:
-        """Show the weaknesses of servers, tables and clocks. Returns the faults as a sentence, or empty."""
-        weak, bounds = durability.weaknesses(), leftover_bounds.find_leftover_bounds()
-        found = list(map(_finding, weak)) or [Finding("durability", findings.OK, "a crash loses nothing")]
-        found += [Finding("storing", findings.WRONG, f"{one}. {leftover_bounds.REMEDY}") for one in bounds]
-        # mailhub knows the stored times of all apps and registers its check under this tag (mailhub/apps.py).
-        clocks = run_checks(tags=["clocks"], include_deployment_checks=True)
-        found += [Finding("clocks", findings.PRICED, f"{one.msg}. {one.hint}") for one in clocks]
-        found += _of_fonts()
-        if as_json:
-            write_json(self.stdout, ({"identity": None, **one.facts()} for one in found))
-        else:
-            self.stdout.write(f"{INSTALLATION}: PostgreSQL, Redis and clocks")
-            self._show_lines(found)
-        wrong = sum(one.refused for one in weak)
-        loses = f"a crash loses what is committed: {wrong} wrong" if wrong else ""
-        return "; ".join(filter(None, (loses, "a constraint refuses messages" if bounds else "")))
+    def _of_installation(self, options: dict[str, Any]) -> str:
+        """Run all checks, showing each verdict at once. Returns the faults as a sentence, or empty."""
+        if not options["json"]:
+            self.stdout.write("installation:")
+        found: list[VerdictLevel] = []
+        for one in registry.examine_installation(probe_checks.CHECKS, options["seconds"]):
+            found.append(one.level)
+            if options["json"]:
+                write_json(self.stdout, [_facts(one)])
+            else:
+                self.stdout.write(f"{one.name:{WIDE}} {one.level:9} {findings.shown(str(one))}")
+            self.stdout.flush()
+        errors, warnings = found.count(VerdictLevel.ERROR), found.count(VerdictLevel.WARNING)
+        if not errors and not (options["strict"] and warnings):
+            return ""
+        return f"the installation has {errors} errors and {warnings} warnings"
 
     def _show(self, identity: Identity, of_it: list[Finding]) -> None:
         self.stdout.write(f"{identity}: {identity.shown}")
@@ -108,25 +114,17 @@ class Command(BaseCommand):
                 self.stdout.write(f"{'':{WIDE}} enter     {one.enter}")
 
 
-def _finding(one: Weakness) -> Finding:
-    return Finding(one.about, findings.WRONG if one.refused else findings.PRICED, str(one))
+def _seconds(text: str) -> float:
+    """Return a number of seconds above 0. Raises ValueError, which the parser reports as a wrong usage."""
+    if not 0 < (seconds := float(text)) < 3600:
+        raise ValueError
+    return seconds
 
 
-def _of_fonts() -> list[Finding]:
-    """Tell which scripts the vendors that are printed for here can show."""
-    try:
-        names = list(Vendor.objects.filter(channel=Vendor.Channel.PRINT).values_list("adapter", flat=True).distinct())
-    except ProgrammingError:  # the tables are not made yet
-        return []
-    kinds = {kind for name in names if (kind := drawing_adapter(name))}
-    found = []
-    for there, lacking in (kind.scripts() for kind in kinds):
-        if lacking:
-            sentence = f"print shows {', '.join(there) or 'nothing'}; no installed font has {', '.join(lacking)}"
-            found.append(Finding("fonts", findings.PRICED, sentence))
-        elif there:
-            found.append(Finding("fonts", findings.OK, "print shows all common scripts"))
-    return found
+def _facts(one: HealthVerdict) -> dict[str, Any]:
+    finding = Finding(one.name, STATUSES[one.level], str(one))
+    seen = {"level": one.level, "seen": one.seen, "remedy": one.remedy}
+    return {"identity": None, **finding.facts(), **seen}
 
 
 def _identities(name: str | None) -> list[Identity]:
