@@ -155,7 +155,7 @@ def of_recipients(
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:
         weight = _weight(login, campaign, content, links, letters, total, budget, share)
-        return _priced(login, weight, total, campaign.has_files)
+        return _priced(login, weight, total, campaign)
     except (InvalidSettings, LookupError):
         return None
 
@@ -185,10 +185,10 @@ def weigh(
     return found
 
 
-def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: int, has_files: bool) -> ByLogin:
+def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: int, campaign: Campaign) -> ByLogin:
     """Turn the results of `weigh` into estimates by current prices and queues. None: no weight is known."""
     return {
-        str(login): _priced(login, Weight(**one), total, has_files) if (one := weights.get(str(login.pk))) else None
+        str(login): _priced(login, Weight(**one), total, campaign) if (one := weights.get(str(login.pk))) else None
         for login in logins
     }
 
@@ -214,7 +214,7 @@ def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | 
     try:
         links = links_of(campaign, login.vendor.channel, _carries(login), link_keys())
         weight = _weight(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
-        return _priced(login, weight, campaign.size, campaign.has_files)
+        return _priced(login, weight, campaign.size, campaign)
     except (InvalidSettings, LookupError):
         return None
 
@@ -281,13 +281,13 @@ def _weight(
     return Weight(units, None if made >= total else made, False, min(costly), max(costly))
 
 
-def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate:
-    """Price a weight by the current tariff, after everything waiting now."""
+def _priced(login: Any, weight: Weight, total: int, campaign: Campaign) -> Estimate:
+    """Price a weight by the current tariff, after everything of the sponsor that waits now."""
     price = prices.held(login.vendor_id, login.pk, prices.today())
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
-    without_files = has_files and not weight.counts_messages
-    start, end = _calls(login, weight.units)
+    without_files = campaign.has_files and not weight.counts_messages
+    start, end = _calls(login, weight.units, campaign.sponsor_id)
     channel = login.vendor.channel
     return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files, channel)
 
@@ -307,11 +307,12 @@ async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: 
         await adapter.close()
 
 
-def _calls(login: Any, units: int) -> tuple[Eta, Eta]:
-    """Forecast the first and last call for these units, after everything waiting at the vendor now."""
+def _calls(login: Any, units: int, sponsor_id: int | None) -> tuple[Eta, Eta]:
+    """Forecast the first and last call for these units of a sponsor, after its own that wait at the vendor now."""
     now = timezone.now()
     queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
-    first, last = (eta.of_batch(queue, login.pk, 0, many, now) for many in (1, math.ceil(units / queue.each)))
+    sizes = 1, math.ceil(units / queue.each)
+    first, last = (eta.of_batch(queue, login.pk, sponsor_id, 0, many, now) for many in sizes)
     return first, last
 
 

@@ -58,6 +58,15 @@ def is_disclosed(vendor_id: int) -> bool:
     return ids is None or vendor_id in ids
 
 
+def sees_all_sponsors() -> bool:
+    """Return True if the current user may read names and numbers of all sponsors, as commands and operators do.
+
+    Not for the API, whose keys are of one sponsor each.
+    """
+    governed = _GOVERNED.get()
+    return governed is None or governed() is None
+
+
 def are_alone() -> bool:
     """Return True if the installation has at most one sponsor, from whom its vendors need no hiding."""
     owner: Any = Vendor._meta.get_field("owner").related_model

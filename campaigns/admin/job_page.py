@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
@@ -45,6 +46,7 @@ def context(request: HttpRequest, job: Any) -> dict[str, Any]:
         "job": job,
         "remedy": remedy,
         "remedy_offered": bool(remedy and remedy.is_offered_to(user)),
+        "ahead": job.forecast.describe_ahead(timezone.now(), is_operator=ownership.sees_all_sponsors()),
         "receivers": _receivers(job, user),
         "disclosed": ownership.is_disclosed(job.vendor_id),
         "governs": user.has_perm("vendors.view_credential") and ownership.owns(user, job.vendor_id),

@@ -173,4 +173,5 @@ def estimate(draft: Draft) -> estimates.ByLogin:
     Raises BadInput, TemplateError, NotEntitled.
     """
     content, found = of(draft), draft.found or {"good": 0}
-    return estimates.of_weights(logins(draft), found.get("weights", {}), found["good"], content.files is not None)
+    campaign = Campaign(sponsor_id=draft.sponsor_id, has_files=content.files is not None)
+    return estimates.of_weights(logins(draft), found.get("weights", {}), found["good"], campaign)

@@ -26,7 +26,7 @@ class CampaignState:
 
     next: the next step, or the reason it waits. ends: the forecast of its end. Both may be "". jobs: its top-level
     jobs, each with its totals (`sums`) and forecast (`forecast`). finished: no call is made any more unless somebody
-    decides to.
+    decides to. ahead: what goes before it, for its owners; "" if nothing does.
     """
 
     sums: Progress
@@ -35,6 +35,7 @@ class CampaignState:
     ends: str
     finished: bool
     finished_at: datetime | None
+    ahead: str = ""
 
     @property
     def label(self) -> str:
@@ -80,12 +81,13 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     for job in jobs:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         of.setdefault(job.campaign_id, []).append(job)
-    return {pk: _state(of[pk]) if pk in of else NOTHING for pk in ids}
+    return {pk: _state(of[pk], now) if pk in of else NOTHING for pk in ids}
 
 
-def _state(jobs: list[Any]) -> CampaignState:
+def _state(jobs: list[Any], now: datetime) -> CampaignState:
     said = list(dict.fromkeys(job.forecast.for_owner for job in jobs if job.forecast.next))
     ends = list(dict.fromkeys(job.forecast.ends for job in jobs if job.forecast.ends))
+    ahead = list(dict.fromkeys(job.forecast.describe_ahead(now, is_operator=False) for job in jobs))
     finished = all(job.is_done for job in jobs)
     sums = sum((job.sums for job in jobs), start=Progress())
     over = [job.finished_at for job in jobs if job.finished_at]
@@ -96,4 +98,5 @@ def _state(jobs: list[Any]) -> CampaignState:
         "; ".join(ends[:MOST_SAID]),
         finished,
         max(over) if over and finished else None,
+        "; ".join(list(filter(None, ahead))[:MOST_SAID]),
     )

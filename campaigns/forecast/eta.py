@@ -17,9 +17,10 @@ from django.utils.translation import gettext as _
 from campaigns import entitlements
 from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
-from campaigns.forecast import obstacles, queues
+from campaigns.forecast import ahead, obstacles, queues
+from campaigns.forecast.ahead import Ahead, SharedPlaces, SharingSponsor
 from campaigns.forecast.obstacles import Obstacle
-from campaigns.forecast.queues import LoginQueue, VendorQueue
+from campaigns.forecast.queues import LoginQueue, QueuePosition, SponsorQueue, VendorQueue
 from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
@@ -83,6 +84,7 @@ HOLDER = Subquery(
     .values("id")[:1]
 )
 PATIENCE = 1.0  # seconds that a page waits for Redis
+MOST_SPONSORS = 20  # of a vendor, whose ends are told
 MOST_PERMITS = 10_000  # read from one window
 FOREVER = timedelta(days=3650).total_seconds()  # seconds; later ends are not shown
 CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
@@ -103,7 +105,8 @@ class JobForecast:
 
     stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
     person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all. brief:
-    a reason that holds all jobs of the vendor or credential, in a few words.
+    a reason that holds all jobs of the vendor or credential, in a few words. ahead: what goes before it, None while it
+    stands; first_at, ends_at: about when its first and last call start.
     """
 
     next: str = ""
@@ -113,10 +116,19 @@ class JobForecast:
     plain: str = ""
     halted: bool = False
     brief: str = ""
+    ahead: Ahead | None = None
+    first_at: datetime | None = None
+    ends_at: datetime | None = None
 
     @property
     def for_owner(self) -> str:
         return self.plain or self.next
+
+    def describe_ahead(self, now: datetime, *, is_operator: bool) -> str:
+        """Say what goes before it and when it begins; "" if nothing goes before it. Names are for operators."""
+        said = (self.ahead.for_operators if is_operator else self.ahead.for_owners) if self.ahead else ""
+        first = _("first message about %(at)s") % {"at": about(self.first_at, now)} if said and self.first_at else ""
+        return "; ".join(filter(None, (said, first)))
 
 
 def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
@@ -169,15 +181,46 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
     return Eta(last)
 
 
-def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
-    """Forecast when this many messages end if they come last in the queue, after `ahead` more."""
+def of_sponsors(queue: VendorQueue, now: datetime) -> list[tuple[SharingSponsor, Eta]]:
+    """Return the sponsors that share a vendor, each with the forecast of its end; [] if fewer than two do.
+
+    At most MOST_SPONSORS, those with most messages.
+    """
+    found = ahead.list_sharing(queue, now)
+    if len(found) < 2 or obstacles.of_queue(queue, now):
+        return []
+    return [(one, _end_of_sponsor(queue, one.sponsor, now)) for one in found[:MOST_SPONSORS]]
+
+
+def _end_of_sponsor(queue: VendorQueue, sponsor: SponsorQueue, now: datetime) -> Eta:
+    places = SharedPlaces(queue, sponsor.id, now)
+    ends = []
+    for login_id, queued in sponsor.by_login.items():
+        login = queue.logins[login_id]
+        ends.append(_end(queue, login, (places.of_vendor(sponsor.queued), places.of_login(queued, login)), now))
+    return next((end for end in ends if end.obstacle), None) or max(
+        ends, key=lambda end: (end.ends_at is not None, end.ends_at or now)
+    )
+
+
+def of_batch(
+    queue: VendorQueue, login_id: int | None, sponsor_id: int | None, before: int, messages: int, now: datetime
+) -> Eta:
+    """Forecast when this many messages of a sponsor end if they come last in its queue, after `before` more.
+
+    Without a sponsor they come after everything that is queued.
+    """
     login = queue.logins.get(login_id or 0)
     if login is None:
         return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
     if stopped := obstacles.of_login(queue, login, now):
         return Eta(obstacle=stopped)
-    more = ahead + messages
-    return _end(queue, login, (queue.queued + more, login.queued + more), now)
+    more = before + messages
+    if sponsor_id is None:
+        return _end(queue, login, (queue.queued + more, login.queued + more), now)
+    own, places = queue.sponsors.get(sponsor_id), SharedPlaces(queue, sponsor_id, now, more)
+    of_vendor, of_login = (own.queued, own.by_login.get(login.id, 0)) if own else (0, 0)
+    return _end(queue, login, (places.of_vendor(of_vendor + more), places.of_login(of_login + more, login)), now)
 
 
 def about(at: datetime | None, now: datetime) -> str:
@@ -256,14 +299,36 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
         return JobForecast(turn)
-    end = _end(queue, login, (position.of_vendor, position.of_login), now)
+    places = SharedPlaces(queue, job.sponsor_id, now)
+    end = _end(queue, login, (places.of_vendor(position.of_vendor), places.of_login(position.of_login, login)), now)
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason if end.obstacle else turn)
+    goes_before = ahead.of_sponsor(
+        queue, job.sponsor_id, max(0, position.of_vendor - position.own), job.campaign.sponsor.name
+    )
+    first = _first(job, sums, queue, login, position, places, now)
     if job.wait_after:
-        return JobForecast(turn, _("waits after its first %(count)s") % {"count": number(job.wait_after)})
+        waits = _("waits after its first %(count)s") % {"count": number(job.wait_after)}
+        return JobForecast(turn, waits, ahead=goes_before, first_at=first)
     before = obstacles.ending(job, end.ends_at, now)
-    ends = _("ends about %(at)s") % {"at": about(end.ends_at, now)}
-    return JobForecast(turn, before.reason if before else ends)
+    ends = before.reason if before else _("ends about %(at)s") % {"at": about(end.ends_at, now)}
+    return JobForecast(turn, ends, ahead=goes_before, first_at=first, ends_at=end.ends_at)
+
+
+def _first(
+    job: Any,
+    sums: Progress,
+    queue: VendorQueue,
+    login: LoginQueue,
+    position: QueuePosition,
+    places: SharedPlaces,
+    now: datetime,
+) -> datetime | None:
+    """Forecast the first call of a job that has not begun; None for one that has."""
+    if sums.open < sums.size or sums.in_flight or job.status in RUNNING:
+        return None
+    first = position.of_vendor - position.own + 1, max(0, position.of_login - position.own) + 1
+    return _end(queue, login, (places.of_vendor(first[0]), places.of_login(first[1], login)), now).ends_at
 
 
 def _turn(job: Any, sums: Progress) -> str:

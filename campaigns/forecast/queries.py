@@ -56,6 +56,8 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'name', v.name,
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
         WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
     'each', e.each,
+    'weights', (SELECT json_object_agg(t.sponsor_id, t.weight) FROM campaigns_sponsorturn t
+        WHERE t.vendor_id = v.id AND t.weight <> 1),
     'store', (SELECT json_build_array({guard.ALL}) FROM campaigns_store s)
 ) AS facts FROM vendors_vendor v LEFT JOIN (
     SELECT vendor_id, sum(units)::float8 / sum(accepted + refused + in_doubt) AS each FROM vendors_minute
@@ -75,19 +77,19 @@ SELECT 'totals', vendor_id, json_build_array(credential_id,
     coalesce(sum(open) FILTER (WHERE queued AND status <> 'RENDERED'), 0),
     coalesce(sum(open) FILTER (WHERE status = 'RENDERED'), 0),
     extract(epoch from min(greatest(not_before, at)) FILTER (WHERE NOT queued AND status <> 'RENDERED')),
-    extract(epoch from min(closes) FILTER (WHERE queued AND open > 0 AND status <> 'RENDERED')))
+    extract(epoch from min(closes) FILTER (WHERE queued AND open > 0 AND status <> 'RENDERED')),
+    sponsor_id, (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id))
 FROM (
     SELECT *, %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine FROM ({
     SEEN.format(jobs="(SELECT * FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(counted)s))")
 }) seen
-) queue GROUP BY vendor_id, credential_id
+) queue GROUP BY vendor_id, credential_id, sponsor_id
 """
 
-# A vendor's jobs are sent by age, and children count as their parent. Jobs younger than the asked ones therefore do not
-# matter, except children of older parents. Only the oldest jobs in each status are read: younger ones get no forecast,
-# and if all asked jobs are younger, nothing is summed. ORDER BY includes the status because only the index job_pick has
-# that order, whatever the statistics say. The oldest are selected by id alone: another condition on the id would be
-# tested on each of the vendor's jobs in that status.
+# A sponsor's jobs are sent by age, and children count as their parent. Other sponsors' younger jobs matter too, since
+# sponsors share the vendor. Only the oldest jobs in each status are read: younger ones get no forecast, and if all
+# asked jobs are younger, nothing is summed. ORDER BY includes the status because only the index job_pick has that
+# order, whatever the statistics say.
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH logins AS MATERIALIZED (
@@ -102,25 +104,31 @@ WITH logins AS MATERIALIZED (
     SELECT a.id, a.vendor FROM unnest(%(jobs)s::bigint[], %(of)s::bigint[]) a(id, vendor) LEFT JOIN far USING (vendor)
     WHERE a.id < coalesce(far.last, %(end)s)
 ), near AS MATERIALIZED (
-    SELECT one.* FROM (SELECT vendor, max(id) AS last FROM asked GROUP BY 1) v LEFT JOIN far USING (vendor)
+    SELECT one.* FROM (SELECT DISTINCT vendor FROM asked) v LEFT JOIN far USING (vendor)
     CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
         (SELECT j.* FROM (
             SELECT id FROM campaigns_job WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name
             ORDER BY status, id LIMIT %(most)s
-        ) o JOIN campaigns_job j ON j.id = o.id WHERE o.id <= v.last AND j.parent_id IS NULL)
+        ) o JOIN campaigns_job j ON j.id = o.id WHERE j.parent_id IS NULL)
         UNION ALL (SELECT * FROM campaigns_job
         WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
             AND parent_id IS NOT NULL ORDER BY status, id LIMIT %(most)s)
     ) one
 ), queue AS (
-    SELECT n.id, n.vendor_id, sum(part) OVER (PARTITION BY n.vendor_id ORDER BY age)::bigint AS of_vendor,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.credential_id ORDER BY age)::bigint AS of_login
+    SELECT n.id, n.vendor_id, n.credential_id, n.sponsor_id, part,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id ORDER BY age)::bigint AS of_vendor,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, n.credential_id ORDER BY age)::bigint AS of_login,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, age)::bigint AS own
     FROM (
-        SELECT seen.id, seen.vendor_id, credential_id, coalesce(parent_id, seen.id) AS age,
+        SELECT seen.id, seen.vendor_id, credential_id, sponsor_id, coalesce(parent_id, seen.id) AS age,
             CASE WHEN queued AND l.open THEN seen.open ELSE 0 END AS part
         FROM ({SEEN.format(jobs="near")}) seen JOIN logins l ON l.id = seen.credential_id
     ) n
 )
-SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login) FROM queue JOIN asked USING (id)
+SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login, own)
+FROM queue JOIN asked USING (id)
+UNION ALL SELECT 'sponsor', vendor_id, json_build_array(credential_id, sponsor_id,
+    (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id), sum(part))
+FROM queue GROUP BY vendor_id, credential_id, sponsor_id HAVING sum(part) > 0
 ) positions
 """

@@ -37,6 +37,7 @@ from vendors.said import Said, show
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 NEAR_TIME = timedelta(minutes=2)
+FORM = 2  # of the rows of TOTALS, so that no release reads those that another one has kept
 Sponsors = list[int] | None  # None: all
 UNTRIED = Condition(ConditionKind.UNTRIED)
 
@@ -88,6 +89,20 @@ class LoginQueue:
 
 
 @dataclass(slots=True)
+class SponsorQueue:
+    """A sponsor's queued messages at a vendor. by_login: by credential id. weight: its share while others wait."""
+
+    id: int
+    name: str
+    weight: int = 1
+    by_login: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def queued(self) -> int:
+        return sum(self.by_login.values())
+
+
+@dataclass(slots=True)
 class VendorQueue:
     """The messages waiting for one vendor, and the workers and mailcasters that serve it.
 
@@ -98,7 +113,8 @@ class VendorQueue:
     waiting: uncalled messages. mine: those of the viewer's sponsors. put_off: those with a time of their own. next_at:
     the first such time. rendered: those for the night. closes_at: when the first sending hours of queued messages end.
     counted_at: when waiting messages were counted, if earlier than the rest. disclosed: the reader may see the full
-    reason for a pause (vendors.ownership.is_disclosed).
+    reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while jobs are
+    asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1.
     """
 
     vendor_id: int
@@ -128,6 +144,9 @@ class VendorQueue:
     brief: str = ""
     is_paused: bool = False
     name: str = ""
+    sponsors: dict[int, SponsorQueue] = field(default_factory=dict)
+    weights: dict[int, int] = field(default_factory=dict)
+    fair: dict[Any, Any] = field(default_factory=dict)  # models of the shares, once asked for (ahead)
 
     @property
     def stopped(self) -> str:
@@ -164,6 +183,10 @@ class VendorQueue:
         """Estimate the cost of this many messages in units; the real cost is known once they are rendered."""
         return math.ceil(messages * self.each)
 
+    def message_rate(self, limits: Iterable[Limit]) -> float:
+        """Return the messages a second that limits allow on average; inf without a limit."""
+        return min((one.units / one.seconds for one in limits), default=math.inf) / self.each
+
     @property
     def cost(self) -> str:
         """The cost as text; "" if each message costs one unit."""
@@ -172,10 +195,14 @@ class VendorQueue:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The messages queued up to and including a job, at its vendor and at its credential."""
+    """The messages of its sponsor queued up to and including a job, at its vendor and at its credential.
+
+    own: those of the job itself; of a child or a parent with all of its family.
+    """
 
     of_vendor: int
     of_login: int
+    own: int = 0
 
 
 def of_vendors(
@@ -190,7 +217,7 @@ def of_vendors(
         return _read(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, params)
     queues = without_totals(ids, now)
     asked = _asked(list(ids), now, params)
-    totals = kept_totals.recent([sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
+    totals = kept_totals.recent([FORM, sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
     for _what, vendor, facts in totals.rows:
         if vendor in queues and facts[0] in queues[vendor].logins:  # a credential may have been removed since
             _add(queues[vendor], facts)
@@ -236,7 +263,10 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         if what == "totals":
             _add(queues[vendor], facts)
         elif what == "position":
-            queues[vendor].positions[facts[0]] = QueuePosition(facts[1], facts[2])
+            queues[vendor].positions[facts[0]] = QueuePosition(*facts[1:])
+        elif what == "sponsor":
+            login, sponsor, name, queued = facts
+            _add_sponsor(queues[vendor], login, sponsor, name, int(queued))
         elif what == "sending":
             _read_by(queues.values(), facts)
     return queues
@@ -311,13 +341,16 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         brief=Said(brief),
         is_paused=facts["paused"],
         name=facts["name"],
+        weights={int(sponsor): weight for sponsor, weight in (facts["weights"] or {}).items()},
     )  # fmt: skip
 
 
 def _add(queue: VendorQueue, facts: list[Any]) -> None:
-    login, jobs, waiting, mine, queued, rendered, next_at, closes = facts
+    login, jobs, waiting, mine, queued, rendered, next_at, closes, sponsor, name = facts
     of = queue.logins[login]
-    of.jobs, of.waiting, of.queued = jobs, int(waiting), 0 if of.is_stuck else int(queued)
+    called = 0 if of.is_stuck else int(queued)
+    of.jobs, of.waiting, of.queued = of.jobs + jobs, of.waiting + int(waiting), of.queued + called
+    _add_sponsor(queue, login, sponsor, name, called)
     queue.jobs += jobs
     queue.waiting += int(waiting)
     queue.mine += int(mine)
@@ -325,6 +358,12 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
     queue.rendered += int(rendered)
     queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
     queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
+
+
+def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, queued: int) -> None:
+    if queued:
+        of = queue.sponsors.setdefault(sponsor, SponsorQueue(sponsor, name or "", queue.weights.get(sponsor, 1)))
+        of.by_login[login] = of.by_login.get(login, 0) + queued
 
 
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:

@@ -84,8 +84,10 @@ def _said(ids: list[int], sums: Progress) -> str:
     if len(ids) != 1 or not sys.stderr.isatty():
         return counts
     rows = list(eta.described(Job.objects.filter(pk__in=ids)))
-    forecasts = eta.of_jobs(rows, of_jobs(rows), timezone.now())
-    return ", ".join(filter(None, (counts, *(text for one in forecasts.values() for text in (one.next, one.ends)))))
+    now = timezone.now()
+    forecasts = eta.of_jobs(rows, of_jobs(rows), now).values()
+    texts = (text for one in forecasts for text in (one.next, one.ends, one.describe_ahead(now, is_operator=True)))
+    return ", ".join(filter(None, (counts, *texts)))
 
 
 def why_paused(job_ids: Iterable[int]) -> str:

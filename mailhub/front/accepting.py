@@ -140,9 +140,10 @@ def _notify(vendors: Iterable[VendorSnapshot]) -> None:
 def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
     if order.hours:
         return forecasts.of_hours(order.hours)
-    asked = (vendor.id, vendor.credential_id, order.size, order.send_at)
+    sponsor = order.caller.sponsor_id
+    asked = (vendor.id, vendor.credential_id, sponsor, order.size, order.send_at)
     if asked not in known:
-        known[asked] = forecasts.of(vendor, order.size, order.send_at)
+        known[asked] = forecasts.of(vendor, sponsor, order.size, order.send_at)
     return known[asked]
 
 
@@ -182,7 +183,7 @@ def _stored(
     if request.send_at or request.route_id:
         dispatch_later(stored.job_id, request.send_at or datetime.now(UTC))
     else:
-        forecasts.taken(vendor, order.size)
+        forecasts.taken(vendor, order.caller.sponsor_id, order.size)
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 

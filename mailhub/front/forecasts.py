@@ -1,17 +1,19 @@
 """Forecasts for the API: when the calls of a new batch can start, computed as on the operators' pages.
 
 A vendor's queue is read at most once a second, and reading takes at most 1/SHARE of the time. Messages that this
-process has accepted since the last read are added.
+process has accepted since the last read are added. Sponsors share a vendor (campaigns/forecast/ahead.py): none reads
+another one's name or numbers.
 """
 
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from campaigns.forecast import eta, queues
+from campaigns.forecast import ahead, eta, queues
+from campaigns.forecast.ahead import Ahead
 from campaigns.forecast.eta import Eta, forecast
 from campaigns.forecast.queues import VendorQueue
 from campaigns.intake import Hours
@@ -27,14 +29,17 @@ NEVER: tuple[float, dict[int, int]] = (0.0, {})
 
 
 # first_at and last_at: when the first and the last call can start, None if unknown. basis: the reasoning as text.
-Forecast = dict[str, str | None]
+# own_ahead: the sponsor's own messages before it. share: about its part of the vendor, 1 while nobody else waits there.
+Forecast = dict[str, str | float | None]
 
 
 @dataclass(slots=True)
 class _Read:
+    """taken: messages accepted since, by sponsor."""
+
     queue: VendorQueue
-    taken: int
     until: float
+    taken: dict[int, int] = field(default_factory=dict)
 
 
 class Forecasts:
@@ -50,7 +55,7 @@ class Forecasts:
         if not vendor.disclosed:
             return self._waiting_of(sponsor_id).get(vendor.id, 0)
         read = self._queue(vendor)
-        return read.queue.waiting + read.taken
+        return read.queue.waiting + sum(list(read.taken.values()))
 
     def condition(self, vendor: VendorSnapshot) -> Condition:
         """Return the condition of the credential that the API uses."""
@@ -75,14 +80,18 @@ class Forecasts:
                 self._own[sponsor_id] = ended + max(FRESH, SHARE * (ended - began)), found
         return found
 
-    def taken(self, vendor: VendorSnapshot, messages: int) -> None:
+    def taken(self, vendor: VendorSnapshot, sponsor_id: int, messages: int) -> None:
         """Count messages that this process has just accepted for the vendor."""
         read = self._queues.get(vendor.id)
         if read:
-            read.taken += messages
+            read.taken[sponsor_id] = read.taken.get(sponsor_id, 0) + messages
 
-    def of(self, vendor: VendorSnapshot, messages: int, send_at: datetime | None, units: int | None = None) -> Forecast:
-        """Return the forecast for a batch behind everything that waits. For a future batch the queue is assumed empty.
+    def of(
+        self, vendor: VendorSnapshot, sponsor_id: int, messages: int, send_at: datetime | None, units: int | None = None
+    ) -> Forecast:
+        """Return the forecast for a batch behind everything of the sponsor, beside what others have waiting.
+
+        For a future batch the queue is assumed empty.
 
         `units`: the batch's cost; None: as much for each message as the vendor's last ones.
         """
@@ -95,14 +104,16 @@ class Forecasts:
             costs = (queue.units(n) for n in (1, messages))
             first, last = (forecast(cost, vendor.limits, (), 0.0) for cost in costs)
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
-        ahead = queue.queued + read.taken
-        ends = [eta.of_batch(queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]
-        basis = f"{_limits(vendor)}, {_ahead(ahead, vendor)}"
+        taken = read.taken.get(sponsor_id, 0)
+        ends = [eta.of_batch(queue, vendor.credential_id, sponsor_id, taken, n, now) for n in (1, messages)]
+        own = queue.sponsors.get(sponsor_id)
+        before = ahead.of_sponsor(queue, sponsor_id, (own.queued if own else 0) + taken)
+        basis = f"{_limits(vendor)}, {_describe(before)}"
         if queue.cost and vendor.disclosed:
             basis += f", {queue.cost}"
         if obstacle := ends[0].obstacle:
             basis += f"; {obstacle.reason}"
-        return _forecast(_at(ends[0], now), _at(ends[1], now), basis)
+        return _forecast(_at(ends[0], now), _at(ends[1], now), basis, before)
 
     def of_hours(self, hours: Hours) -> Forecast:
         """Return a forecast without times, since a batch with sending hours cannot be predicted."""
@@ -127,7 +138,7 @@ def _read(vendor: VendorSnapshot) -> _Read:
     began = time.monotonic()
     queue = queues.of_vendors([vendor.id], datetime.now(UTC))[vendor.id]
     ended = time.monotonic()
-    return _Read(queue, 0, ended + max(FRESH, SHARE * (ended - began)))
+    return _Read(queue, ended + max(FRESH, SHARE * (ended - began)))
 
 
 def _undisclosed(queue: VendorQueue) -> VendorQueue:
@@ -137,17 +148,22 @@ def _undisclosed(queue: VendorQueue) -> VendorQueue:
     )
 
 
-def _ahead(messages: int, vendor: VendorSnapshot) -> str:
-    """Say what goes first; without numbers and owners unless the vendor is the sponsor's own."""
-    return f"{messages:,} ahead of you" if vendor.disclosed else "others go first" if messages else "nothing goes first"
+def _describe(found: Ahead) -> str:
+    """Say what goes first; of other sponsors without names and numbers."""
+    if not found.others:
+        return f"{found.own:,} ahead of you"
+    return f"{found.own:,} of your own ahead of you; {replace(found, own=0).for_owners}"
 
 
 def _limits(vendor: VendorSnapshot) -> str:
     return ", ".join(map(str, vendor.limits)) or "no limit"
 
 
-def _forecast(first: datetime | None, last: datetime | None, basis: str) -> Forecast:
-    return {"first_at": as_text(first), "last_at": as_text(last), "basis": basis}
+def _forecast(first: datetime | None, last: datetime | None, basis: str, before: Ahead | None = None) -> Forecast:
+    return {
+        "first_at": as_text(first), "last_at": as_text(last), "basis": basis,
+        "own_ahead": before.own if before else None, "share": before.rounded if before else None,
+    }  # fmt: skip
 
 
 def _at(end: Eta, now: datetime) -> datetime | None:

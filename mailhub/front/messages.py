@@ -73,7 +73,11 @@ def _dry_run(order: SendOrder) -> HttpResponse:
     rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
     vendor = order.vendors[0]
     units = order.cost["units"] if order.cost else None
-    at = forecasts.of_hours(order.hours) if order.hours else forecasts.of(vendor, order.size, order.send_at, units)
+    at = (
+        forecasts.of_hours(order.hours)
+        if order.hours
+        else forecasts.of(vendor, order.caller.sponsor_id, order.size, order.send_at, units)
+    )
     return HttpResponse(order.answer(None, vendor, at), JSON, 200)
 
 

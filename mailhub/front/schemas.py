@@ -174,6 +174,10 @@ class ForecastOut(BaseModel):
     first_at: datetime | None = Field(description="Null if unknown; the basis says why")
     last_at: datetime | None
     basis: str
+    own_ahead: int | None = Field(description="Your own messages that go before it; null if it waits for a time")
+    share: float | None = Field(
+        description="About your part of the vendor while messages of others wait there too; 1 if none do"
+    )
 
 
 class EstimateOut(BaseModel):

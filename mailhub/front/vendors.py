@@ -89,5 +89,5 @@ def _facts(vendor: VendorSnapshot, caller: Caller) -> dict[str, Any]:
         "threshold": vendor.policy.min_ratio,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in vendor.limits],
         "waiting": forecasts.waiting(vendor, caller.sponsor_id),
-        "forecast": forecasts.of(vendor, 1, None),
+        "forecast": forecasts.of(vendor, caller.sponsor_id, 1, None),
     }

@@ -3,11 +3,13 @@
 No process counts anything itself, so all processes of all machines give the same numbers; scrape one of them. No
 statement reads messages that have ended; doubts and webhook calls are counted up to MOST.
 
-Vendors are the only label: the oldest LABELLED by slug, all others together. So the number of series is bounded.
+Vendors are labels: the oldest LABELLED by slug, all others together. Sponsors are labels only at vendors that several
+of them share: the oldest PAIRS, all others together. So the number of series is bounded.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cache
 
 from django.conf import settings
@@ -19,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from campaigns.answers import inbox
 from campaigns.engine import audit, ground_truth
 from campaigns.engine.failover import guard
-from campaigns.forecast import obstacles, queues, streams
+from campaigns.forecast import ahead, obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models.states import PARENTS
 from campaigns.tasks import WEBHOOKS
@@ -31,6 +33,7 @@ from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.models import Vendor
 
 LABELLED = 200
+PAIRS = 500  # vendors with a sponsor that shares them
 OTHERS = "(others)"  # not a valid slug
 MOST = 10_000
 
@@ -196,6 +199,7 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
         ((vendor, queue.held) for vendor, queue in there.items()),
     )
     now = timezone.now()
+    yield from _shares(by, there, now)
     yield by.gauge(
         "mailhub_windows_full_seconds",
         "Seconds until the credentials' windows have a place, as senders were told; 0: they have one.",
@@ -211,6 +215,32 @@ def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]
         "1: nothing gets through until something changes: a pause, a failing vendor, no worker; `status` says which.",
         ((vendor, float(obstacles.of_queue(queue, now) is not None)) for vendor, queue in there.items()),
     )
+
+
+def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iterator[Metric]:
+    """Yield who shares a vendor now, and its part of the rate: alarm on messages that wait with a small share."""
+    sharing = {vendor: ahead.list_sharing(queue, now) for vendor, queue in there.items() if len(queue.sponsors) > 1}
+    about = "Sponsors with queued messages; 2 or more share the vendor."
+    yield by.gauge("mailhub_sponsors_queued", about, ((one, len(queue.sponsors)) for one, queue in there.items()))
+    waiting = GaugeMetricFamily(
+        "mailhub_sponsor_messages_queued",
+        "Queued messages of sponsors that share a vendor; the oldest 500 pairs.",
+        labels=["vendor", "sponsor"],
+    )
+    share = GaugeMetricFamily(
+        "mailhub_sponsor_share", "Their parts of the vendor's rate now, 0 to 1.", labels=["vendor", "sponsor"]
+    )
+    pairs = sorted((one.sponsor.id, vendor, one) for vendor, found in sharing.items() for one in found)
+    sums = dict[tuple[str, str], list[float]]()
+    for number, (_id, vendor, one) in enumerate(pairs):
+        label = by.label(vendor)
+        key = label, one.sponsor.name if number < PAIRS and label != OTHERS else OTHERS
+        of = sums.setdefault(key, [0.0, 0.0])
+        of[0], of[1] = of[0] + one.sponsor.queued, of[1] + one.part
+    for labels, (queued, part) in sums.items():
+        waiting.add_metric(labels, queued)
+        share.add_metric(labels, min(1.0, part))
+    yield from (waiting, share)
 
 
 def _conditions(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:

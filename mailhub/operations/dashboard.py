@@ -25,7 +25,8 @@ from campaigns.engine import progress
 from campaigns.engine.ground_truth import AWAITED
 from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import Progress
-from campaigns.forecast import eta, obstacles, queues, streams
+from campaigns.forecast import ahead, eta, obstacles, queues, streams
+from campaigns.forecast.ahead import SharingSponsor
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import LoginQueue, Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
@@ -95,7 +96,7 @@ class VendorRow:
     that. look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition.
     remedy: what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports
     by kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
-    others' mail.
+    others' mail. sharing: the sponsors with queued mail, for viewers of all sponsors.
     """
 
     vendor: Vendor
@@ -120,6 +121,7 @@ class VendorRow:
     reports: dict[str, int] = field(default_factory=dict)
     governed: bool = True
     receivers: VendorWaits = NO_WAITS
+    sharing: list[SharingSponsor] = field(default_factory=list)
 
     @property
     def receiver_lines(self) -> list[str]:
@@ -382,6 +384,9 @@ def _row(
     row.ends = ends(end, queue.queued, now) if queue.waiting else _("nothing waits")
     row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
+    if counted and ownership.sees_all_sponsors():
+        row.sharing = ahead.list_sharing(queue, now)
+        row.apart += filter(None, [ahead.describe_sharing(queue, now)])
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
     row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)

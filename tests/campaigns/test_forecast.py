@@ -49,7 +49,9 @@ def waiting(vendor: Vendor, jobs: int, each: int = 1) -> list[Job]:
 
 def test_a_thousand_letters_at_five_a_minute_end_after_3_hours_and_19_minutes(answer: Any) -> None:
     vendor = factories.at_work(factories.vendor("mail", limits=[(5, 60)]))
-    waiting(vendor, 2, each=500)
+    login, sponsor = factories.credential(vendor), factories.sponsor()
+    for _ in range(2):
+        factories.campaign_with_job(500, status="DISPATCHED", of=login, by=sponsor)
     assert re.fullmatch(r"mail: 1,000 messages in 2 jobs at 5 per 60 s: ends \d\d:\d\d \(3 h 19 min\)", answer(vendor))
     assert answer(vendor, json=True)["seconds"] == 11_940
 

@@ -58,6 +58,9 @@ class TestNumbers:
             "created_at": "",
             "created": "",
             "next": "",
+            "ahead": "",
+            "first_at": None,
+            "ends_at": None,
         }
 
     def test_a_job_that_waits_says_for_what_and_until_when(self, listed: Any) -> None:

@@ -145,6 +145,7 @@ def test_calls_to_webhooks_are_told_by_whether_they_were_tried() -> None:
 
 def test_more_vendors_jobs_and_sponsors_make_no_more_series_than_there_is_room_for(monkeypatch: Any) -> None:
     monkeypatch.setattr(metrics, "LABELLED", 3)
+    monkeypatch.setattr(metrics, "PAIRS", 2)
 
     def fill(vendors: int, jobs: int) -> tuple[Series, int]:
         for _ in range(vendors):
@@ -152,7 +153,8 @@ def test_more_vendors_jobs_and_sponsors_make_no_more_series_than_there_is_room_f
             minute(vendor, accepted=1)
             login = factories.credential(vendor)
             for _ in range(jobs):
-                factories.campaign_with_job(2, of=login, by=factories.sponsor(), status="DISPATCHED")
+                for _ in range(2):
+                    factories.campaign_with_job(1, of=login, by=factories.sponsor(), status="DISPATCHED")
         with CaptureQueriesContext(connection) as statements:
             return read(), len(statements)
 

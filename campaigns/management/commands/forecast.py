@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from campaigns.forecast import eta, obstacles, queues
+from campaigns.forecast.ahead import SharingSponsor
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import VendorQueue
 from vendors.management import arguments
@@ -48,7 +49,26 @@ def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str
     text = waiting if queue.waiting else f"nothing is queued at {limits}"
     best = queue.best
     waits = best.describe(now) if best and best.condition.until and best.condition.has_end else ""
-    return "; ".join(filter(None, [text, waits, *obstacles.apart(vendor, queue, now)]))
+    return "; ".join(filter(None, [text, waits, _shares(queue, now), *obstacles.apart(vendor, queue, now)]))
+
+
+def _shares(queue: VendorQueue, now: datetime) -> str:
+    """Format who shares the vendor: shares: Anton 1 of 2, 5,640 wait, ends 14:20 (2 min); Velma 1 of 2, ..."""
+    found = [f"{_share(one)}, {_end_of(end, now)}" for one, end in eta.of_sponsors(queue, now)]
+    more = len(queue.sponsors) - len(found)
+    found += [f"{more} more"] if found and more > 0 else []
+    return f"shares: {'; '.join(found)}" if found else ""
+
+
+def _share(one: SharingSponsor) -> str:
+    of = one.sponsor
+    return f"{of.name} {of.weight} of {one.weights}, {of.queued:,} wait"
+
+
+def _end_of(end: Eta, now: datetime) -> str:
+    if end.obstacle:
+        return f"no end: {end.obstacle.reason}"
+    return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
 def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
@@ -77,4 +97,5 @@ def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
         "unknown": end.obstacle.reason if end.obstacle and queue.waiting else "",
         "put_off": queue.put_off,
         "for_the_night": queue.rendered,
+        "sponsors": [one.facts() | {"ends_at": end.ends_at} for one, end in eta.of_sponsors(queue, now)],
     }
