@@ -41,8 +41,8 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 _ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 # The reply of another server that a relay, a bounce or a service quotes; it begins with a code.
 _QUOTED = re.compile(
-    r"(?:[:'\"\[(]|\bsaid|\breturned) ?(?:(421|45\d|52[1-5]|53\d|55\d|571)[ -]|(?=[45]\.\d\.\d{1,3} ))"
-    r"(?=.*[^\W\d_]{3})",
+    r"(?:(?<!code)(?<!info)[:'\"\[(]|\bsaid|\breturned) ?"
+    r"(?:(421|45\d|52[1-5]|53\d|55\d|571)[ -]|(?=[45]\.\d\.\d{1,3} ))(?=.*[^\W\d_]{3})",
     re.DOTALL,
 )
 _EARLY = re.compile(
@@ -171,7 +171,11 @@ def judge_code(code: str, sub_type: str = "") -> Judgement:
 
 def _find_name(text: str) -> AnswerCause | None:
     known = _names()
-    return next((known[name] for one in _CODE.finditer(text) if (name := one[0].casefold()) in known), None)
+    for word in _CODE.findall(text.casefold()):
+        for name in (word, *word.split(".")) if "." in word else (word,):
+            if name in known:
+                return known[name]
+    return None
 
 
 def stated_wait(text: str, *, now: float) -> float | None:
