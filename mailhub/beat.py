@@ -9,11 +9,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from mailhub import stored_moments
 from mailhub.patient_scheduler import PatientScheduler
-from vendors import alarms
+from vendors import alarms, liveness
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class ClockedScheduler(PatientScheduler):
         if put_back > SLACK.total_seconds() or self._ahead():
             self._read_anew(put_back)
         seconds: float = super().tick(*args, **kwargs)
+        liveness.show_life("beat", settings.MAILHUB_HOME)
         return seconds
 
     def _ahead(self) -> bool:

@@ -16,7 +16,17 @@ from importlib import metadata
 from pathlib import Path
 
 # These must work without servers: to inspect the servers, to ask for help, before anything is installed.
-WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
+WITHOUT_SERVICES = {
+    "services",
+    "sandbox_vendor",
+    "alive",
+    "units",
+    "help",
+    "version",
+    "compilemessages",
+    "makemessages",
+    "startapp",
+}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
 AT_ONCE = {  # printed before anything is loaded, which takes seconds on a slow machine
     "up": "mailhub starts: first PostgreSQL and Redis, then the tables, then its processes",
@@ -133,9 +143,23 @@ def _run() -> None:
         build = describe_build()
         say(f"{version()} ({build})" if build else version())
         return
+    if sys.argv[1:2] == ["alive"] and len(sys.argv) < 4 and not sys.argv[-1].startswith("-"):
+        _tell_life(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MAILHUB_ROLE", ""))
+        return
     gc.set_threshold(50_000)  # loaded modules are not garbage; searching them slows each command's start
     with ExitStack() as stack:
         execute(new=needs_services(sys.argv[1:]) and _start_servers(sys.argv[1], stack))
+
+
+def _tell_life(role: str) -> None:
+    """Do what the command `alive` does, which is asked every few seconds, without loading Django's part of it."""
+    from mailhub import environment, process_life
+
+    if not role:
+        sys.exit("CommandError: which process? Name it, or set MAILHUB_ROLE")
+    if death := process_life.find_death(role, environment.home("MAILHUB_HOME")):
+        sys.exit(f"CommandError: {death}")
+    say(f"{role} lives")
 
 
 def _start_servers(command: str, stack: ExitStack) -> bool:

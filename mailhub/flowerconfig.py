@@ -1,8 +1,8 @@
 """Flower's settings, read by `celery flower --conf=mailhub/flowerconfig.py`.
 
-Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME. Normally it asks the
-workers for their queues only at its start. Here it reads them from the rows, so its Broker page includes those of new
-vendors.
+Flower listens on loopback unless FLOWER_HOST says otherwise, needs a password, and keeps its history in a file in
+MAILHUB_HOME. Normally it asks the workers for their queues only at its start. Here it reads them from the rows, so its
+Broker page includes those of new vendors.
 """
 
 import os
@@ -24,7 +24,7 @@ if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
 os.umask(0o077)  # its history contains arguments of tasks
 settings.MAILHUB_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-address = "127.0.0.1"
+address = os.environ.get("FLOWER_HOST") or "127.0.0.1"
 port = int(os.environ.get("FLOWER_PORT", "5555"))
 basic_auth = os.environ["FLOWER_BASIC_AUTH"].split(",")
 persistent = True

@@ -42,6 +42,8 @@ DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)
 STORES_MAY_LOSE = os.environ.get("STORES_MAY_LOSE", "") == "1"
 """`1`, for tests: warns of unsafe PostgreSQL settings instead of refusing them."""
 
+MAILHUB_ROLE = environment.text("MAILHUB_ROLE")
+"""The process of the Procfile that `run` becomes and `alive` asks about, if they are given no name."""
 DEBUG = os.environ.get("DEBUG", "") == "1"
 """`1`: Django's debug pages; never in production."""
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from mailhub import installation, stored_moments
-from vendors import alarms
+from vendors import alarms, liveness
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def intervals() -> dict[str, float]:
 
 
 class Watchdog(bootsteps.StartStopStep):
-    """A thread of each worker's main process. It needs no broker, unlike the worker's consumer."""
+    """A thread of each worker's main process, and its sign of life. They need no broker, unlike its consumer."""
 
     requires = ("celery.worker.components:Pool",)  # after the pool has forked
 
@@ -67,6 +67,7 @@ class Watchdog(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         self._over.clear()
+        liveness.keep_showing(worker.hostname.partition("@")[0], settings.MAILHUB_HOME)
         threading.Thread(target=self._live, args=(worker.app,), name="watchdog", daemon=True).start()
 
     def stop(self, worker: Any) -> None:

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 
 from aiosmtpd.lmtp import LMTP
 from aiosmtpd.smtp import SMTP, Envelope, Session
+from django.conf import settings
 from django.db import Error
 
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
 from campaigns.bounces.parser import MOST
 from campaigns.engine.threads import DatabaseThreads, happens
-from vendors import alarms
+from vendors import alarms, liveness
 
 log = logging.getLogger(__name__)
 
@@ -215,6 +216,8 @@ async def run(protocol: str, host: str, port: int, notify: Callable[[], None]) -
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     server, handler = await listen(protocol, host, port, notify)
     log.info("bounces are taken at %s://%s:%s", protocol, host, port)
+    signs = asyncio.create_task(liveness.show_in_loop("bounces", settings.MAILHUB_HOME))
     await over.wait()
+    signs.cancel()
     server.close()
     await handler.close()

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import tasks
 from campaigns.bounces import receiver
+from vendors import liveness
 
 ENDING = {signal.SIGTERM, signal.SIGINT}
 PORT = {"lmtp": 24, "smtp": 25}
@@ -29,6 +30,7 @@ class Command(BaseCommand):
             signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             self.stdout.write("BOUNCE_RECEIVER is empty: no bounces are taken here")
             self.stdout.flush()
+            liveness.keep_showing("bounces", settings.MAILHUB_HOME)
             signal.sigwait(ENDING)
             return
         parts = urlsplit(settings.BOUNCE_RECEIVER)

@@ -66,18 +66,23 @@ def _note(process: str, sentence: str) -> None:
     outages.note(f"{outages.PROCESS}{process}", sentence)
 
 
+def read_procfile() -> dict[str, str]:
+    """Return the commands of the Procfile by the names of their processes."""
+    places = (settings.BASE_DIR / "Procfile", settings.BASE_DIR / "mailhub" / "Procfile")  # the second in a wheel
+    processes: dict[str, str] = parse_procfile(next(path for path in places if path.exists()).read_text()).processes
+    return processes
+
+
 def formation() -> dict[str, str]:
     """Return the Procfile's processes. The senders' process runs VENDOR_PROCESSES times, numbered after a dot.
 
     The process for bounces runs only if BOUNCE_RECEIVER says where it listens.
     """
-    places = (settings.BASE_DIR / "Procfile", settings.BASE_DIR / "mailhub" / "Procfile")  # the second in a wheel
-    procfile = parse_procfile(next(path for path in places if path.exists()).read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
     numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
     if not settings.BOUNCE_RECEIVER:
         numbered[BOUNCES] = []
-    return {name: command for line, command in procfile.items() for name in numbered.get(line, [line])}
+    return {name: command for line, command in read_procfile().items() for name in numbered.get(line, [line])}
 
 
 def flower_password(home: Path) -> str:
