@@ -576,6 +576,8 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             messages.warning(request, gettext(HELD))
         else:
             super().save_model(request, obj, form, change)
+            if not change and obj.paused:
+                _tell_pause(request, obj)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         login: Any = kwargs.get("obj")
@@ -613,6 +615,8 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             if "secret" in fields:
                 doubts = 0 if same_account else destinations.count_doubts(obj.vendor, obj)
                 configuration.save_secret(obj, obj.secret, _actor(request), same_account)
+                if configuration.resume_with_secret(obj):
+                    self.log_change(request, obj, Said(gettext_noop("resumed")))
                 _tell_doubts(request, doubts)
             if others:
                 obj.save(update_fields=others)

@@ -153,6 +153,12 @@ def resume_credential(login: Credential) -> tuple[bool, bool]:
         return _resume(login), end_wait(login)
 
 
+def until_secret(why: NoSecret) -> dict[str, Any]:
+    """Return the columns of a new credential that is paused until its first secret is entered."""
+    reason = Said(gettext_noop("it waits for its secret: %(why)s"), why=str(why))
+    return {"paused": True, "awaits_secret": True, **said.columns("paused_reason", reason)}
+
+
 @transaction.atomic
 def resume_with_secret(login: Credential) -> bool:
     """Resume a credential that was paused until its first secret is entered. Returns False for any other."""
@@ -269,6 +275,8 @@ def save_vendor(
             _announce_start_of_calls(row.pk)
         if same_account and elsewhere:
             history.record(by, Vendor, [(row.pk, SAME_ACCOUNT)])
+        if elsewhere:  # what the relay of before has said
+            Credential.objects.filter(vendor=row, relay_size__isnull=False).update(relay_size=None)
         after = Vendor.objects.get(pk=row.pk)
         moved = destinations.compare_settings(
             (before.adapter, before.settings),

@@ -1,6 +1,7 @@
 """Forms of vendors and credentials; the adapter checks what is entered."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -136,7 +137,7 @@ class CredentialForm(_CredentialForm):
 
     class Meta:
         model = Credential
-        fields = ["vendor", "name", "exclusive", "secret", "paused", "paused_reason"]
+        fields = ["vendor", "name", "exclusive", "secret"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -162,13 +163,18 @@ class CredentialForm(_CredentialForm):
             try:
                 adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
             except NoSecret as error:
-                if cleaned["secret"] or not cleaned.get("paused"):  # no call starts until it is entered
-                    self.add_error(
-                        "secret", [*error.errors, Said("Without its secret a credential can only be paused.")]
-                    )
+                self._await_secret(error, cleaned["secret"])
             except (InvalidSettings, LookupError) as error:
                 self.add_error("secret", getattr(error, "errors", [str(error)]))
         return cleaned
+
+    def _await_secret(self, error: NoSecret, typed: Mapping[str, str]) -> None:
+        """Have a new credential wait for its secret; an existing one may lack it while it is paused."""
+        if not typed and not self.instance.pk:
+            for name, value in configuration.until_secret(error).items():
+                setattr(self.instance, name, value)
+        elif typed or not self.instance.paused:
+            self.add_error("secret", [*error.errors, Said("Without its secret a credential can only be paused.")])
 
 
 class ReceiverDomainForm(_DomainForm):

@@ -8,7 +8,9 @@ two together again. The sentence decides: where the JSON does not say the same, 
 written the text since, and the JSON is ignored.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Self
@@ -20,6 +22,19 @@ SHORTEST = 200  # characters of the shortest column that cuts a sentence off
 def gettext_noop(form: str) -> str:
     """Mark a form for the catalogue where it is made."""
     return form
+
+
+_rewordings: ContextVar[Mapping[str, str] | None] = ContextVar("rewordings", default=None)
+
+
+@contextmanager
+def reworded(forms: Mapping[str, str]) -> Iterator[None]:
+    """Show sentences of these forms by other ones within the block: the same values in the words of its readers."""
+    before = _rewordings.set(forms)
+    try:
+        yield
+    finally:
+        _rewordings.reset(before)
 
 
 EITHER = gettext_noop("%(first)s or %(last)s")
@@ -95,7 +110,8 @@ def show(text: str) -> str:
         return text
     from django.utils.translation import gettext  # here, as processes that only make sentences load no Django
 
-    form = gettext(text.form) if text.form else ""  # gettext("") is the head of the catalogue
+    form = (_rewordings.get() or {}).get(text.form, text.form)
+    form = gettext(form) if form else ""  # gettext("") is the head of the catalogue
     return form % {name: _shown(one) for name, one in text.values.items()} if text.values else form
 
 

@@ -18,12 +18,16 @@ TOO_LARGE = gettext_noop("the mail would have %(size)s bytes, and the vendor tak
 FileSizes = Callable[[Values], int]
 
 
-def largest_mail(adapter: str, settings: Any) -> int:
-    """Return the bytes of a mail that a vendor takes with this adapter and these settings; 0: unknown."""
+def largest_mail(adapter: str, settings: Any, relay_size: int | None = None) -> int:
+    """Return the bytes of a mail that a vendor takes with this adapter and these settings; 0: unknown.
+
+    relay_size: the one that it said itself (Credential.relay_size). The smaller one counts.
+    """
     try:
-        return adapters.load(adapter).largest_mail(settings)
+        stated = adapters.load(adapter).largest_mail(settings)
     except (LookupError, ImportError, ValueError):
-        return 0  # other faults of the settings are reported where the adapter is used
+        stated = 0  # other faults of the settings are reported where the adapter is used
+    return min(filter(None, (stated, relay_size)), default=0)
 
 
 def with_size(content: Content, html: bool, files: FileSizes | None, limits: Iterable[int]) -> Content:

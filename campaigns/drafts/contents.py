@@ -66,7 +66,8 @@ def identity(draft: Draft, vendor: Vendor) -> Identity | None:
 
 def of(draft: Draft) -> CampaignContent:
     """Return the content, if it could be sent. Raises BadInput, TemplateError, NotEntitled."""
-    vendor = logins(draft)[0].vendor
+    by = logins(draft)
+    vendor = by[0].vendor
     identity(draft, vendor)
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
@@ -85,6 +86,7 @@ def of(draft: Draft) -> CampaignContent:
         version=template(draft),
         transactional=draft.transactional,
         others=entries.vendors(draft.route) if draft.route else (),
+        logins=by,
     )
 
 

@@ -8,7 +8,7 @@ it since. After a minute without use it is closed.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ from vendors.not_now import is_not_now
 
 KEPT = 60.0  # seconds before an unused one is closed
 CLAIMING, RECORDING = 2, 2  # connections of a process to the database
+SET_SIZE = """UPDATE vendors_credential SET relay_size = %(size)s::bigint
+WHERE id = %(credential)s AND relay_size IS DISTINCT FROM %(size)s::bigint"""
 VENDORS_MOST = 64  # idle adapters; each may keep all its connections open
 
 
@@ -133,6 +135,7 @@ class Connections:
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING, LOCKED_BRIEFLY), SharedRows(RECORDING)
         self.attachments = ports.letters.cache_files(self.claims)
+        self._sizes: dict[int, tuple[float, int]] = {}  # by credential: when they were stored, and which
         self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # most recently used last
         self._redis: Any = None
@@ -155,6 +158,8 @@ class Connections:
         except BaseException:
             await used.close()
             raise
+        finally:
+            await self._store_size(credential_id, used.size_offered)
         self._adapters.append(KeptAdapter(time.monotonic(), credential_id, key, used))
         if len(self._adapters) > VENDORS_MOST:
             await self._adapters.pop(0).adapter.close()
@@ -173,6 +178,19 @@ class Connections:
         """
         self._suppressions = {adoptions: self._suppressions.get(adoptions) or RecentSuppressions()}
         return self._suppressions[adoptions]
+
+    async def _store_size(self, credential_id: int, size: int | None) -> None:
+        """Store the size of mails that the vendor said it takes, if it is new or was stored a minute ago.
+
+        Intake reads it. A failure is left to the next stream.
+        """
+        now, (stored_at, known) = time.monotonic(), self._sizes.get(credential_id, (float("-inf"), None))
+        if size is None or (size == known and now - stored_at < KEPT):
+            return
+        values = {"size": size or None, "credential": credential_id}
+        with suppress(psycopg.Error, OSError):
+            await self.claims.run(lambda connection: connection.execute(SET_SIZE, values), over=lambda: True)
+            self._sizes[credential_id] = (now, size)
 
     async def close(self) -> None:
         if self._expiry is not None:

@@ -212,7 +212,8 @@ def of_batch(
     """
     login = queue.logins.get(login_id or 0)
     if login is None:
-        return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
+        said = _("the vendor has no such credential")
+        return Eta(obstacle=Obstacle(said, plain=_("the vendor has no such account")))
     if stopped := obstacles.of_login(queue, login, now):
         return Eta(obstacle=stopped)
     more = before + messages
@@ -302,7 +303,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     places = SharedPlaces(queue, job.sponsor_id, now)
     end = _end(queue, login, (places.of_vendor(position.of_vendor), places.of_login(position.of_login, login)), now)
     if end.obstacle or end.ends_at is None:
-        return JobForecast(end.obstacle.reason if end.obstacle else turn)
+        return JobForecast(end.obstacle.reason, plain=end.obstacle.plain) if end.obstacle else JobForecast(turn)
     goes_before = ahead.of_sponsor(
         queue, job.sponsor_id, max(0, position.of_vendor - position.own), job.campaign.sponsor.name
     )
@@ -348,7 +349,8 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
         return Eta()
     taken = _taken(queue, login)
     if taken is None:
-        return Eta(obstacle=Obstacle(_("Redis does not tell what is in the windows")))
+        said = _("Redis does not tell what is in the windows")
+        return Eta(obstacle=Obstacle(said, plain=_("mailhub cannot tell at present")))
     # No sender asks before a full window has a place; after a loss of Redis, calls may stay in it for long.
     start = max(now, login.retry_after_until or now, login.full_until or now)
     seconds = 0.0

@@ -26,7 +26,7 @@ from campaigns.intake.csv_reader import Table
 from campaigns.intake.files import CampaignFiles
 from campaigns.models import Campaign, TemplateVersion, Topic
 from campaigns.suppression.links import given as given_to
-from vendors.models import Vendor
+from vendors.models import Credential, Vendor
 from vendors.said import Said
 
 # Of HTML, what shows nothing: comments, styles, and all tags but images.
@@ -82,9 +82,12 @@ def compiled(
     files: CampaignFiles | None = None,
     transactional: bool = False,
     others: Iterable[Vendor] = (),
+    logins: Iterable[Credential] = (),
     version: TemplateVersion | None = None,
 ) -> CampaignContent:
     """Compile and check a content. vendor: the first choice; others: further vendors of the route.
+
+    logins: the credentials that the campaign may go by, for the sizes that their relays have said.
 
     Raises BadInput, TemplateError.
     """
@@ -99,6 +102,7 @@ def compiled(
     vendors = (vendor, *others)
     if vendor.channel == Vendor.Channel.EMAIL:
         limits = [largest_mail(one.adapter, one.settings) for one in vendors]
+        limits += [largest_mail(of.adapter, of.settings, one.relay_size) for one in logins for of in [one.vendor]]
         made = with_size(made, html, files.size_of if files else None, limits)
     if vendor.channel == Vendor.Channel.PRINT:
         made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in vendors])

@@ -1,7 +1,7 @@
 """The options of send_campaign for a campaign's sponsor and content."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,7 +20,7 @@ from campaigns.management.sponsors import KNOWN, new_sponsor
 from campaigns.models import Sponsor, TemplateVersion
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from vendors.models import Vendor
+from vendors.models import Credential, Vendor
 from vendors.printing import sheets
 
 
@@ -87,12 +87,13 @@ def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> Templat
 
 
 def read_content(
-    options: dict[str, Any], sponsor: Sponsor, vendor: Vendor, others: Iterable[Vendor] = ()
+    options: dict[str, Any], sponsor: Sponsor, logins: Sequence[Credential], others: Iterable[Vendor] = ()
 ) -> CampaignContent:
-    """Return the compiled content. others: further vendors of the route.
+    """Return the compiled content. logins: those it may go by, the first one first. others: all vendors of the route.
 
     Raises CommandError, BadInput, TemplateError.
     """
+    vendor = logins[0].vendor
     version = _version(options, sponsor, vendor.channel)
     says = versions.content_of(version) if version else typed_content(options, vendor.channel)
     subject, body, html, given, headers = says.subject, says.body, says.html, says.text, says.headers
@@ -107,6 +108,7 @@ def read_content(
         files=files,
         transactional=options["transactional"],
         others=others,
+        logins=logins,
         version=version,
     )
 

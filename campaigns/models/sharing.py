@@ -2,10 +2,11 @@
 
 from django.db import models
 from django.db.models import Q, UniqueConstraint
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from vendors.models import Vendor
+from vendors.models.constraints import ToldCheck
 
 WEIGHT_MAX = 1000
 
@@ -38,7 +39,11 @@ class SponsorTurn(models.Model):
         verbose_name_plural = "weights at vendors"
         constraints = [
             UniqueConstraint(fields=["vendor", "sponsor"], name="sponsor_turn_once"),
-            models.CheckConstraint(condition=Q(weight__gte=1, weight__lte=WEIGHT_MAX), name="sponsor_turn_weight"),
+            ToldCheck(
+                condition=Q(weight__gte=1, weight__lte=WEIGHT_MAX),
+                name="sponsor_turn_weight",
+                violation_error_message=gettext_lazy("The weight must be a whole number from 1 to 1000."),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from django.utils.translation import gettext, gettext_lazy
 from campaigns.models.campaigns import OfSponsors, Sponsor, Topic
 from vendors import said
 from vendors.models import EncryptedJSONField, Vendor
+from vendors.models.constraints import ToldCheck
 
 
 class Suppression(models.Model):
@@ -58,8 +59,12 @@ class Suppression(models.Model):
             UniqueConstraint(
                 F("digest"), Coalesce("sponsor", 0), F("reason"), Coalesce("topic", 0), name="suppressed_once"
             ),
-            models.CheckConstraint(
-                condition=Q(topic=None) | Q(sponsor__isnull=False, reason="unsubscribed"), name="suppressed_topic"
+            ToldCheck(
+                condition=Q(topic=None) | Q(sponsor__isnull=False, reason="unsubscribed"),
+                name="suppressed_topic",
+                violation_error_message=gettext_lazy(
+                    "A topic goes with a sponsor and the reason “unsubscribed” alone: choose them, or no topic."
+                ),
             ),
         ]
         indexes = [

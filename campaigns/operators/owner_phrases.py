@@ -1,12 +1,13 @@
 """Words for campaign owners: decisions about a job, told as decisions about the campaign that they see.
 
-Operators read of jobs, calls and parts; owners do not know these words. The forms are those of `Said`, so that stored
-entries of a history are told in the same way.
+Operators read of jobs, calls, parts and credentials; owners do not know these words. The forms are those of `Said`, so
+stored reasons and entries of a history are told in the same way. Each page of owners is made within `in_owners_words`.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
-from vendors.said import Said, gettext_noop, show
+from vendors.said import gettext_noop, reworded, show
 
 NOTHING_LEFT = gettext_noop("nothing is left to send again: %(sums)s")
 FORMS: Mapping[str, str] = {
@@ -82,16 +83,42 @@ FORMS: Mapping[str, str] = {
         "%(count)s messages in doubt settled as %(decision)s; they wait until somebody sends the rest"
     ),
     "job %(job)s has no message in doubt": gettext_noop("it has no message in doubt"),
+    # Why a vendor is not called (vendors/shut.py, vendors/condition).
+    "credential %(name)s paused: %(why)s": gettext_noop("account %(name)s paused: %(why)s"),
+    "credential %(name)s paused": gettext_noop("account %(name)s paused"),
+    "credential %(name)s: a limit is 0": gettext_noop("account %(name)s: its limit is 0"),
+    "credential %(name)s: held after calls without a clear answer": gettext_noop(
+        "account %(name)s: held, because its vendor gave no clear answers"
+    ),
+    "credential paused": gettext_noop("account paused"),
+    "a limit of its credential is 0": gettext_noop("the limit of its account is 0"),
+    "credential held after calls without a clear answer": gettext_noop(
+        "account held, because its vendor gave no clear answers"
+    ),
+    "Resume this login": gettext_noop("Resume this account"),
+    "the vendor has no credential": gettext_noop("the vendor has no account"),
+    "held: its sponsor may not use this vendor or credential any more": gettext_noop(
+        "held: its sponsor may not use this vendor or account any more"
+    ),
+    "no enabled mailcaster of it takes parts of a campaign": gettext_noop("it takes no campaigns"),
+    "%(sponsor)s may not use %(credential)s; to allow it: %(command)s": gettext_noop(
+        "%(sponsor)s may not use %(credential)s: ask whoever runs mailhub"
+    ),
+    "%(sponsor)s may use no credential of the route %(route)s: %(names)s": gettext_noop(
+        "%(sponsor)s may use no account of the route %(route)s: %(names)s"
+    ),
+    "made it of draft %(draft)s; stored at %(time)s UTC, after its time, so it goes at once": gettext_noop(
+        "made it of draft %(draft)s; stored after its time, so it goes at once"
+    ),
 }
+
+
+def in_owners_words() -> AbstractContextManager[None]:
+    """Return a block in which the program's sentences are shown in a campaign owner's words."""
+    return reworded(FORMS)
 
 
 def tell_owner(text: str) -> str:
     """Return the sentence in the active language, in an owner's words; somebody's own words as they are."""
-    return show(_rephrase(text))
-
-
-def _rephrase(text: str) -> str:
-    if not isinstance(text, Said):
-        return text
-    values = {name: _rephrase(one) if isinstance(one, str) else one for name, one in text.values.items()}
-    return Said(FORMS.get(text.form, text.form), **values)
+    with in_owners_words():
+        return show(text)

@@ -187,7 +187,7 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) 
         disclosed=disclosed,
         carries=carried_by(vendor.adapter, vendor.settings),
         address=address_rules(vendor.adapter, vendor.settings),
-        largest_mail=largest_mail(vendor.adapter, vendor.settings),
+        largest_mail=largest_mail(vendor.adapter, vendor.settings, login.relay_size if login else None),
         signs=sign_check(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),
     )

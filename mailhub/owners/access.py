@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from campaigns.operators.owner_phrases import in_owners_words
 from mailhub.shares import sessions
 from vendors.history import Actor
 
@@ -33,7 +34,8 @@ def page(*permissions: str) -> Callable[[View], View]:
             if not user.has_perms(permissions or (LOOK,)):
                 raise PermissionDenied
             sessions.remember(request.session.session_key, user)
-            answer = view(request, *args, **kwargs)
+            with in_owners_words():
+                answer = view(request, *args, **kwargs)
             answer.headers.setdefault("Cache-Control", "private, no-store")
             return answer
 

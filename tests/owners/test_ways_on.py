@@ -117,4 +117,4 @@ def test_a_login_that_is_paused_has_its_button_for_who_may(client, job):
     path = f"/campaigns/{job.campaign_id}/"
     assert "Ask whoever runs mailhub" in text(client, path)
     client.force_login(User.objects.create_superuser("root"))
-    assert "Resume this login" in text(client, path)
+    assert "Resume this account" in text(client, path)

@@ -293,13 +293,15 @@ class TestASecretThatIsDemanded:
         of: Vendor = factories.vendor("letters", adapter="described", settings=LOB)
         form: dict[str, Any] = {"vendor": of.pk, "name": "third", "secret": "", "limits-TOTAL_FORMS": "0"}
         form |= {"limits-INITIAL_FORMS": "0"}
-        page = admin_client.post("/admin/vendors/credential/add/", form)
-        assert b"the secret must have api_key" in page.content and b"can only be paused" in page.content
-        admin_client.post("/admin/vendors/credential/add/", form | {"paused": "on", "paused_reason": "later"})
+        page = admin_client.post("/admin/vendors/credential/add/", form, follow=True)
+        assert b"etters/third is paused: it waits for its secret" in page.content
         login = Credential.objects.get(name="third")
-        assert login.paused
-        page = admin_client.post(f"/admin/vendors/credential/{login.pk}/change/", form)
-        assert b"the secret must have api_key" in page.content
+        assert login.paused and login.awaits_secret
+        admin_client.post(f"/admin/vendors/credential/{login.pk}/change/", form | {"exclusive": "on"})
+        login.refresh_from_db()
+        assert login.paused and login.exclusive, "anything else can be changed meanwhile"
+        page = admin_client.post(f"/admin/vendors/credential/{login.pk}/change/", form | {"secret": '{"key": "k"}'})
+        assert b"the secret must have api_key" in page.content and b"can only be paused" in page.content
         admin_client.post(f"/admin/vendors/credential/{login.pk}/change/", form | {"secret": '{"api_key": "k"}'})
         login.refresh_from_db()
         assert not login.paused and login.secret == {"api_key": "k"}

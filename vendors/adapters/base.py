@@ -118,6 +118,9 @@ class Adapter(ABC):
     needs_secret: ClassVar[Sequence[str]] = ()
     """The names that a credential's secret must have; without them no call is made."""
 
+    size_offered: int | None = None
+    """Bytes of a mail that the vendor takes, as it said at its last connection; 0: it said none. None: not asked."""
+
     capabilities: Capabilities
     """The vendor's guarantees. Declare `dedupe` and `lookup` only by contract, `cost` if limits count no messages."""
     concurrency: int

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 from vendors import alarms
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
-from vendors.adapters.letter_faults import LetterPart, refuse_letter
+from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
-from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
+from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected, mail_size, refuse_size
 from vendors.adapters.transport import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 from vendors.said import Said
@@ -116,8 +116,7 @@ class Smtp(Adapter):
             options.whole(0, 1_000_000),
             0,
             tuning=True,
-            about="Kilobytes of a mail that the relay takes, as its EHLO says after SIZE; larger ones are bad rows; 0: "
-            "unknown",
+            about="Kilobytes of a mail that the relay takes; larger ones are bad rows. 0: as its EHLO says after SIZE",
         ),
         "unit_kb": Option(
             options.whole(0, 1_000_000),
@@ -194,9 +193,9 @@ class Smtp(Adapter):
             mail = mime.compose(origin, recipient, letter)
         except ValueError as error:
             return refuse_letter(error)
-        size, most = sum(map(len, mail)), 1000 * self._known["size_kb"]
+        size, most = mail_size(mail), 1000 * self._known["size_kb"]
         if most and size > most:
-            return refuse_letter(f"the mail has {size:,} bytes, and the relay takes {most:,}", LetterPart.SIZE)
+            return refuse_size(size, most)
         return envelope, mail
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
@@ -247,7 +246,7 @@ class Smtp(Adapter):
             limit.reschedule(loop.time() + self._timeout)
 
         for envelope, mail in mails[len(outcomes) :]:
-            following = mails[len(outcomes) + 1][0] if len(outcomes) + 1 < len(mails) else None
+            following = next((one for one, after in mails[len(outcomes) + 1 :][:1] if conversation.fits(after)), None)
             outcomes.append(await conversation.deliver(envelope, mail, handed_over, following))
             limit.reschedule(last)
             if not conversation.goes_on() or _is_over(outcomes, last):
@@ -270,6 +269,7 @@ class Smtp(Adapter):
             if tls == "starttls":
                 assert self._tls is not None
                 await conversation.start_tls(self._tls, host)
+            self.size_offered = conversation.size_offered
             if self._secret:
                 await conversation.login(self._secret["user"], self._secret["password"])
         except BaseException:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from vendors.adapters.letter_faults import LetterPart, refuse_letter
+from vendors.adapters.mime import END
 from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
-from vendors.outcomes import CallError, Outcome, SmtpPhase, classify_smtp
+from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536
 """Bytes of replies that may wait to be read."""
 AT_ONCE = 65_536
 """Bytes of a mail that are written at once; a piece waits until the one before it has left. The last has the end."""
+SIZE_DIGITS = 18  # more do not fit into a bigint
 FULL = 1
 """Bytes in a transport's buffer from which on it counts as full. With 0 the TLS of asyncio and uvloop calls an empty
 one full, too (they compare by >=), and never resumes."""
@@ -115,6 +117,9 @@ class Conversation(Wire):
             self._reusable = True
             why = "the relay takes no address with other letters than ASCII before the @"
             return refuse_letter(why, LetterPart.ADDRESS)
+        if not self.fits(mail):
+            self._reusable = True
+            return refuse_size(mail_size(mail), self.size_offered)
         self._reusable = False
         self._mails_left -= 1
         rejected = await self._begin(envelope)
@@ -139,6 +144,11 @@ class Conversation(Wire):
         left = self._mails_left > 0 and not self._ahead
         return self._reusable and left and not self.closed and not self._replies
 
+    def fits(self, mail: Sequence[bytes]) -> bool:
+        """Return True if the mail is not larger than the relay said it takes."""
+        most = self.size_offered
+        return not most or mail_size(mail) <= most
+
     def goes_on(self) -> bool:
         """Return True if the next mail of the round may use this connection."""
         in_step = self._ahead or not self._replies
@@ -156,6 +166,12 @@ class Conversation(Wire):
     def _together(self) -> bool:
         """True if commands may be written before earlier replies have arrived (RFC 2920)."""
         return "PIPELINING" in self._extensions and self._pipelining()
+
+    @property
+    def size_offered(self) -> int:
+        """Bytes of a mail that the relay takes (SIZE, RFC 1870); 0: it has no limit, or says none."""
+        said = self._extensions.get("SIZE", "").strip()
+        return int(said) if len(said) <= SIZE_DIGITS and said.isascii() and said.isdigit() else 0
 
     def _takes(self, envelope: Envelope) -> bool:
         return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
@@ -292,6 +308,16 @@ class Conversation(Wire):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done() and (self._replies or self._failure):
             self._waiter.set_result(None)
+
+
+def mail_size(mail: Sequence[bytes]) -> int:
+    """Return the bytes of a mail that a relay counts, a few more where lines begin with a dot (RFC 1870)."""
+    return sum(map(len, mail)) - len(END)
+
+
+def refuse_size(size: int, most: int) -> Refused:
+    """Return the refusal of a mail that is larger than its relay takes."""
+    return refuse_letter(f"the mail has {size:,} bytes, and the relay takes {most:,}", LetterPart.SIZE)
 
 
 def _commands(envelope: Envelope) -> list[tuple[SmtpPhase, str, int]]:

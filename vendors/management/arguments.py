@@ -13,12 +13,11 @@ from django.core.management.base import CommandError
 from django.db.models import Model, QuerySet
 from django.utils import timezone
 
-from vendors import adapters, configuration, said
+from vendors import adapters, configuration
 from vendors.adapters.options import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
 from vendors.instants import checked
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
-from vendors.said import Said, gettext_noop
 
 NamedRow = TypeVar("NamedRow", bound=Model)
 MOST_SECRET = 10_000  # characters
@@ -140,8 +139,7 @@ def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
     try:
         adapters.load(of.adapter).for_credential(of.settings, {})
     except NoSecret as error:
-        why = Said(gettext_noop("it waits for its secret: %(why)s"), why=str(error))
-        return {"paused": True, "awaits_secret": True, **said.columns("paused_reason", why)}
+        return configuration.until_secret(error)
     return {}
 
 

@@ -8,7 +8,9 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy
 
+from vendors.models.constraints import ToldCheck
 from vendors.models.vendors import Credential, Vendor
 from vendors.said import Said, gettext_noop, show
 
@@ -59,7 +61,13 @@ class Price(models.Model):
     class Meta:
         ordering = ["vendor", "credential", "-since", "-id"]
         indexes = [models.Index(fields=["vendor", "since"], name="price_since")]
-        constraints = [models.CheckConstraint(condition=Q(per_unit__gte=0, per_message__gte=0), name="price_positive")]
+        constraints = [
+            ToldCheck(
+                condition=Q(per_unit__gte=0, per_message__gte=0),
+                name="price_positive",
+                violation_error_message=gettext_lazy("A price must not be below 0."),
+            )
+        ]
 
     def __str__(self) -> str:
         return show(self.terms)

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from vendors.limits.values import AT_A_TIME, Limit
+from vendors.models.constraints import ToldCheck
 from vendors.models.vendors import LONGEST_WINDOW, Credential, Vendor
 from vendors.receivers import OTHERS, known_groups
 from vendors.said import Said, gettext_noop
@@ -154,8 +155,16 @@ class ReceiverLimit(models.Model):
             models.UniqueConstraint(
                 fields=["vendor", "credential", "receiver", "seconds"], name="receiver_window", nulls_distinct=False
             ),
-            models.CheckConstraint(condition=Q(seconds__gt=0), name="receiver_window_positive"),
-            models.CheckConstraint(condition=Q(growth__gte=1), name="receiver_growth"),
+            ToldCheck(
+                condition=Q(seconds__gt=0),
+                name="receiver_window_positive",
+                violation_error_message=gettext_lazy("A limit's window must be longer than 0 seconds."),
+            ),
+            ToldCheck(
+                condition=Q(growth__gte=1),
+                name="receiver_growth",
+                violation_error_message=gettext_lazy("A limit cannot shrink from day to day: growth is at least 1."),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy
 
 from vendors import said
+from vendors.models.constraints import ToldCheck
 from vendors.said import Said
 
 
@@ -234,6 +235,9 @@ class Credential(models.Model):
         null=True, blank=True, editable=False, help_text="The window has no place before then."
     )
 
+    # Bytes of a mail that the relay takes, as its last EHLO said (SIZE, RFC 1870). NULL: it said none.
+    relay_size = models.PositiveBigIntegerField(null=True, editable=False)
+
     # The brake (vendors/condition/brake.py). While it is on, `retry_after_until` is the time of the next probe, or the
     # end of the present probe's lease. `brake_held_at`: an operator holds it, so nothing probes. `brake_wait`: seconds
     # between two probes. `probe_no`: names the present probe; `brake_no`: its value when the brake was put on.
@@ -279,7 +283,11 @@ class RateLimit(models.Model):
             models.UniqueConstraint(
                 fields=["vendor", "credential", "seconds"], name="limit_window", nulls_distinct=False
             ),
-            models.CheckConstraint(condition=Q(seconds__gt=0), name="limit_window_positive"),
+            ToldCheck(
+                condition=Q(seconds__gt=0),
+                name="limit_window_positive",
+                violation_error_message=gettext_lazy("A limit's window must be longer than 0 seconds."),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -307,9 +315,21 @@ class Mailcaster(models.Model):
         ordering = ["vendor", "name"]
         constraints = [
             models.UniqueConstraint(fields=["vendor", "name"], name="mailcaster_name"),
-            models.CheckConstraint(condition=Q(min_size__gte=1), name="mailcaster_min"),
-            models.CheckConstraint(condition=Q(max_size__gte=F("min_size")), name="mailcaster_sizes"),
-            models.CheckConstraint(condition=Q(percentage__gt=0, percentage__lte=100), name="mailcaster_percentage"),
+            ToldCheck(
+                condition=Q(min_size__gte=1),
+                name="mailcaster_min",
+                violation_error_message=gettext_lazy("The smallest part must have at least 1 message."),
+            ),
+            ToldCheck(
+                condition=Q(max_size__gte=F("min_size")),
+                name="mailcaster_sizes",
+                violation_error_message=gettext_lazy("The largest part must not be smaller than the smallest one."),
+            ),
+            ToldCheck(
+                condition=Q(percentage__gt=0, percentage__lte=100),
+                name="mailcaster_percentage",
+                violation_error_message=gettext_lazy("The percentage must be above 0 and at most 100."),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -186,7 +186,7 @@ def _accept(
     if sponsor.pk:  # a new sponsor's identity is created with it
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
-    content = read_content(options, sponsor, vendor, entries.vendors(route) if route else ())
+    content = read_content(options, sponsor, logins, entries.vendors(route) if route else ())
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
