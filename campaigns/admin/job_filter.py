@@ -16,6 +16,7 @@ from django.utils.translation import gettext_noop
 
 from campaigns import labels
 from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
+from campaigns.forecast import kept_totals
 from campaigns.models import Job, Sponsor
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.states import DONE, Status
@@ -180,7 +181,11 @@ class Pages(CappedPaginator):
         look = self.look if self.campaigns is None else replace(self.look, q="")
         of = None if sponsors_of(self.user) is None else self.user.pk
         written = _statement(look, of, timezone.localdate(), timezone.get_current_timezone_name())
-        return _counted(*written, self.campaigns)
+        if self.campaigns is not None:
+            return _counted(*written, self.campaigns)
+        asked = [repr(look), of, timezone.localdate().isoformat(), timezone.get_current_timezone_name()]
+        counted: list[int] = kept_totals.kept_counts("jobs", asked, lambda: _counted(*written, None), _is_much)
+        return counted
 
     @cached_property
     def count(self) -> int:
@@ -196,6 +201,10 @@ class Pages(CappedPaginator):
             Tab(tab or "All", self.look.query(status=tab), _capped(count), tab == self.look.status)
             for tab, count in zip(TABS, self._counts[1:], strict=True)
         ]
+
+
+def _is_much(counts: list[int]) -> bool:
+    return max(counts) > TAB_COUNTED
 
 
 def _capped(count: int) -> str:

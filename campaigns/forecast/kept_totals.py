@@ -1,8 +1,8 @@
-"""Totals of the messages waiting for vendors, cached in Redis for a short time if counting them is slow.
+"""Counts that are slow because there is much to count, cached in Redis for a short time.
 
-Many viewers have the operations page and the vendors' pages open, which ask every two seconds. With very many waiting
-jobs the sums are slow, so they are kept for SHARE times the duration of the count. They come with the time of the
-count. With fewer than MANY jobs nothing is kept. Only those pages read kept totals; everything else counts.
+Many viewers have pages open that ask every two seconds. With very many waiting jobs the sums are slow, so they are kept
+for SHARE times the duration of the count. Totals of queues come with the time of the count. With fewer than MANY jobs,
+doubts or failures nothing is kept. Only pages that poll read what is kept; everything else counts.
 """
 
 import hashlib
@@ -33,13 +33,31 @@ class QueueTotals:
 
 def recent(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
     """Return the totals kept for the same question, or else count them now."""
-    key = f"mailhub:queues:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
+    key = _key("queues", asked)
     if found := redis_clients.kept(settings.REDIS_URL, key):
         kept = json.loads(found)
         return QueueTotals(kept["rows"], datetime.fromtimestamp(kept["at"], UTC))
+    return QueueTotals(_count(key, count, lambda rows: sum(facts[1] for _what, _vendor, facts in rows) > MANY))
+
+
+def kept_counts(what: str, asked: Any, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> Any:
+    """Return the counts kept for the same question, or else count them now. They are kept if they are much.
+
+    what: names the count. asked, and the rows that `count` returns: values of JSON.
+    """
+    key = _key(what, asked)
+    found = redis_clients.kept(settings.REDIS_URL, key)
+    return json.loads(found)["rows"] if found else _count(key, count, is_much)
+
+
+def _key(what: str, asked: Any) -> str:
+    return f"mailhub:{what}:{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
+
+
+def _count(key: str, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> list[Any]:
     at, began = time.time(), time.monotonic()
     rows = count()
     seconds = min(LONGEST, SHARE * (time.monotonic() - began))
-    if sum(facts[1] for _what, _vendor, facts in rows) > MANY:
+    if is_much(rows):
         redis_clients.keep(settings.REDIS_URL, key, json.dumps({"at": at, "rows": rows}), seconds)
-    return QueueTotals(rows)
+    return rows

@@ -15,11 +15,11 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Case, F, Sum, When
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
+from campaigns.engine import prepared
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import guard
 from campaigns.forecast import kept_totals
@@ -293,9 +293,7 @@ def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str,
 
 
 def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, params)
-        return [[what, vendor, _json(facts)] for what, vendor, facts in cursor.fetchall()]
+    return [[what, vendor, _json(facts)] for what, vendor, facts in prepared.rows(statement, params)]
 
 
 @lru_cache(maxsize=2)

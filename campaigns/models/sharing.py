@@ -6,7 +6,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from vendors.models import Vendor
-from vendors.models.constraints import ToldCheck
+from vendors.models.constraints import SentenceCheck
 
 WEIGHT_MAX = 1000
 
@@ -39,7 +39,7 @@ class SponsorTurn(models.Model):
         verbose_name_plural = "weights at vendors"
         constraints = [
             UniqueConstraint(fields=["vendor", "sponsor"], name="sponsor_turn_once"),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(weight__gte=1, weight__lte=WEIGHT_MAX),
                 name="sponsor_turn_weight",
                 violation_error_message=gettext_lazy("The weight must be a whole number from 1 to 1000."),

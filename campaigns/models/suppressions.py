@@ -8,7 +8,7 @@ from django.utils.translation import gettext, gettext_lazy
 from campaigns.models.campaigns import OfSponsors, Sponsor, Topic
 from vendors import said
 from vendors.models import EncryptedJSONField, Vendor
-from vendors.models.constraints import ToldCheck
+from vendors.models.constraints import SentenceCheck
 
 
 class Suppression(models.Model):
@@ -59,7 +59,7 @@ class Suppression(models.Model):
             UniqueConstraint(
                 F("digest"), Coalesce("sponsor", 0), F("reason"), Coalesce("topic", 0), name="suppressed_once"
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(topic=None) | Q(sponsor__isnull=False, reason="unsubscribed"),
                 name="suppressed_topic",
                 violation_error_message=gettext_lazy(

@@ -1,7 +1,7 @@
 """Words for campaign owners: decisions about a job, told as decisions about the campaign that they see.
 
 Operators read of jobs, calls, parts and credentials; owners do not know these words. The forms are those of `Said`, so
-stored reasons and entries of a history are told in the same way. Each page of owners is made within `in_owners_words`.
+stored reasons and entries of a history are told in the same way. Pages of owners are made within `reword_for_owners`.
 """
 
 from collections.abc import Mapping
@@ -113,12 +113,12 @@ FORMS: Mapping[str, str] = {
 }
 
 
-def in_owners_words() -> AbstractContextManager[None]:
+def reword_for_owners() -> AbstractContextManager[None]:
     """Return a block in which the program's sentences are shown in a campaign owner's words."""
     return reworded(FORMS)
 
 
 def tell_owner(text: str) -> str:
     """Return the sentence in the active language, in an owner's words; somebody's own words as they are."""
-    with in_owners_words():
+    with reword_for_owners():
         return show(text)

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_noop
 
 from campaigns import labels
 from campaigns.engine.progress import Progress
+from campaigns.forecast import kept_totals
 from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
@@ -140,10 +141,13 @@ def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[Fail
     """Return the reasons for the messages with these ids."""
     counts: Counter[tuple[str, str]] = Counter()  # by key and cause
     block = {"first": ids.start, "end": ids.stop, "most": MOST}
+    if failures := sums.refused + sums.expired + sums.suppressed:
+        asked = [ids.start, ids.stop, sums.refused, sums.expired, sums.suppressed]
+        rows = kept_totals.kept_counts(
+            "failures", asked, lambda: _failures(block), lambda _: failures > kept_totals.MANY
+        )
+        counts |= {(key, cause or ""): count for key, cause, count in rows}
     with connection.cursor() as cursor:
-        if sums.refused or sums.expired or sums.suppressed:
-            cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
-            counts |= {(key, cause or ""): count for key, cause, count in cursor.fetchall()}
         if sums.bounced:
             kinds = [kind.value for kind in BOUNCES]
             cursor.execute(BOUNCED, {"campaign": campaign_id, "kinds": kinds, **block})
@@ -156,6 +160,12 @@ def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[Fail
             causes.setdefault(key, {})[cause] = count
     found = [_reason(key, channel, by_cause) for key, by_cause in causes.items()]
     return sorted(found, key=lambda one: (-one.messages, one.key))[:MOST_REASONS]
+
+
+def _failures(block: dict[str, int]) -> list[tuple[str, str | None, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
+        return list(cursor.fetchall())
 
 
 def _reason(key: str, channel: str, by_cause: dict[str, int]) -> FailureReason:

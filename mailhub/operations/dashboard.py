@@ -25,7 +25,7 @@ from campaigns.engine import progress
 from campaigns.engine.ground_truth import AWAITED
 from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import Progress
-from campaigns.forecast import ahead, eta, obstacles, queues, streams
+from campaigns.forecast import ahead, eta, kept_totals, obstacles, queues, streams
 from campaigns.forecast.ahead import SharingSponsor
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import LoginQueue, Sponsors, VendorQueue
@@ -272,7 +272,7 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
     doubts = doubts.exclude(settle_at__gt=now + AWAITED)
     attention = doubts.order_by()[: COUNTED + 1].count()
     rows = _rows(vendors, seen, today, now, counted=sponsors is None)
-    of_vendors = _doubts(sponsors, now) if attention else {}
+    of_vendors = _doubts(sponsors, now, recent) if attention else {}
     for row in rows:
         row.doubts = of_vendors.get(row.vendor.pk, 0)
     return Dashboard(
@@ -446,12 +446,22 @@ GROUP BY 1
 """
 
 
-def _doubts(sponsors: Sponsors, now: datetime) -> dict[int, int]:
+def _doubts(sponsors: Sponsors, now: datetime, recent: bool) -> dict[int, int]:
     """Return how many of the first MOST_DOUBTS messages in doubt each vendor has."""
     asked = {"awaited": now + AWAITED, "sponsors": sponsors, "most": MOST_DOUBTS, "parents": list(PARENTS)}
-    with connection.cursor() as cursor:
-        cursor.execute(DOUBTS, asked)
-        return dict(cursor.fetchall())
+
+    def count() -> list[tuple[int, int]]:
+        with connection.cursor() as cursor:
+            cursor.execute(DOUBTS, asked)
+            return list(cursor.fetchall())
+
+    if not recent:
+        return dict(count())
+    return dict(kept_totals.kept_counts("doubts", sponsors, count, _are_many))
+
+
+def _are_many(rows: list[tuple[int, int]]) -> bool:
+    return sum(many for _vendor, many in rows) >= MOST_DOUBTS
 
 
 def _running(sponsors: Sponsors) -> list[RunningJob]:

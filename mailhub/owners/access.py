@@ -14,7 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from campaigns.operators.owner_phrases import in_owners_words
+from campaigns.operators.owner_phrases import reword_for_owners
 from mailhub.shares import sessions
 from vendors.history import Actor
 
@@ -34,7 +34,7 @@ def page(*permissions: str) -> Callable[[View], View]:
             if not user.has_perms(permissions or (LOOK,)):
                 raise PermissionDenied
             sessions.remember(request.session.session_key, user)
-            with in_owners_words():
+            with reword_for_owners():
                 answer = view(request, *args, **kwargs)
             answer.headers.setdefault("Cache-Control", "private, no-store")
             return answer

@@ -116,7 +116,7 @@ def output(*arguments: str, **options: Any) -> str:
     return " ".join(out.getvalue().split())
 
 
-def in_words_of(door: str, said: str) -> str:
+def phrased_at(door: str, said: str) -> str:
     """The same sentence; campaign owners read "account" for "credential" (owner_phrases)."""
     return said.replace("credential", "account") if door in ("home", "campaign") else said
 
@@ -155,8 +155,8 @@ def test_every_door_says_so_and_shows_no_end(job: Job, admin_client: Client, moo
         if door in ("vendor list", "credential list", "api"):  # times by ISO 8601
             assert f'"kind":"{mood.kind}"' in shown.replace('": "', '":"'), (door, shown)
         else:
-            words = in_words_of(door, said)
-            assert words.lower() in shown.lower(), (door, shown)
+            expected = phrased_at(door, said)
+            assert expected.lower() in shown.lower(), (door, shown)
         assert mood.kind == "shut" or not AN_END.search(shown), (door, shown)
 
 
@@ -233,7 +233,7 @@ def test_other_sponsors_learn_that_it_waits_and_no_reason(user_of: Users, job: J
         text(ann, "/admin/operations/pulse/"),
     ]
     for door, page in zip(("campaign", "jobs", "job", "operations"), pages, strict=True):
-        assert in_words_of(door, mood.brief.format(**times)).lower() in page.lower(), page
+        assert phrased_at(door, mood.brief.format(**times)).lower() in page.lower(), page
     for page in (*pages, json.dumps(service)):
         for private in ("http 401", "111 ", "90 s", "29 tries", "acc-7"):
             assert private not in page, (private, page)

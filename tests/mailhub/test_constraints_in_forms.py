@@ -45,7 +45,7 @@ def test_each_check_of_a_table_that_a_form_stores_has_its_sentence(admin_user: U
     checks = {one.name: one.violation_error_message for one in checks_of_forms(admin_user)}
     assert {"sponsor_turn_weight", "mailcaster_sizes", "receiver_growth", "price_positive"} <= set(checks)
     bare = CheckConstraint.default_violation_error_message
-    assert [name for name, told in checks.items() if told == bare] == []
+    assert [name for name, said in checks.items() if said == bare] == []
 
 
 def test_a_weight_of_0_is_told_in_the_language_of_the_page(admin_client: Client) -> None:
@@ -62,14 +62,14 @@ def test_a_weight_of_0_is_told_in_the_language_of_the_page(admin_client: Client)
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "sentence"),
     [
         ({"percentage": 0}, "The percentage must be above 0 and at most 100."),
         ({"min_size": 0}, "The smallest part must have at least 1 message."),
         ({"min_size": 20, "max_size": 10}, "The largest part must not be smaller than the smallest one."),
     ],
 )
-def test_a_mailcaster_that_the_table_would_refuse(admin_client: Client, typed: dict[str, Any], told: str) -> None:
+def test_a_mailcaster_that_the_table_would_refuse(admin_client: Client, typed: dict[str, Any], sentence: str) -> None:
     good = {"vendor": factories.vendor().pk, "name": "MC9", "kind": "small-only", "min_size": 1, "max_size": 10}
     page = admin_client.post("/admin/vendors/mailcaster/add/", {**good, "percentage": 3, **typed})
-    assert told in page.text and "is violated" not in page.text
+    assert sentence in page.text and "is violated" not in page.text

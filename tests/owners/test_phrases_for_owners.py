@@ -54,7 +54,7 @@ MOODS = {
     "no sender": lambda login: type(login.vendor).objects.update(slug="elsewhere"),
     "without entitlement": None,
 }
-TOLD = {
+SENTENCES = {
     "paused": "account default paused: http 401: login refused",
     "held": "account default: held, because its vendor gave no clear answers",
     "limit of 0": "account default: its limit is 0",
@@ -145,8 +145,8 @@ def test_a_vendor_in_trouble_is_told_in_owners_words(fresh, admin_client, mood, 
         seen += said_on(admin_client, path, language)
     foreign = OPERATORS if language == "en" else IN_GERMAN
     assert [text for text in seen if foreign.search(text) and not DATA.search(text)] == []
-    if mood in TOLD and language == "en":
-        assert any(TOLD[mood] in text for text in seen), seen
+    if mood in SENTENCES and language == "en":
+        assert any(SENTENCES[mood] in text for text in seen), seen
 
 
 @pytest.mark.django_db

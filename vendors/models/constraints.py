@@ -8,7 +8,7 @@ from typing import Any, Self
 from django.db import models
 
 
-class ToldCheck(models.CheckConstraint):
+class SentenceCheck(models.CheckConstraint):
     """A check of a table with its own sentence, `violation_error_message`."""
 
     def deconstruct(self) -> tuple[str, Any, Any]:

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy
 
-from vendors.models.constraints import ToldCheck
+from vendors.models.constraints import SentenceCheck
 from vendors.models.vendors import Credential, Vendor
 from vendors.said import Said, gettext_noop, show
 
@@ -62,7 +62,7 @@ class Price(models.Model):
         ordering = ["vendor", "credential", "-since", "-id"]
         indexes = [models.Index(fields=["vendor", "since"], name="price_since")]
         constraints = [
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(per_unit__gte=0, per_message__gte=0),
                 name="price_positive",
                 violation_error_message=gettext_lazy("A price must not be below 0."),

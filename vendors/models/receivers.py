@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from vendors.limits.values import AT_A_TIME, Limit
-from vendors.models.constraints import ToldCheck
+from vendors.models.constraints import SentenceCheck
 from vendors.models.vendors import LONGEST_WINDOW, Credential, Vendor
 from vendors.receivers import OTHERS, known_groups
 from vendors.said import Said, gettext_noop
@@ -155,12 +155,12 @@ class ReceiverLimit(models.Model):
             models.UniqueConstraint(
                 fields=["vendor", "credential", "receiver", "seconds"], name="receiver_window", nulls_distinct=False
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(seconds__gt=0),
                 name="receiver_window_positive",
                 violation_error_message=gettext_lazy("A limit's window must be longer than 0 seconds."),
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(growth__gte=1),
                 name="receiver_growth",
                 violation_error_message=gettext_lazy("A limit cannot shrink from day to day: growth is at least 1."),

@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy
 
 from vendors import said
-from vendors.models.constraints import ToldCheck
+from vendors.models.constraints import SentenceCheck
 from vendors.said import Said
 
 
@@ -283,7 +283,7 @@ class RateLimit(models.Model):
             models.UniqueConstraint(
                 fields=["vendor", "credential", "seconds"], name="limit_window", nulls_distinct=False
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(seconds__gt=0),
                 name="limit_window_positive",
                 violation_error_message=gettext_lazy("A limit's window must be longer than 0 seconds."),
@@ -315,17 +315,17 @@ class Mailcaster(models.Model):
         ordering = ["vendor", "name"]
         constraints = [
             models.UniqueConstraint(fields=["vendor", "name"], name="mailcaster_name"),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(min_size__gte=1),
                 name="mailcaster_min",
                 violation_error_message=gettext_lazy("The smallest part must have at least 1 message."),
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(max_size__gte=F("min_size")),
                 name="mailcaster_sizes",
                 violation_error_message=gettext_lazy("The largest part must not be smaller than the smallest one."),
             ),
-            ToldCheck(
+            SentenceCheck(
                 condition=Q(percentage__gt=0, percentage__lte=100),
                 name="mailcaster_percentage",
                 violation_error_message=gettext_lazy("The percentage must be above 0 and at most 100."),
