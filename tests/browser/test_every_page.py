@@ -81,7 +81,6 @@ class Looking:
         of = self._visitor if name in every_page.LOGGED_OUT else self._window
         of.page.context.add_cookies([{"name": "django_language", "value": language, "url": of.home}])
         open_it(of.page)
-        of.page.add_style_tag(content="*, ::before, ::after {transition: none !important}")
         for width in WIDTHS if language == "en" else WIDTHS[:1]:
             of.resize(width)
             for theme in THEMES:
@@ -95,6 +94,19 @@ class Looking:
         if found:
             self.wrong[name] = found
             sys.stderr.write(f"WRONG {name}: {found}\n")
+
+
+FADING = """() => [...document.querySelectorAll("body *")].filter((one) => {
+  const style = getComputedStyle(one)
+  return /all|color|background|border|fill/.test(style.transitionProperty) && /[1-9]/.test(style.transitionDuration)
+}).map((one) => `${one.tagName}.${one.className}`)"""
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/admin/vendors/vendor/add/", "/", "/campaigns/new/"])
+@pytest.mark.django_db(transaction=True)
+def test_a_change_of_the_theme_changes_all_colours_at_once(window: Browsing, path: str) -> None:
+    """Text that fades from one ground to the other cannot be read on either for a moment."""
+    assert window.open(path).evaluate(FADING) == []
 
 
 @pytest.fixture
