@@ -20,6 +20,7 @@ pytestmark = pytest.mark.django_db
 
 def checks_of_forms(user: User) -> Iterator[Any]:
     """The checks of our tables with a column that the admin's forms, or the rows within them, store."""
+    admin.autodiscover()
     request = RequestFactory().get("/")
     request.user = user
     for model, page in admin.site._registry.items():
