@@ -82,10 +82,11 @@ docs-pictures: test-setup ## docs/pictures: the real pages while the demo runs, 
 vendored: setup ## scripts of others in static/, from npm by vendored.toml (needs Node.js)
 	$(PY) -m docs.tooling.vendored
 
-docs-reference: test-setup ## docs/reference/commands.md, docs/states.md and tables of other pages from the code
+docs-reference: test-setup ## docs/reference/commands.md, docs/states.md, tables of other pages, deploy/alerts from the code
 	$(PY) -m docs.tooling.commands
 	$(PY) -m docs.tooling.tables
 	$(PY) -m docs.tooling.alarms
+	$(PY) -m deploy.tooling.alerts
 	$(PY) manage.py states > docs/states.md
 
 messages: setup ## the German catalogue with the texts that code and templates have now (needs GNU gettext); then fill in what is empty
