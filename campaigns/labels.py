@@ -5,6 +5,7 @@ needs evidence (promise P3): a job or campaign is Sent only when every recipient
 ones.
 """
 
+import math
 from typing import Any
 
 from django.db.models import Q
@@ -24,6 +25,7 @@ WAITING, SENDING, SENT, PARTLY_SENT = _("Waiting"), _("Sending"), _("Sent"), _("
 DELIVERED, BOUNCED = _("Delivered"), _("Bounced")
 FAILED, ATTENTION, STOPPED, PAUSED = _("Failed"), _("Needs attention"), _("Stopped"), _("Paused")
 EXPIRED, SUPPRESSED = _("Expired"), _("Suppressed")
+MOST_STEPS = 4  # of the axis of a picture
 LOOKS = {  # the style of a badge: good, going, warn, bad; idle for all others
     SENT: "good",
     DELIVERED: "good",
@@ -139,3 +141,10 @@ def recipient(address: str, seen: bool) -> str:
         return address
     _, at, domain = address.partition("@")
     return f"{address[0]}…{at}{domain}" if at else f"{address[0]}…"
+
+
+def scale_to(most: int) -> tuple[int, ...]:
+    """Return up to five whole numbers for an axis from above `most` down to 0, in steps of 1, 2, 5, 10 or so."""
+    power = 10 ** max(0, math.floor(math.log10(most)) - 1)
+    step = next(step for step in (one * power for one in (1, 2, 5, 10, 20, 50)) if step * MOST_STEPS >= most)
+    return tuple(range(-(-most // step) * step, -1, -step))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
@@ -24,7 +25,7 @@ from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operators import answering
-from mailhub.operations import charts, dashboard, findings, saved_looks
+from mailhub.operations import charts, dashboard, findings, saved_looks, share_chart
 from vendors import ownership
 from vendors.history import Actor
 from vendors.limits.values import Limit
@@ -219,6 +220,17 @@ def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
     return render(request, "admin/operations/vendor.html", {"row": dashboard.of_vendor(vendor)})
 
 
+def sharing(request: HttpRequest, vendor_id: int) -> HttpResponse:
+    """Render which sponsors share a vendor, and who was given what in the last hour."""
+    vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
+    user: Any = request.user
+    context = {
+        "chart": share_chart.of_vendor(vendor), "vendor": vendor, "seconds": f"{settings.TURN_SECONDS:g}",
+        "may_weigh": user.has_perm("campaigns.view_sponsorturn"),
+    }  # fmt: skip
+    return render(request, "admin/operations/shares.html", context)
+
+
 def _governed(request: HttpRequest, vendor_id: int, *more: str) -> Vendor:
     """Return the vendor with these rows, if the user governs it. Raises Http404 for any other."""
     rows = ownership.limit_rows(Vendor.objects.prefetch_related(*more), request.user, "pk")
@@ -268,6 +280,11 @@ def urls() -> list[URLPattern]:
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
         path("operations/recover/", _for(MAY_RECOVER, recover), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
+        path(
+            "operations/vendors/<int:vendor_id>/shares/",
+            _for((vendors, ALL_SPONSORS), sharing),
+            name="operations-shares",
+        ),
         path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
     ]
 

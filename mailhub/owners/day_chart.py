@@ -1,16 +1,15 @@
 """The chart of the last days: bars of messages sent, drawn by the server next to a table with the same numbers."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
 from campaigns.engine import day_counts
 from campaigns.engine.day_counts import DaySums
+from campaigns.labels import scale_to
 from vendors.reporting import find_reporting
 
 WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page
-MOST_STEPS = 4  # of the axis
 SLOT_SHARE = 0.72  # share of a day's width that its bar takes
 
 
@@ -97,13 +96,6 @@ def chart(days: Sequence[DaySums], reported: int = 0) -> DayChart:
                 bars.append(ChartBar(look, x, round(base - height, 1), width, height))
                 base = round(base - height, 1)
     return DayChart(days, tuple(bars), most, reported, scale)
-
-
-def scale_to(most: int) -> tuple[int, ...]:
-    """Return up to five whole numbers for an axis from above `most` down to 0, in steps of 1, 2, 5, 10 or so."""
-    power = 10 ** max(0, math.floor(math.log10(most)) - 1)
-    step = next(step for step in (one * power for one in (1, 2, 5, 10, 20, 50)) if step * MOST_STEPS >= most)
-    return tuple(range(-(-most // step) * step, -1, -step))
 
 
 def _top(one: DaySums) -> int:

@@ -80,7 +80,7 @@ NO_PAGES = {
         "campaigns_job_live",
     ),
     *("campaigns_job_parts", "operations-pulse", "operations-throughput", "operations-workers", "operations-audit"),
-    *("operations-halt", "operations-vendor", "operations-forecast"),
+    *("operations-halt", "operations-vendor", "operations-forecast", "operations-shares"),
     # files
     *("campaign-download", "suppression-file", "draft_bad_rows", "draft_letter_pdf", "printed_message"),
     # verbs: their page is the one that they lead to

@@ -34,7 +34,14 @@ OURS = (
 # Nothing is posted there.
 SHOW = {
     *("operations", "operations-pulse", "operations-throughput", "operations-workers", "operations-halt"),
-    *("operations-vendor", "operations-forecast", "campaigns_job_parts", "campaigns_job_live", "printed_message"),
+    *(
+        "operations-vendor",
+        "operations-forecast",
+        "operations-shares",
+        "campaigns_job_parts",
+        "campaigns_job_live",
+        "printed_message",
+    ),
 }
 ELSEWHERE = {
     "operations-recover": "only after a failover: tests/faults/test_recover_page.py",

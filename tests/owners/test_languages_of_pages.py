@@ -29,7 +29,7 @@ PARTS = {  # what pages load or poll
         "campaigns_job_parts",
     ),
     *("operations-pulse", "operations-workers", "operations-audit", "operations-halt", "operations-vendor"),
-    "operations-forecast",
+    *("operations-forecast", "operations-shares"),
 }
 READ = ("title", "aria-label", "placeholder", "alt", "data-label")  # attributes that people read or hear
 ENGLISH = re.compile(r"\b(the|of|is|are|and|with|for|not|from|has|have|this|that|were|to|by|it|its|only|at|can|may)\b")
