@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from vendors import outages
 from vendors.not_now import StoreRefuses, refusal
+from vendors.redis_addresses import celery_url, parse_sentinels
 
 LONGEST_PAUSE = 4.0  # seconds between two tries to reconnect; kombu's grow to 30, long after the broker is back
 
@@ -22,6 +23,15 @@ class PromptConnection(Connection):
     def ensure_connection(self, *args: Any, **options: Any) -> Any:
         """Connect; retry after 2 seconds, then every 4."""
         return super().ensure_connection(*args, **{"interval_max": LONGEST_PAUSE, **options})
+
+
+def connect_to(url: str, seconds: float | None = None, **options: Any) -> Connection:
+    """Return a connection to this broker. seconds: for connecting; options: of kombu's transport."""
+    more: dict[str, Any] = {} if seconds is None else {"connect_timeout": seconds}
+    if sentinels := parse_sentinels(url):
+        options = sentinels.celery_options() | options
+        more["ssl"] = sentinels.celery_tls() or False
+    return Connection(celery_url(url), transport_options=options, **more)
 
 
 class TellingChannel(redis.Channel):
@@ -36,8 +46,21 @@ class TellingChannel(redis.Channel):
         return params | {"connection_class": _telling(params["connection_class"])}
 
 
+class TellingSentinelChannel(redis.SentinelChannel):
+    """The same over Sentinels, whose pool brings a kind of connection of its own."""
+
+    def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
+        pool: Any = super()._sentinel_managed_pool(asynchronous)  # type: ignore[misc]
+        pool.connection_class = _telling(pool.connection_class)
+        return pool
+
+
 class TellingTransport(redis.Transport):
     Channel = TellingChannel
+
+
+class TellingSentinelTransport(redis.SentinelTransport):
+    Channel = TellingSentinelChannel
 
 
 def _telling(kind: type) -> type:
@@ -58,7 +81,8 @@ def _telling(kind: type) -> type:
 
 def use() -> None:
     """Use this transport for every kombu.Connection to Redis in this process."""
-    ours = f"{TellingTransport.__module__}:{TellingTransport.__qualname__}"
-    for scheme in ("redis", "rediss"):
-        transport.TRANSPORT_ALIASES[scheme] = ours
+    for scheme, ours in (
+        ("redis", TellingTransport), ("rediss", TellingTransport), ("sentinel", TellingSentinelTransport),
+    ):  # fmt: skip
+        transport.TRANSPORT_ALIASES[scheme] = f"{ours.__module__}:{ours.__qualname__}"
         transport._transport_cache.pop(scheme, None)  # type: ignore[attr-defined]

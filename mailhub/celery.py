@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import beat_init, celeryd_init, setup_logging, task_failure, worker_init
+from django.conf import settings
 
 from mailhub import broker
 
@@ -21,6 +22,7 @@ app = Celery(
     control="waiter.publisher:WaiterControl",
 )
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.backend_cls = settings.CELERY_RESULT_BACKEND  # before $RESULT_BACKEND, which the command takes as it is given
 # Otherwise Celery closes Django's connection around each task; a new one is expensive, as its caches start empty.
 # campaigns.tasks closes lost ones.
 app.conf.update(CELERY_DB_REUSE_MAX=10**9)

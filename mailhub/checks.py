@@ -19,9 +19,8 @@ from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register, run_checks
 from django.db import DatabaseError, OperationalError, connection
-from kombu import Connection
 
-from mailhub.environment import celery_url
+from mailhub.broker import connect_to
 from vendors import alarms
 
 FORMATS = ("TASK_SERIALIZER", "RESULT_SERIALIZER", "EVENT_SERIALIZER", "ACCEPT_CONTENT", "RESULT_ACCEPT_CONTENT")
@@ -50,11 +49,11 @@ def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 @register("servers", deploy=True)
 def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Require that Redis refuses writes when it is out of memory; it must not drop queues and windows."""
-    return [found for url in {settings.BROKER_URL, celery_url(settings.REDIS_URL)} for found in _policy(url)]
+    return [found for url in {settings.BROKER_URL, settings.REDIS_URL} for found in _policy(url)]
 
 
 def _policy(url: str) -> Iterator[CheckMessage]:
-    with Connection(url, transport_options={"max_retries": 1}) as connection:
+    with connect_to(url, max_retries=1) as connection:
         if connection.transport.driver_type != "redis":
             return
         try:

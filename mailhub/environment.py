@@ -1,21 +1,24 @@
 """Settings from environment variables, each validated where it is read.
 
 The functions that read a variable raise ImproperlyConfigured with one sentence that names it and a valid value.
-`secret_key` is the secret of an installation without a given one. `celery_url` and `is_rabbitmq` handle broker URLs.
+`secret_key` is the secret of an installation without a given one.
 """
 
 import math
 import os
+import re
 import secrets
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+
+from vendors import redis_addresses
 
 PROJECT = Path(__file__).resolve().parents[1]  # holds manage.py; in an installed wheel it is site-packages
 
@@ -51,21 +54,11 @@ def home(name: str) -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share", "mailhub")
 
 
-def celery_url(url: str) -> str:
-    """Return a Redis URL in the form of Celery and kombu: unix:///path?db=1 becomes redis+socket://..."""
-    parts = urlsplit(url)
-    if parts.scheme != "unix":
-        return url
-    db = parse_qs(parts.query).get("db", ["0"])[0]
-    return f"redis+socket://{quote(unquote(parts.path))}?virtual_host={db}"
-
-
 def is_rabbitmq(url: str) -> bool:
     """Return True if kombu would use py-amqp for this URL."""
     return urlsplit(url).scheme in ("amqp", "amqps", "pyamqp")
 
 
-REDIS = ("redis", "rediss", "unix")
 MOST = 1e6  # for any number: more than a million seconds, minutes or days is a typing error
 
 
@@ -156,15 +149,31 @@ def redis(name: str, default: str) -> str:
 
 def redis_servers(name: str, default: str) -> list[str]:
     """Return one or more URLs, separated by commas."""
-    return [_redis(name, url) for url in listed(name, default)]
+    given = re.split(r",(?=\s*[a-z+]+://)", text(name, default))
+    return [_redis(name, url.strip()) for url in given if url.strip()]
 
 
 def _redis(name: str, url: str) -> str:
     """Check a URL. The error does not show it, as it may contain a password."""
-    if urlsplit(url).scheme not in REDIS:
-        wanted = "write redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
+    try:
+        fits = redis_addresses.is_one_server(url) or redis_addresses.parse_sentinels(url)
+    except ValueError:
+        fits = None
+    if not fits:
+        wanted = (
+            "write redis://host:6379/0, rediss://host:6379/0, unix:///path/to/socket, or for a master that Sentinels "
+        )
+        wanted += "know redis+sentinel://one:26379,two:26379/mymaster/0; Redis Cluster cannot be used"
         raise ImproperlyConfigured(f"{name} is no address of a Redis: {wanted}")
     return url
+
+
+def broker(name: str, default: str) -> str:
+    """Return the broker's URL: that of a Redis as for Celery, any other one as it is given."""
+    url = text(name, default)
+    scheme = urlsplit(url).scheme
+    is_redis = scheme.startswith(("redis", "sentinel", "unix")) and scheme != "redis+socket"  # kombu's own form
+    return _redis(name, url) if is_redis else url
 
 
 def public_url(name: str) -> str:
@@ -199,9 +208,27 @@ def database(name: str, default: str) -> dict[str, Any]:
     url = text(name, default)
     wanted = f"{name} is no address of a PostgreSQL: write postgres://user:password@host:5432/name"
     try:
-        found: dict[str, Any] = dict(dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True))
+        one, hosts, ports = _several_hosts(url)
+        found: dict[str, Any] = dict(dj_database_url.parse(one, conn_max_age=60, conn_health_checks=True))
     except ValueError:
         raise ImproperlyConfigured(wanted) from None
     if found.get("ENGINE") != "django.db.backends.postgresql":
         raise ImproperlyConfigured(wanted)
+    if hosts:
+        found |= {"HOST": hosts, "PORT": ports}
+    if "," in found["HOST"]:  # only one of them takes writes
+        found.setdefault("OPTIONS", {}).setdefault("target_session_attrs", "read-write")
     return found
+
+
+def _several_hosts(url: str) -> tuple[str, str, str]:
+    """Return (the URL, "", ""); of several hosts (the URL of the first one, all hosts, their ports) as libpq wants."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return url, "", ""
+    nodes = [urlsplit(f"//{host}") for host in hosts.split(",")]
+    names, ports = [node.hostname for node in nodes], [str(node.port or 5432) for node in nodes]
+    if not all(names):
+        raise ValueError
+    return parts._replace(netloc=login + at + hosts.split(",")[0]).geturl(), ",".join(map(str, names)), ",".join(ports)

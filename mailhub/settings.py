@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from mailhub import environment
 from mailhub.command import version
-from mailhub.environment import celery_url, is_rabbitmq, secret_key
+from mailhub.environment import is_rabbitmq, secret_key
+from vendors.redis_addresses import celery_url, parse_sentinels
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MAILHUB_HOME = environment.home("MAILHUB_HOME")
@@ -19,10 +20,12 @@ MAILHUB_HOME = environment.home("MAILHUB_HOME")
 `~/.local/share/mailhub`."""
 
 DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
-"""`postgres://user:password@host/name`. Default: the bundled PostgreSQL."""
+"""`postgres://user:password@host/name`; of several hosts with commas, the one that takes writes. Default: the bundled
+PostgreSQL."""
 REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")
-"""Throttle windows, vendors' health, limits of API keys. Default: the bundled Redis."""
-BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
+"""Throttle windows, vendors' health, limits of API keys: `redis://host:6379/0`, `rediss://` with TLS, `unix:///path`,
+or [Sentinels](../how-to/scale.md#stores-that-fail-over). Default: the bundled Redis."""
+BROKER_URL = environment.broker("BROKER_URL", REDIS_URL)
 """Celery's broker: Redis, or [RabbitMQ](../how-to/use-rabbitmq.md) as `amqp://user:password@host:5672//`. Default:
 `REDIS_URL`."""
 RESULT_URLS = environment.redis_servers("RESULT_URLS", REDIS_URL)
@@ -246,9 +249,11 @@ VISIBILITY_TIMEOUT = timedelta(hours=1)
 QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)
 """Seconds between a worker's looks for new vendors."""
 
-CELERY_BROKER_URL = BROKER_URL
-CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", celery_url(REDIS_URL))
+# The second and third come before $BROKER_URL, which the command `celery` takes as it is given.
+CELERY_BROKER_URL = CELERY_BROKER_READ_URL = CELERY_BROKER_WRITE_URL = celery_url(BROKER_URL)
+RESULT_BACKEND = environment.broker("RESULT_BACKEND", REDIS_URL)
 """Celery's results (chords); not essential: the last child logged finishes its parent. Default: `REDIS_URL`."""
+CELERY_RESULT_BACKEND = celery_url(RESULT_BACKEND)
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
@@ -279,6 +284,9 @@ if is_rabbitmq(BROKER_URL):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
     CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default of 5, a delayed Flower misses tasks for ever
 else:
+    if sentinels := parse_sentinels(BROKER_URL):
+        CELERY_BROKER_TRANSPORT_OPTIONS |= sentinels.celery_options()
+        CELERY_BROKER_USE_SSL = sentinels.celery_tls()
     CELERY_WORKER_DISABLE_PREFETCH = True  # takes a task it can begin, even while it runs acknowledged ones
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
     **_REDIS,
@@ -287,6 +295,9 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
         "interval_max": 0.2,
     },  # results only end a chord sooner; nothing waits for them
 }
+if sentinels := parse_sentinels(RESULT_BACKEND):
+    CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS |= sentinels.celery_options()
+    CELERY_REDIS_BACKEND_USE_SSL = sentinels.celery_tls()
 CELERY_BEAT_SCHEDULER = "mailhub.beat:ClockedScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 CELERY_BEAT_SYNC_EVERY = 1  # store each sent task immediately: /readyz learns from it whether beat runs

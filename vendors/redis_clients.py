@@ -16,25 +16,46 @@ from typing import Any, cast
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from vendors.redis_addresses import parse_sentinels
 
 SECONDS = 5.0
 ASYNC_MOST = 1000  # connections of an event loop: while Redis stalls, each of its streams may need several
 KEPT = 64  # of these, by each script
+ASKED = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}  # seconds for a Sentinel; then the next one is asked
 
 
 def connect(url: str, seconds: float = SECONDS) -> Redis:
-    """Return a client with this timeout for each command. The caller closes it."""
-    return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
+    """Return a client with this timeout for each command. The caller closes it.
+
+    Of Sentinels it is a client of the master that they name when it connects; a demoted one is left at its first
+    refusal to write.
+    """
+    patience: Any = {"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)}
+    if (of := parse_sentinels(url)) is None:
+        return Redis.from_url(url, **patience)
+    sentinels: Any = Sentinel  # redis-py gives it no types
+    sentinels = sentinels(of.nodes, sentinel_kwargs={**patience, **ASKED, **of.sentinel_login, **of.tls})
+    found: Redis = sentinels.master_for(of.master, Redis, db=of.database, **of.login, **of.tls, **patience)
+    return found
 
 
 def connect_async(url: str) -> AsyncRedis:
     """Return a client for an event loop's scripts, which have a timeout of their own that costs no task."""
     patience: Any = {"socket_timeout": None, "socket_connect_timeout": SECONDS, "retry": AsyncRetry(NoBackoff(), 0)}
-    return AsyncRedis.from_url(url, max_connections=ASYNC_MOST, **patience)
+    if (of := parse_sentinels(url)) is None:
+        return AsyncRedis.from_url(url, max_connections=ASYNC_MOST, **patience)
+    sentinels: Any = AsyncSentinel
+    sentinels = sentinels(of.nodes, sentinel_kwargs={**patience, **ASKED, **of.sentinel_login, **of.tls})
+    more: Any = {"max_connections": ASYNC_MOST, **of.login, **of.tls, **patience}
+    found: AsyncRedis = sentinels.master_for(of.master, AsyncRedis, db=of.database, **more)
+    return found
 
 
 class AsyncScript:

@@ -10,12 +10,13 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from campaigns.engine.dispatch.dispatcher import notify_queue
-from mailhub.environment import celery_url, is_rabbitmq
+from mailhub.broker import connect_to
+from mailhub.environment import is_rabbitmq
 from mailhub.front.problems import unavailable
+from vendors.redis_addresses import celery_url
 
 PAUSE = 0.1  # seconds between two rounds of notifications
 
@@ -28,12 +29,12 @@ _RABBITMQ = ("read_timeout", "write_timeout")
 def _broker(url: str, patience: float, process: int, thread: int) -> Any:
     """Return a connection for each thread; RabbitMQ's cannot be shared."""
     times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
-    return Connection(url, connect_timeout=patience, transport_options={**times, "max_retries": 1})
+    return connect_to(url, patience, **times, max_retries=1)
 
 
 def check() -> None:
     """Raise Problem if the broker does not answer. Skipped if it is the Redis that just returned the health."""
-    if celery_url(settings.REDIS_URL) == settings.BROKER_URL:
+    if celery_url(settings.REDIS_URL) == celery_url(settings.BROKER_URL):
         return
     broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
     try:

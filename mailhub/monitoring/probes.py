@@ -14,10 +14,10 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, InterfaceError, InternalError, connection, transaction
 from django.utils import timezone
-from kombu import Connection
 
 from campaigns.engine.failover import durability, guard, recovery
 from mailhub import stored_moments
+from mailhub.broker import connect_to
 from mailhub.environment import is_rabbitmq
 from vendors import outages, redis_clients
 from vendors.not_now import refusal, shown_to_anybody
@@ -129,7 +129,7 @@ def broker() -> Found:
     if is_rabbitmq(settings.BROKER_URL):
         patience = {"read_timeout": SECONDS, "write_timeout": SECONDS}
     options = {**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **patience}
-    with Connection(settings.BROKER_URL, connect_timeout=SECONDS, transport_options=options) as one:
+    with connect_to(settings.BROKER_URL, SECONDS, **options) as one:
         channel: Any = one.default_channel  # connects
         if one.transport.driver_type == "redis":
             channel.client.set("mailhub:probe", 1, ex=60)

@@ -25,7 +25,6 @@ from redis import RedisError
 
 from campaigns.models import Job
 from mailhub import installation
-from mailhub.environment import celery_url
 from tests import factories, forks
 from tests.faults.checker import judge, sums
 from tests.faults.sending import calls, login
@@ -35,6 +34,7 @@ from tests.postgres_pair import Server
 from tests.private_redis import PrivateRedis
 from tests.programs import Program, environment, running, wait_until, worker
 from tests.sandbox import Sandbox
+from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 LASTS = 3.0  # seconds of each refusal: longer than what clients try again

@@ -14,7 +14,6 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Campaign, Job
 from mailhub import installation
-from mailhub.environment import celery_url
 from mailhub.models import PeriodicRun
 from mailhub.monitoring import probes
 from tests import factories
@@ -25,6 +24,7 @@ from tests.programs import Program, running, worker
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 from tests.workers import Process, celery
+from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 

@@ -47,6 +47,41 @@ def test_what_is_no_redis_is_named_without_its_password(monkeypatch) -> None:
     assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", "unix:///b"]
 
 
+@pytest.mark.parametrize(
+    "typed", ["redis://:verysecret@a:1,b:2/0", "redis+cluster://:verysecret@a/0", "redis+sentinel://:verysecret@a,b"]
+)
+def test_a_list_of_servers_or_a_cluster_is_no_redis(monkeypatch, typed: str) -> None:
+    for read in (environment.redis, environment.redis_servers, environment.broker):
+        said = error_of(monkeypatch, typed, read, "redis://h")
+        assert "redis+sentinel://one:26379,two:26379/mymaster/0" in said and SECRET not in said
+
+
+def test_sentinels_are_one_server_in_a_list_and_a_broker(monkeypatch) -> None:
+    url = "redis+sentinel://one,two:5/mymaster/0"
+    monkeypatch.setenv("SETTING", f"redis://a/1, {url},unix:///b")
+    assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", url, "unix:///b"]
+    for broker in (url, "amqp://u@one//", "memory://", "redis+socket:///a"):
+        monkeypatch.setenv("SETTING", broker)
+        assert environment.broker("SETTING", "redis://h") == broker
+
+
+def test_several_hosts_of_a_postgresql_are_tried_for_one_that_takes_writes(monkeypatch) -> None:
+    monkeypatch.setenv("SETTING", "postgres://u:p%40@one:6000,two,[::1]:5/mail?connect_timeout=2")
+    found = environment.database("SETTING", "")
+    assert (found["HOST"], found["PORT"], found["NAME"], found["PASSWORD"]) == (
+        "one,two,::1",
+        "6000,5432,5",
+        "mail",
+        "p@",
+    )
+    assert found["OPTIONS"] == {"connect_timeout": 2, "target_session_attrs": "read-write"}
+    monkeypatch.setenv("SETTING", "postgres://u@/mail?host=/a,/b&target_session_attrs=any")
+    assert environment.database("SETTING", "")["OPTIONS"]["target_session_attrs"] == "any"
+    monkeypatch.setenv("SETTING", "postgres://u@one/mail")
+    assert "target_session_attrs" not in environment.database("SETTING", "").get("OPTIONS", {})
+    assert "no address" in error_of(monkeypatch, "postgres://u@one,,two/mail", environment.database, "")
+
+
 def test_zones_and_networks_that_there_are_not_are_named(monkeypatch) -> None:
     assert "no time zone" in error_of(monkeypatch, "Mars/Phobos", environment.zone, "UTC")
     assert "'10.0.0.300'" in error_of(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)

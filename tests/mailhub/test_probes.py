@@ -20,7 +20,6 @@ from django_celery_beat.models import PeriodicTask
 
 from campaigns.models import Store
 from mailhub import installation
-from mailhub.environment import celery_url
 from mailhub.monitoring import endpoints, probes
 from tests.front.server import Server, serving
 from tests.lock_waits import count_lock_waits
@@ -29,6 +28,7 @@ from tests.private_redis import PrivateRedis
 from tests.programs import environment, running
 from tests.waiting import DEADLINE, wait_until
 from tests.workers import celery
+from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 OK = dict.fromkeys(probes.PARTS, "ok")

@@ -20,7 +20,7 @@ from mailhub import embedded
 from mailhub.embedded import binaries, redis_data, servers
 from mailhub.embedded import process as embedded_process
 from mailhub.embedded.redis_data import RedisVersion
-from mailhub.environment import celery_url
+from vendors.redis_addresses import celery_url
 
 pytestmark = pytest.mark.slow("servers")
 

@@ -21,7 +21,6 @@ from campaigns.models.states import RUNNING
 from campaigns.results import writer
 from campaigns.results import writer as result_store
 from campaigns.tasks import cast
-from mailhub.environment import celery_url
 from tests import factories, forks
 from tests.front import server
 from tests.front.program import Program, forget, fresh, letter, problem
@@ -29,6 +28,7 @@ from tests.private_redis import PrivateRedis
 from tests.programs import environment, sweeping, wait_until, worker
 from vendors import health
 from vendors.health import HealthPolicy
+from vendors.redis_addresses import celery_url
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]

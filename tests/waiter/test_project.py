@@ -20,10 +20,10 @@ import pytest
 from django.conf import settings
 from psycopg.rows import tuple_row
 
-from mailhub.environment import celery_url
 from tests.factories import unique
 from tests.private_redis import PrivateRedis
 from tests.waiting import DEADLINE, wait_until
+from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.timeout(600)]
 WAITER = Path(__file__).parents[2] / "waiter"

@@ -18,13 +18,13 @@ from django.test import override_settings
 from kombu.exceptions import EncodeError
 
 from mailhub.celery import app
-from mailhub.environment import celery_url
 from tests import forks
 from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique
 from tests.ports import free_port
 from tests.private_redis import PrivateRedis
 from tests.workers import DEADLINE, environment
+from vendors.redis_addresses import celery_url
 from waiter import parking
 from waiter.models import ParkedTask
 from waiter.publisher import MARK, BadTime
