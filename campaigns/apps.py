@@ -1,7 +1,8 @@
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_save
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
 from django.utils.translation import gettext_lazy
 
 
@@ -13,7 +14,7 @@ class CampaignsConfig(AppConfig):
         from campaigns.engine import ports
         from campaigns.engine.routes.whose import count_called_here
         from campaigns.entitlements import offer_first
-        from campaigns.models import Sponsor
+        from campaigns.models import Sponsor, SponsorQuota
         from campaigns.suppression.lists import vendor_made
         from vendors.configuration import calls_may_start
         from vendors.destinations import open_doubts
@@ -30,12 +31,20 @@ class CampaignsConfig(AppConfig):
         post_save.connect(vendor_made, sender=Vendor)
         open_doubts.connect(count_called_here)
         calls_may_start.connect(_notify_vendor)
+        post_save.connect(_look_at_held_jobs, sender=SponsorQuota)
+        post_delete.connect(_look_at_held_jobs, sender=SponsorQuota)
 
 
 def _notify_vendor(vendor_id: int, **_: Any) -> None:
     from campaigns.engine.dispatch.dispatcher import notify_vendors  # commands do not load Celery for nothing
 
     notify_vendors([vendor_id])
+
+
+def _look_at_held_jobs(**_: Any) -> None:
+    from campaigns.engine.dispatch.dispatcher import sweep_soon
+
+    transaction.on_commit(sweep_soon)
 
 
 if TYPE_CHECKING:  # each feature is held to its protocol

@@ -15,8 +15,10 @@ from django.db.models.lookups import Exact
 
 from campaigns.engine import prepared
 from campaigns.engine.ports import NotEntitled
-from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topic
+from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, SponsorQuota, Topic
 from campaigns.models.identities import named_address
+from campaigns.models.states import Status
+from campaigns.quotas import admission
 from vendors import adapters
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors
@@ -252,8 +254,17 @@ def _campaign_says(field: str, **which: Any) -> Coalesce:
     return Coalesce(Subquery(campaign.values(field)[:1]), True)
 
 
+ASKS_QUOTAS = "quotas"  # in place of a reason: the job's sponsor has quotas, which must be asked
+
+
+def _asks_quotas() -> Q:
+    """Match jobs whose time has come, and whose sponsor has a quota."""
+    mine = SponsorQuota.objects.filter(sponsor=OuterRef("sponsor"))
+    return Q(status=Status.READY) & (Q(not_before=None) | Q(not_before__lte=Now())) & Q(Exists(mine))
+
+
 def why_held() -> Case:
-    """Return an expression for the reason a job is held, or ""."""
+    """Return an expression for the reason a job is held, ASKS_QUOTAS, or ""."""
     return Case(
         When(~Q(_may()), then=Value(NOT_ENTITLED)),
         When(Exact(_campaign_says("identity__enabled"), False), then=Value(NO_IDENTITY)),
@@ -261,6 +272,7 @@ def why_held() -> Case:
             Exact(_campaign_says("sponsor__may_be_transactional", transactional=True), False),
             then=Value(NOT_TRANSACTIONAL),
         ),
+        When(_asks_quotas(), then=Value(ASKS_QUOTAS)),
         default=Value(""),
         output_field=CharField(),
     )
@@ -271,7 +283,9 @@ _HELD = prepared.ByKey(lambda: Job.objects.order_by().values_list("pk", why_held
 
 def each_held(job_ids: Iterable[int]) -> dict[int, str]:
     """Return the reason for each held job among these, by its id."""
-    return {job_id: Said(why) for job_id, why in _HELD.of(job_ids) if why}
+    found = {job_id: why for job_id, why in _HELD.of(job_ids) if why}
+    by_quotas = admission.tell_held([job_id for job_id, why in found.items() if why == ASKS_QUOTAS])
+    return {**{job_id: Said(why) for job_id, why in found.items() if why != ASKS_QUOTAS}, **by_quotas}
 
 
 def held(job_ids: Iterable[int]) -> str:

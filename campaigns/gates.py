@@ -1,10 +1,14 @@
-"""The engine's port `gates`: what may go out, by entitlements and approvals."""
+"""The engine's port `gates`: what may go out, by entitlements, approvals and quotas."""
+
+from collections.abc import Collection
+from datetime import datetime
 
 from django.db.models import Q
 
 from campaigns import approvals, entitlements
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Sponsor
+from campaigns.quotas import admission
 from vendors.models import Credential, Vendor
 
 
@@ -30,3 +34,11 @@ def may_use(sponsor: Sponsor, credential: Credential) -> bool:
 
 def needs_identity(vendor: Vendor) -> bool:
     return entitlements.needs_identity(vendor)
+
+
+def hold_back(job_ids: Collection[int], now: datetime) -> Collection[int]:
+    return admission.hold_back(job_ids, now)
+
+
+def held_by_quotas(job_ids: Collection[int], now: datetime) -> Collection[int]:
+    return admission.find_held(job_ids, now)

@@ -74,6 +74,13 @@ NOT_SENT = Alarm(
     "mailhub_jobs_late",
 )
 
+QUOTA_NEARLY_USED = Alarm(
+    WARNING,
+    "quota: %s",
+    "A sponsor has used as much of a quota as its warning says; logged once a day or month",
+    "Raise the quota (`quota set`), or tell the sponsor; above it, new work is refused and jobs are held",
+)
+
 MOVED_TO_NEXT_VENDOR = Alarm(
     WARNING,
     "%s messages of job %s go by another vendor of its route",

@@ -227,6 +227,9 @@ class Move:
 MOVES: dict[str, Move] = {
     # leaf jobs
     "dispatch": Move((S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "the casters of its vendor may take it"),
+    "await_quota": Move(
+        (S.RENDERED,), S.READY, "dispatcher", "its night has come, and a quota of its sponsor holds it"
+    ),
     "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and notifies a sender"),
     "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are claimed and called"),
     "put_back": Move((S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no permit for a while, or shut down"),

@@ -116,7 +116,7 @@ class Suppressions(Protocol):
 
 
 class Gates(Protocol):
-    """Decides what may go out: entitlements and approvals."""
+    """Decides what may go out: entitlements, approvals and quotas."""
 
     def may_go(self) -> Q:
         """Return the condition of jobs whose sponsor may use their vendor, credential and identity now."""
@@ -132,6 +132,12 @@ class Gates(Protocol):
 
     def needs_identity(self, vendor: "Vendor") -> bool:
         """Return whether the vendor's adapter writes mails, with their From."""
+
+    def hold_back(self, job_ids: Collection[int], now: datetime) -> Collection[int]:
+        """Return which of these jobs a quota holds, in the transaction that locked and dispatches the others."""
+
+    def held_by_quotas(self, job_ids: Collection[int], now: datetime) -> Collection[int]:
+        """Return the same without a transaction, and without a lock."""
 
 
 class Events(Protocol):

@@ -21,7 +21,7 @@ from vendors.condition.values import ConditionKind
 from vendors.instants import write_time
 from vendors.models import Vendor
 from vendors.remedies import Remedy
-from vendors.said import Said, show
+from vendors.said import show
 
 MAY_BE_HELD = (S.RENDERED, S.READY)
 # Jobs in any other state are with a sender or end without one.
@@ -64,7 +64,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:  # n
             _("waits after its first %(count)s for somebody to let the rest go") % {"count": number(job.wait_after)}
         )
     if job.status in MAY_BE_HELD and job.held:
-        return Obstacle(show(Said(job.held)))
+        return Obstacle(show(job.held))
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]

@@ -5,9 +5,9 @@ another transaction is storing the same key, the answer is "busy". Jobs start as
 with a future send_at or a route they are READY, for the dispatcher.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -27,6 +27,8 @@ from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.intake.to_oneself import count
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork, QuotaRefusal
 from vendors.not_now import is_not_now
 
 
@@ -82,13 +84,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The result for a request. job_id: None if its key is taken; busy: by a transaction that has not ended."""
+    """The result for a request. job_id: None if its key is taken; busy: by a transaction that has not ended.
+
+    refusal: it was not stored, because a quota has no room for it.
+    """
 
     job_id: int | None
     busy: bool = False
+    refusal: QuotaRefusal | None = None
 
 
 FOR_REQUEST = HOLDS.format(sponsor="a.sponsor", topic="a.topic", transactional="a.transactional")
+# A request of a sponsor with quotas (`limited`) is stored only by a caller that has asked them: %s is true.
 # All rows are one JSON parameter; a parameter for each column would cost the client more than the server's work.
 STORE = f"""
 WITH asked AS (
@@ -106,14 +113,15 @@ WITH asked AS (
     WHERE s.reason IS NOT NULL
 ), numbered AS (
     SELECT *, nextval('campaigns_campaign_id_seq') AS campaign, nextval('campaigns_job_id_seq') AS job,
-        pg_try_advisory_xact_lock(hashtextextended(sponsor || ' ' || test || ' ' || idempotency_key, 0)) AS free
+        pg_try_advisory_xact_lock(hashtextextended(sponsor || ' ' || test || ' ' || idempotency_key, 0)) AS free,
+        NOT %s AND EXISTS (SELECT FROM campaigns_sponsorquota q WHERE q.sponsor_id = asked.sponsor) AS limited
     FROM asked
 ), kept AS (
     INSERT INTO campaigns_session (id, sponsor_id, job_id, test, key_prefix, idempotency_key, fingerprint, answer,
         "references", metadata, created_at, in_doubt)
     SELECT session, sponsor, job, test, prefix, idempotency_key, decode(fingerprint, 'hex'), answer, refs, metadata,
         clock_timestamp(), 0
-    FROM numbered WHERE free ORDER BY n
+    FROM numbered WHERE free AND NOT limited ORDER BY n
     ON CONFLICT DO NOTHING RETURNING job_id
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
@@ -151,7 +159,7 @@ WITH asked AS (
     FROM json_to_recordset(%s::json) AS m (n int, id bigint, uuid uuid, recipient text, params jsonb)
     JOIN numbered USING (n) JOIN kept ON kept.job_id = job LEFT JOIN suppressed s ON s.id = m.id ORDER BY m.id
 )
-SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job ORDER BY n
+SELECT kept.job_id, NOT free, limited FROM numbered LEFT JOIN kept ON kept.job_id = job ORDER BY n
 """
 
 
@@ -162,47 +170,109 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     files are stored first, each once; those without a request are deleted a day later.
 
     A dead connection is replaced and the statement repeated once; requests that the first try stored are found by key.
+    Requests of a sponsor with quotas are stored in a second transaction, one such transaction at a time.
     """
-    secret = key()
-    counted = any(one.to_oneself for one in requests)
-    if counted and len(requests) > 1:
+    stored = _store(requests, with_quotas=False)
+    limited = [number for number, (_, one_of_quota) in enumerate(stored) if one_of_quota]
+    found = [one for one, _ in stored]
+    for sponsor_id in sorted({requests[number].sponsor_id for number in limited}):
+        mine = [number for number in limited if requests[number].sponsor_id == sponsor_id]
+        again = _store([requests[number] for number in mine], with_quotas=True)
+        for number, (one, _) in zip(mine, again, strict=True):
+            found[number] = one
+    return found
+
+
+def _store(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored, bool]]:
+    """Store requests as `store` does. Returns for each also whether it waits, as its sponsor has quotas.
+
+    with_quotas: they are of one sponsor that has some, which are asked.
+    """
+    if len(requests) > 1 and any(one.to_oneself for one in requests):
         raise ValueError("a letter to oneself is stored by itself")
-    waiting = ((number, one) for number, one in enumerate(requests) if one.needs_approval)
-    asking = {number: Party(Kind.KEY, one.key_prefix, one.key_maker) for number, one in waiting}
-    parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]
+    parameters = None if with_quotas else _parameters(requests, with_quotas)
     try:
-        rows = _execute(parameters, contents, asking, counted)
+        return _execute(requests, parameters, contents)
     except psycopg.Error as error:
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or is_not_now(error)
         if connection.in_atomic_block or not lost:
             raise
         connection_pool.close()
-        rows = _execute(parameters, contents, asking, counted)
-    return [Stored(job_id, busy) for job_id, busy in rows]
+        return _execute(requests, parameters, contents)
 
 
-def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, Party], counted: bool) -> list[Any]:
-    """Run the statement. asking: who asks, by number of each request that needs an approval.
+def _parameters(requests: Sequence[Request], with_quotas: bool) -> list[Any]:
+    """Return the parameters of STORE."""
+    secret = key()
+    return [_requests(requests), _digests(requests, secret), with_quotas, secret is not None, _messages(requests)]
 
-    counted: True for a letter to oneself.
-    """
+
+def _execute(
+    requests: Sequence[Request], parameters: list[Any] | None, contents: list[bytes]
+) -> list[tuple[Stored, bool]]:
+    """Run the statement. parameters: None if the quotas of their sponsor are to be asked first."""
+    alone = parameters is None or any(one.needs_approval or one.to_oneself for one in requests)
     # Parsed and planned once a connection. Django's cursors put values into the text and so prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
         for content in contents:
             keep(content, pooled)
-        if not asking and not counted:
-            return cursor.execute(STORE, parameters, prepare=True).fetchall()
+        if not alone:
+            return _insert(cursor, parameters)
         with pooled.transaction():
-            rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
-            new = {rows[number][0]: party for number, party in asking.items() if rows[number][0] is not None}
-            if new:
-                approvals.ask(cursor, new)
-            if counted and rows[0][0] is not None:
-                count(cursor, rows[0][0])
-            return rows
+            if parameters is not None:
+                return _with_approvals(cursor, requests, _insert(cursor, parameters))
+            refusals = _ask_quotas(cursor, requests)
+            admitted = [one for number, one in enumerate(requests) if number not in refusals]
+            stored = iter(
+                _with_approvals(cursor, admitted, _insert(cursor, _parameters(admitted, True))) if admitted else ()
+            )
+            return [
+                (Stored(None, refusal=refusals[number]), False) if number in refusals else next(stored)
+                for number in range(len(requests))
+            ]
+
+
+def _insert(cursor: Any, parameters: list[Any] | None) -> list[tuple[Stored, bool]]:
+    rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
+    return [(Stored(job_id, busy), limited) for job_id, busy, limited in rows]
+
+
+def _with_approvals(
+    cursor: Any, requests: Sequence[Request], stored: list[tuple[Stored, bool]]
+) -> list[tuple[Stored, bool]]:
+    """Ask for the approvals of the requests stored, and count a letter to oneself. Returns `stored`."""
+    pairs = [(request, one.job_id) for request, (one, _) in zip(requests, stored, strict=True) if one.job_id]
+    asking = {job: Party(Kind.KEY, one.key_prefix, one.key_maker) for one, job in pairs if one.needs_approval}
+    if asking:
+        approvals.ask(cursor, asking)
+    for request, job_id in pairs:
+        if request.to_oneself:
+            count(cursor, job_id)
+    return stored
+
+
+REPEATED = """
+SELECT idempotency_key, test FROM campaigns_session
+WHERE sponsor_id = %(sponsor)s AND test = ANY(%(tests)s) AND idempotency_key = ANY(%(keys)s)
+"""
+
+
+def _ask_quotas(cursor: Any, requests: Sequence[Request]) -> dict[int, QuotaRefusal]:
+    """Return the refusals of a sponsor's requests, by their numbers. One that was stored before is not asked."""
+    keys, tests = [one.idempotency_key for one in requests], list({one.test for one in requests})
+    cursor.execute(REPEATED, {"sponsor": requests[0].sponsor_id, "tests": tests, "keys": keys})
+    known = set(cursor.fetchall())
+    now = datetime.now(UTC)
+    asked = {
+        number: NewWork(one.sponsor_id, one.vendor_id, one.credential_id, len(one.recipients), one.send_at or now)
+        for number, one in enumerate(requests)
+        if (one.idempotency_key, one.test) not in known
+    }
+    found = admission.admit_all(cursor, list(asked.values()))
+    return {number: refusal for number, refusal in zip(asked, found, strict=True) if refusal}
 
 
 def _requests(requests: Sequence[Request]) -> str:

@@ -18,10 +18,12 @@ from campaigns.intake import to_oneself as letters_to_oneself
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.intake.hours import Hours
-from campaigns.models import Campaign, Job, Route, Sponsor, TemplateVersion
+from campaigns.models import Campaign, Job, Route, Sponsor, Suppression, TemplateVersion
 from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork
 from campaigns.suppression.comparing import end_suppressed
 from vendors.history import Actor
 from vendors.instants import in_utc
@@ -107,6 +109,7 @@ def check_times(at: At, deadline: datetime | None, now: datetime) -> None:
 
 
 BLOCK_ROWS = 2_000
+LONG = 10_000  # recipients of a list that takes a while to be stored
 MOST_RECIPIENTS = 2_000_000_000  # limit of a size column
 COPY = "COPY campaigns_message (id, uuid, campaign_id, recipient, params) FROM STDIN"
 
@@ -171,6 +174,8 @@ def accept(
     size = len(recipients)
     first = allocate(size)
     kept = file_storage.keep_all(files) if files else []
+    if sponsor.pk and size >= LONG:
+        _require_quota(sponsor, credential, size, at)
     with transaction.atomic():
         if sponsor.pk is None:
             sponsor.save()
@@ -224,7 +229,32 @@ def accept(
         _ask_approval(job, by, without_approval or to_oneself)
         if to_oneself:
             _count(job, by)
+        _admit(job)
         return job
+
+
+def _require_quota(sponsor: Sponsor, credential: Credential, size: int, at: At) -> None:
+    """Refuse a long list before it is stored, unless some of its recipients may be suppressed. Raises BadInput."""
+    starts_at = at if isinstance(at, datetime) else timezone.now()
+    work = NewWork(sponsor.pk, credential.vendor_id, credential.pk, size, starts_at)
+    refusal = admission.find_refusal(work)
+    if refusal and not Suppression.objects.exists():
+        raise BadInput(refusal.sentence)
+
+
+def _admit(job: Job) -> None:
+    """Ask the quotas last, so that nobody waits for the storing of a list. Raises BadInput."""
+    work = NewWork(
+        job.sponsor_id,
+        job.vendor_id,
+        job.credential_id,
+        job.size - job.suppressed,
+        job.not_before or timezone.now(),
+    )
+    with connection.cursor() as cursor:
+        refusal = admission.admit_all(cursor, [work], is_counted=True)[0]
+    if refusal:
+        raise BadInput(refusal.sentence)
 
 
 def _count(job: Job, by: Actor | None) -> None:

@@ -5,9 +5,9 @@ user may see. identities: sender identities, entitlements. files: attachments. d
 lists. jobs: messages, the jobs that send them, their calls and answers. api_clients: webhooks, and sessions, which the
 HTTP API returns for a send request. operations: nights, decisions about doubts, the store, the last audit, vendors'
 charges. approvals: who let a campaign go. routes: the vendors for a campaign, in order. suppressions: suppressed
-addresses, keys. sharing: sponsors' weights at a vendor. templates: templates kept by sponsors, with versions.
-message_events: bounces, complaints, counts by day, letters by the vendor's own id, messages from recipients.
-complaints: complaints by receiving domain, and the pauses after too many.
+addresses, keys. sharing: sponsors' weights at a vendor. quotas: how much they may send. templates: kept by
+sponsors, with versions. message_events: bounces, complaints, counts by day, letters by the vendor's own id, messages
+from recipients. complaints: complaints by receiving domain, and the pauses after too many.
 """
 
 from campaigns.models.answers import RecipientAnswer
@@ -29,6 +29,7 @@ from campaigns.models.message_events import (
     WaitingReport,
 )
 from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, RefusalTail, Resolution, Store
+from campaigns.models.quotas import SponsorQuota
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.sharing import SponsorTurn
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
@@ -68,6 +69,7 @@ __all__ = [
     "RouteMove",
     "Session",
     "Sponsor",
+    "SponsorQuota",
     "SponsorTurn",
     "Store",
     "StoredFile",

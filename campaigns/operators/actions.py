@@ -9,10 +9,12 @@ A mailcaster cuts under the lock of the parent's row, so no child is cut after a
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from campaigns import approvals, entitlements
 from campaigns.engine import decisions, lifecycle
@@ -24,6 +26,8 @@ from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.lifecycle import MOVES, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import Status
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork, QuotaRefusal
 from campaigns.suppression.comparing import free_lifted
 from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon
@@ -32,6 +36,13 @@ from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 
 AT_ONCE = 20_000  # messages in one decision about causes; the history keeps each
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDecision(JobDecision):
+    """A decision that a quota forbids now; its verdict is BUSY."""
+
+    refusal: QuotaRefusal | None = None
 
 
 def stop(
@@ -132,6 +143,9 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if why := entitlements.held([*ready, *([job_id] if rest else [])]):
         transaction.set_rollback(True)  # undo the freeing of messages
         return JobDecision(job_id, Verdict.BUSY, Said(gettext_noop("job %(job)s is %(why)s"), job=str(job_id), why=why))
+    if refused := _over_quota(job, sum(freed.values()) + rest):
+        transaction.set_rollback(True)
+        return refused
     if job.is_parent:
         decisions.retry_parent(job_id)
     decisions.reopen_leaves(Job.objects.filter(pk__in=ready))
@@ -141,6 +155,17 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
     _send_on([job_id, *ready])
     return answer
+
+
+def _over_quota(job: Job, messages: int) -> QuotaDecision | None:
+    """Ask the sponsor's quotas about messages that a decision adds to the work. The job is locked and not reopened."""
+    work = NewWork(job.sponsor_id, job.vendor_id, job.credential_id, messages, timezone.now())
+    with connection.cursor() as cursor:
+        refusal = admission.admit_all(cursor, [work])[0]
+    if refusal is None:
+        return None
+    said = Said(gettext_noop("job %(job)s is not sent again: %(why)s"), job=str(job.pk), why=refusal.sentence)
+    return QuotaDecision(job.pk, Verdict.BUSY, said, refusal=refusal)
 
 
 SENDS = (
@@ -231,7 +256,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return decisions.stale(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        why = entitlements.held([job_id]) or approvals.bars(job.campaign_id)
+        why = entitlements.held([job_id]) or approvals.bars(job.campaign_id) or _held_by_quota(job_id)
         form = (
             gettext_noop("job %(job)s is %(why)s") if why else gettext_noop("job %(job)s waits for its time to be sent")
         )
@@ -239,6 +264,10 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
     transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))
     said = Said(gettext_noop("job %(job)s dispatched"), job=str(job_id))
     return _recorded(JobDecision(job_id, Verdict.DONE, said, job.size), by, reason)
+
+
+def _held_by_quota(job_id: int) -> str:
+    return admission.tell_held([job_id]).get(job_id, "")
 
 
 def settle(
@@ -325,6 +354,8 @@ def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDe
 
 def _send_on(job_ids: Iterable[int]) -> None:
     jobs = list(job_ids)
+    if len(jobs) > 1:
+        admission.take_turns(jobs)
     dispatcher.dispatch_ready(jobs)
     vendors = list(Job.objects.filter(pk__in=jobs).values_list("vendor_id", flat=True).distinct())
     transaction.on_commit(lambda: dispatcher.notify_vendors(vendors))

@@ -25,6 +25,7 @@ FORMS: Mapping[str, str] = {
     "job %(job)s sends %(count)s messages, and waits after its first %(first)s": gettext_noop(
         "%(count)s messages are sent, and it waits after the first %(first)s"
     ),
+    "job %(job)s is not sent again: %(why)s": gettext_noop("it is not sent again: %(why)s"),
     "job %(job)s has nothing to send again: nothing was in it": gettext_noop("nothing is left to send again"),
     "job %(job)s has nothing to send again: %(sums)s": NOTHING_LEFT,
     "job %(job)s has nothing to send again: %(sums)s; what is in doubt is decided under Needs attention, or by "

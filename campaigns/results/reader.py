@@ -167,6 +167,8 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
         return None
     job = session.job
     held = entitlements.held([job.pk]) if job.paused_at or job.status in MOVES["dispatch"].sources else ""
+    if job.status == S.READY and not held:
+        held = entitlements.each_held([job.pk]).get(job.pk, "")
     return SessionView(session, job, progress.of_jobs([job])[job.pk], held.removeprefix("held: "))
 
 

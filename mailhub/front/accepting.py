@@ -18,7 +18,7 @@ from campaigns.models import Session
 from mailhub.front import notifier, rate_limits
 from mailhub.front.batcher import Batcher
 from mailhub.front.forecasts import Forecast, forecasts
-from mailhub.front.problems import Problem
+from mailhub.front.problems import Problem, over_quota
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors import health
@@ -176,6 +176,8 @@ def _alone(request: Request) -> "Stored | Exception":
 def _stored(
     order: SendOrder, vendor: VendorSnapshot, request: Request, stored: Stored
 ) -> AcceptedRequest | Problem | None:
+    if stored.refusal:
+        return over_quota(stored.refusal)
     if stored.busy:
         return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
     if stored.job_id is None:

@@ -1,12 +1,15 @@
 """POST /messages: requests to send (document 002's Post office Front). GET /messages/{id}: one message's state."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from campaigns import public_ids
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork
 from campaigns.results import reader
 from mailhub.front import accepting, checking, rate_limits, request_bodies
 from mailhub.front.accepting import AcceptedRequest
@@ -16,6 +19,7 @@ from mailhub.front.problems import Problem, invalid
 from mailhub.front.request_bodies import JSON
 from mailhub.front.schemas import AcceptedOut, OneMessageOut, ProblemOut, SendRequest
 from mailhub.front.send_orders import SESSIONS, SendOrder
+from mailhub.front.vendor_cache import VendorSnapshot
 
 router = Router(tags=["send"])
 DRY_RUN = ""  # no idempotency key
@@ -78,7 +82,16 @@ def _dry_run(order: SendOrder) -> HttpResponse:
         if order.hours
         else forecasts.of(vendor, order.caller.sponsor_id, order.size, order.send_at, units)
     )
-    return HttpResponse(order.answer(None, vendor, at), JSON, 200)
+    return HttpResponse(order.answer(None, vendor, at, _foresee_quotas(order, vendor)), JSON, 200)
+
+
+def _foresee_quotas(order: SendOrder, vendor: VendorSnapshot) -> list[str]:
+    """Return what the sponsor's quotas would say to the order."""
+    if vendor.credential_id is None:  # the vendor is paused
+        return []
+    starts_at = order.send_at or datetime.now(UTC)
+    work = NewWork(order.caller.sponsor_id, vendor.id, vendor.credential_id, order.size, starts_at)
+    return [str(one.sentence) for one in admission.foresee([work])]
 
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
@@ -118,7 +131,7 @@ def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     return facts
 
 
-MAY_CHANGE = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
+MAY_CHANGE = ("validation", "forbidden", "quota-too-small", "quota-used", "vendor-paused", "vendor-unhealthy")
 
 
 def _replay_or_raise(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> AcceptedRequest:

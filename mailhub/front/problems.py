@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import django.db
@@ -16,6 +17,7 @@ from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
 from campaigns.content.apart import ProcessLost
+from campaigns.quotas.book import QuotaRefusal
 from vendors import alarms, health, outages
 from vendors.not_now import refusal
 
@@ -33,6 +35,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "forbidden": (403, "The API key does not allow this"),
     "not-found": (404, "There is nothing here"),
     "method-not-allowed": (405, "The method is not allowed here"),
+    "quota-too-small": (403, "A quota of the sponsor is smaller than this"),
     "idempotency-key-in-use": (409, "The first request with this Idempotency-Key is still running"),
     "state-conflict": (409, "This cannot be done now"),
     "request-timeout": (408, "The request did not arrive in time"),
@@ -40,6 +43,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "validation": (422, "The request is not valid"),
     "idempotency-key-reused": (422, "The Idempotency-Key was used for another request"),
     "rate-limited": (429, "Too many requests with this API key"),
+    "quota-used": (429, "A quota of the sponsor has no room for this now"),
     "too-many-uploads": (429, "Too many large requests are on their way"),
     "internal": (500, "Something went wrong here"),
     "busy": (503, "Too many ask for this at once"),
@@ -56,6 +60,7 @@ BY_STATUS = {
     413: "payload-too-large",
 }
 STORAGE_RETRY = 5  # seconds
+QUOTA_RETRY = 60  # seconds, where a quota of work in flight is used
 Handler = Callable[[HttpRequest], HttpResponse]
 
 
@@ -94,6 +99,23 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
     return Problem(
         "validation", f"{where}: {first['detail']}{more}" if where else f"{first['detail']}{more}", errors=found
     )
+
+
+def over_quota(refusal: QuotaRefusal) -> Problem:
+    """Return the problem for work that a quota has no room for: now, or never."""
+    use = refusal.use
+    quota = {
+        "vendor": use.quota.vendor,
+        "span": use.quota.span,
+        "measure": use.quota.measure,
+        "limit": use.quota.write(use.quota.most),
+        "used": use.quota.write(use.used),
+        "renewed_at": use.renewed_at and use.renewed_at.isoformat(timespec="seconds"),
+    }
+    if not refusal.can_fit:
+        return Problem("quota-too-small", str(refusal.sentence), quota=quota)
+    wait = (refusal.again - datetime.now(UTC)).total_seconds() if refusal.again else QUOTA_RETRY
+    return Problem("quota-used", str(refusal.sentence), retry_after=wait, quota=quota)
 
 
 def unavailable(what: str) -> Problem:

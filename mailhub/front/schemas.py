@@ -222,6 +222,7 @@ class AcceptedOut(BaseModel):
     mode: Literal["live", "test"]
     forecast: ForecastOut
     cost: EstimateOut | None = Field(description="Highest cost of a dry run; null otherwise, or if unknown")
+    quotas: list[str] = Field(description="Of a dry run: quotas that would refuse it, or would be nearly used")
     approval: Literal["waiting"] | None = Field(description="waiting: nothing is sent before a person approves")
     links: Links | None
 

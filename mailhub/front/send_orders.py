@@ -65,8 +65,10 @@ class SendOrder:
     def mode(self) -> str:
         return "test" if self.caller.test else "live"
 
-    def answer(self, session: UUID | None, vendor: VendorSnapshot, forecast: Forecast) -> str:
-        """Return the JSON answer. `session` is None for a dry run."""
+    def answer(
+        self, session: UUID | None, vendor: VendorSnapshot, forecast: Forecast, quotas: Sequence[str] = ()
+    ) -> str:
+        """Return the JSON answer. `session` is None for a dry run. `quotas`: what they would say to it."""
         facts = {
             "id": session and session_name(session),
             "status": "valid" if session is None else self._status(vendor),
@@ -79,6 +81,7 @@ class SendOrder:
             "mode": self.mode,
             "forecast": forecast,
             "cost": self.cost,
+            "quotas": quotas,
             "approval": "waiting" if self.needs_approval else None,
             "links": session and links(session),
         }

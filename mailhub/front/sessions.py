@@ -15,13 +15,14 @@ from ninja.params.functions import Header, Query
 from campaigns import public_ids
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.operators import actions, pausing
+from campaigns.operators.actions import QuotaDecision
 from campaigns.reports import export
 from campaigns.results import reader
 from campaigns.results.reader import SessionView
 from mailhub.front import request_bodies
 from mailhub.front.cursors import last_seen
 from mailhub.front.keys import Caller, Key
-from mailhub.front.problems import Problem, invalid
+from mailhub.front.problems import Problem, invalid, over_quota
 from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
 from mailhub.front.send_orders import SESSIONS, links, session_name
 from vendors.causes.wording import read_causes
@@ -236,6 +237,8 @@ def _decide(
     """Apply a decision. `verb` takes (job, the key's prefix). Raises Problem if it is impossible now or outdated."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     (answer,) = verb(_look(session_id, caller).job.pk, caller.prefix)
+    if isinstance(answer, QuotaDecision) and answer.refusal:
+        raise over_quota(answer.refusal)
     if answer.verdict in (Verdict.BUSY, Verdict.STALE):
         raise Problem("state-conflict", answer.message)
     return _changed(202, answer, session_id, caller)

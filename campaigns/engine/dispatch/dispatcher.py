@@ -3,7 +3,8 @@
 A job becomes DISPATCHED, or P_QUEUED if it will be cut. This module dispatches nightly jobs on demand, and jobs whose
 time has come; nightly.py has the nightly run. Jobs of a paused vendor are dispatched too, and wait on its queue. A job
 stays as it is if its sponsor may no longer use its vendor, credential or identity (entitlements.may_go). So does a
-rendered job whose campaign waits for approval.
+rendered job whose campaign waits for approval. A job that a quota of its sponsor holds (decision 64) waits as READY
+once its night has come, so the sweep dispatches it when the quota has room.
 
 Callers that dispatch then notify the vendors. Celery's tasks (campaigns/tasks.py) are named as texts here, so commands
 and pages do not load the workers' code.
@@ -95,7 +96,12 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
     with transaction.atomic():
         if run:
             wait_at_most()  # the sweep continues the run
-        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them gone
+        locked = hold(jobs.values_list("id", flat=True))
+        mine = jobs.filter(id__in=locked)  # a second dispatcher finds them gone
+        if locked and (held := ports.gates.hold_back(locked, now)):
+            if run:
+                move(mine.filter(id__in=held), "await_quota")
+            mine = mine.exclude(id__in=held)
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")
@@ -120,7 +126,18 @@ def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now
 
 def free_and_ready() -> list[int]:
     """Return the unlocked jobs that `dispatch_ready` would dispatch now."""
-    return free(_ready(timezone.now()).filter(_may_go()).values_list("id", flat=True))
+    now = timezone.now()
+    found = free(_ready(now).filter(_may_go()).values_list("id", flat=True))
+    held = set(ports.gates.held_by_quotas(found, now)) if found else set()
+    return [job_id for job_id in found if job_id not in held]
+
+
+def sweep_soon() -> None:
+    """Have held jobs looked at now, as a quota has changed. The next sweep does the same."""
+    try:
+        current_app.send_task("campaigns.tasks.sweep", ignore_result=True, expires=60)
+    except OperationalError as error:
+        alarms.TASK_NOT_NOTIFIED.log(log, "sweep", "a quota", error)
 
 
 def _ready(now: datetime) -> "QuerySet[Job]":

@@ -1,0 +1,181 @@
+"""Asks the quotas when work comes in, is sent again or is dispatched. A claim asks nothing.
+
+Of two decisions about a sponsor with quotas the second one waits for the end of the first one's transaction, then
+counts. The turn is an advisory lock of the sponsor, taken after the locks of jobs (engine/lifecycle.py); nobody who has
+it asks for a job. A sponsor without quotas takes none: who has some is found by the statement that locks.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.engine.lifecycle import sql_list
+from campaigns.models import SponsorQuota
+from campaigns.quotas.book import (
+    OPEN,
+    UNDISPATCHED,
+    NewWork,
+    QuotaBook,
+    QuotaRefusal,
+    QuotaUse,
+    read_book,
+    read_quotas,
+)
+from vendors import alarms
+from vendors.said import Said, gettext_noop
+
+log = logging.getLogger(__name__)
+MOST_WARNED = 50  # sponsors
+HELD = gettext_noop("held: %(why)s")
+
+_TURNS = "SELECT pg_advisory_xact_lock(hashtext('campaigns_sponsorquota'), one.id::int), one.id FROM ({which}) one"
+_WITH_QUOTAS = "SELECT DISTINCT sponsor_id AS id FROM campaigns_sponsorquota WHERE sponsor_id = ANY({of}) ORDER BY 1"
+TURNS = _TURNS.format(which=_WITH_QUOTAS.format(of="%(sponsors)s::bigint[]"))
+OF_JOBS = "ARRAY(SELECT sponsor_id FROM campaigns_job WHERE id = ANY(%(jobs)s::bigint[]))"
+TURNS_OF_JOBS = _TURNS.format(which=_WITH_QUOTAS.format(of=OF_JOBS))
+JOBS_WITH_QUOTAS = _WITH_QUOTAS.format(of=OF_JOBS)
+# Not those past their deadline: nothing of them is called, and their sender lets them expire.
+JOBS = f"""
+SELECT j.id, j.sponsor_id, j.vendor_id, j.credential_id, greatest(0, {OPEN}) FROM campaigns_job j
+WHERE j.id = ANY(%(jobs)s::bigint[]) AND j.sponsor_id = ANY(%(sponsors)s::bigint[])
+    AND j.status IN {sql_list(UNDISPATCHED)}
+    AND NOT EXISTS (SELECT FROM campaigns_campaign c WHERE c.id = j.campaign_id AND c.deadline <= %(now)s)
+ORDER BY j.id
+"""
+WARNED = """
+UPDATE campaigns_sponsorquota SET warned_on = %(day)s WHERE id = %(quota)s AND warned_on IS DISTINCT FROM %(day)s
+"""
+
+
+def admit_all(cursor: Any, works: Sequence[NewWork], is_counted: bool = False) -> list[QuotaRefusal | None]:
+    """Decide about new work in the transaction that stores it. Returns for each why it is refused, or None.
+
+    Later decisions about the same sponsors wait for the end of the transaction. is_counted: its job is stored already.
+    cursor: of Django or of psycopg.
+    """
+    cursor.execute(TURNS, {"sponsors": [one.sponsor_id for one in works]})
+    with_quotas = [sponsor for _, sponsor in cursor.fetchall()]
+    if not with_quotas:
+        return [None] * len(works)
+    book = _book_of(cursor, with_quotas, works)
+    return [_admitted(cursor, book, one, is_counted) for one in works]
+
+
+def _admitted(cursor: Any, book: QuotaBook, work: NewWork, is_counted: bool) -> QuotaRefusal | None:
+    refusal = book.find_refusal(work, is_counted)
+    if refusal is None:
+        if not is_counted:
+            book.add(work)
+        _warn(cursor, book.uses_of(work))
+    return refusal
+
+
+def _warn(cursor: Any, uses: Iterable[QuotaUse]) -> None:
+    """Log the quotas that are nearly used, each once in its present period."""
+    today = timezone.now().date()
+    for use in uses:
+        if use.warns and use.started_on <= today and use.quota.warned_on != use.started_on:
+            cursor.execute(WARNED, {"quota": use.quota.id, "day": use.started_on})
+            if cursor.rowcount:
+                alarms.QUOTA_NEARLY_USED.log(log, use.sentence)
+
+
+def foresee(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
+    """Return what the quotas would say to each of these if it came alone: a refusal, or a quota that it nearly uses."""
+    with connection.cursor() as cursor:
+        quotas = read_quotas(cursor, {one.sponsor_id for one in works})
+        if not quotas:
+            return []
+        found: list[QuotaRefusal | QuotaUse] = []
+        for work in works:
+            book = read_book(cursor, quotas, timezone.now(), [work[:3]])
+            if refusal := book.find_refusal(work):
+                found.append(refusal)
+                continue
+            book.add(work)
+            found += [use for use in book.uses_of(work) if use.warns]
+        return found
+
+
+def find_uses(sponsors: Collection[int]) -> dict[int, QuotaUse]:
+    """Return how much of the quotas of these sponsors is used now, by the quotas' ids, in the order they were made."""
+    with connection.cursor() as cursor:
+        quotas = read_quotas(cursor, sponsors) if sponsors else []
+        book = read_book(cursor, quotas, timezone.now()) if quotas else None
+        return {use.quota.id: use for use in book.find_uses()} if book else {}
+
+
+def find_warned() -> list[QuotaUse]:
+    """Return the quotas that were warned of in their present period, and are still nearly used."""
+    now = timezone.now()
+    periods = [now.date(), now.date().replace(day=1)]
+    rows = SponsorQuota.objects.filter(warned_on__in=periods).order_by("id").values_list("sponsor_id", flat=True)
+    uses = find_uses(set(rows[:MOST_WARNED])) if rows else {}
+    return [use for use in uses.values() if use.warns and use.quota.warned_on == use.started_on]
+
+
+def find_refusal(work: NewWork) -> QuotaRefusal | None:
+    """Return why the work would be refused now, or None. Nothing is locked."""
+    return next((one for one in foresee([work]) if isinstance(one, QuotaRefusal)), None)
+
+
+def find_held(job_ids: Collection[int], now: datetime | None = None) -> dict[int, QuotaRefusal]:
+    """Return which of these undispatched jobs a quota holds, alone or beside the others before it. Locks nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS_WITH_QUOTAS, {"jobs": list(job_ids)})
+        with_quotas = [sponsor for (sponsor,) in cursor.fetchall()]
+        return _held_among(cursor, with_quotas, job_ids, now) if with_quotas else {}
+
+
+def take_turns(job_ids: Collection[int]) -> None:
+    """Take the turns of the sponsors of these jobs, which the caller has locked, in the one order.
+
+    For a transaction that dispatches jobs of several sponsors in several steps.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(TURNS_OF_JOBS, {"jobs": list(job_ids)})
+
+
+def hold_back(job_ids: Collection[int], now: datetime | None = None) -> list[int]:
+    """Return which of these jobs a quota holds, oldest first, in the transaction that locked and dispatches the others.
+
+    Four statements for any number of jobs; one if their sponsors have no quotas.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(TURNS_OF_JOBS, {"jobs": list(job_ids)})
+        with_quotas = [sponsor for _, sponsor in cursor.fetchall()]
+        return list(_held_among(cursor, with_quotas, job_ids, now)) if with_quotas else []
+
+
+def tell_held(job_ids: Collection[int]) -> dict[int, Said]:
+    """Return why each of these jobs is held by a quota, by its id; others are left out."""
+    found = find_held(job_ids) if job_ids else {}
+    return {job_id: Said(HELD, why=refusal.sentence) for job_id, refusal in found.items()}
+
+
+def _held_among(
+    cursor: Any, sponsors: Collection[int], job_ids: Collection[int], now: datetime | None
+) -> dict[int, QuotaRefusal]:
+    """Let the jobs go that fit one after the other, oldest first; a job that does not fit holds no other one."""
+    now = now or timezone.now()
+    cursor.execute(JOBS, {"jobs": list(job_ids), "sponsors": list(sponsors), "now": now})
+    jobs = {row[0]: NewWork(row[1], row[2], row[3], row[4], now) for row in cursor.fetchall()}
+    book = _book_of(cursor, sponsors, jobs.values(), now)
+    held = {}
+    for job_id, work in jobs.items():
+        if refusal := book.find_refusal(work, dispatches=True):
+            held[job_id] = refusal
+        else:
+            book.add(work)
+    return held
+
+
+def _book_of(
+    cursor: Any, sponsors: Collection[int], works: Iterable[NewWork], now: datetime | None = None
+) -> QuotaBook:
+    quotas = read_quotas(cursor, sponsors)
+    return read_book(cursor, quotas, now or timezone.now(), [one[:3] for one in works])
