@@ -43,7 +43,7 @@ VENDORS = ["vendors.*"]
 OFFER = [
     f"campaigns.{verb}_{what}"
     for verb in ("add", "change", "delete")
-    for what in ("entitlement", "identity", "topic", "route", "routeentry", "sponsorturn")
+    for what in ("entitlement", "identity", "topic", "route", "routeentry", "sponsorturn", "sponsorquota")
 ]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 OWN = [

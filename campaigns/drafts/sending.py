@@ -25,6 +25,8 @@ from campaigns.intake import At, BadInput, Hours, to_oneself
 from campaigns.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job
 from campaigns.models.states import Status
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork, QuotaRefusal, QuotaUse
 from vendors import alarms
 from vendors.history import Actor, record
 from vendors.said import Said, columns, gettext_noop
@@ -52,6 +54,17 @@ def obstacle(draft: Draft) -> str:
     return ""
 
 
+def foresee_quotas(draft: Draft) -> list[QuotaRefusal | QuotaUse]:
+    """Return what the quotas would say were the draft sent now: a refusal, or those that it nearly uses.
+
+    Raises NotEntitled.
+    """
+    facts, when, login = draft.found or {"good": 0}, at(draft), contents.logins(draft)[0]
+    goes = facts["good"] - facts.get("suppressed", 0)
+    starts_at = when if isinstance(when, datetime) else timezone.now()
+    return admission.foresee([NewWork(draft.sponsor_id, login.vendor_id, login.pk, goes, starts_at)])
+
+
 def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
     """Decide to send the draft as the page has shown it; `finish` makes the campaign.
 
@@ -72,6 +85,8 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
     if within := contents.hours(draft):
         within.check_fields(draft.channel, [one["field"] for one in (draft.found or {}).get("columns", ())])
     contents.of(draft)
+    if refused := next((one for one in foresee_quotas(draft) if isinstance(one, QuotaRefusal)), None):
+        raise BadInput(refused.sentence)
     mine = Draft.objects.filter(still_open(), pk=draft.pk, busy="")
     as_seen = mine.filter(
         message_revision=draft.message_revision,

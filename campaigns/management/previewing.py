@@ -19,7 +19,7 @@ from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 from vendors.printing import previews as printed
 
-Looked = tuple[list[Letter], estimates.ByLogin]  # letters and cost of an unsaved campaign
+Looked = tuple[list[Letter], estimates.ByLogin, list[str]]  # letters, cost, and quotas, of an unsaved campaign
 
 
 def number(options: dict[str, Any]) -> int:
@@ -39,8 +39,11 @@ def look(
     campaign: Campaign,
     recipients: Recipients,
     options: dict[str, Any],
+    quotas: list[str],
 ) -> Looked:
     """Make letters and cost of an unsaved campaign, and a PDF if requested. Raises CommandError.
+
+    quotas: what they would say.
 
     logins: credentials of the route; the letters are for the first.
     """
@@ -49,16 +52,20 @@ def look(
     made = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
     if options["preview_pdf"]:
         sys.stderr.write(f"{_write_pdf(made, content.files, vendor, options)}\n")
-    return made, estimates.of_table(logins, campaign, content.compiled, recipients)
+    return made, estimates.of_table(logins, campaign, content.compiled, recipients), quotas
 
 
-def show(made: Sequence[Letter], by: estimates.ByLogin, options: dict[str, Any], out: OutputWrapper) -> None:
+def show(
+    made: Sequence[Letter], by: estimates.ByLogin, quotas: list[str], options: dict[str, Any], out: OutputWrapper
+) -> None:
     """Print the preview as text or JSON, except letters already in a PDF."""
     shown = [] if options["preview_pdf"] else made
     if not options["json"]:
         out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), estimates.sentences(by)]))
+        for said in quotas:
+            out.write(said)
     elif options["check"]:
-        out.write("\n".join(json.dumps(estimates.facts(*one)) for one in by.items()))
+        out.write("\n".join(json.dumps({**estimates.facts(*one), "quotas": quotas}) for one in by.items()))
     else:
         out.write(json.dumps([previews.facts(letter) for letter in made]))
 

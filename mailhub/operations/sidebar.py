@@ -23,6 +23,7 @@ GROUPS = (
             "Route",
             "Entitlement",
             "SponsorTurn",
+            "SponsorQuota",
             "Suppression",
             "ComplaintPause",
             "InboundMessage",

@@ -16,6 +16,8 @@ from campaigns.given_texts import given_value
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
+from campaigns.quotas import admission
+from campaigns.quotas.book import QuotaUse
 from campaigns.reports import campaign_rows
 from campaigns.reports.campaign_rows import STATES, CampaignQuery, Needs
 from mailhub.owners import day_chart
@@ -30,6 +32,7 @@ from vendors.said import show
 
 MOST_SPONSORS = 500  # in their select
 MOST_NEEDS = 5  # of each kind
+MOST_QUOTAS = 50
 LONGEST = 200  # characters of a search
 KINDS_OF_NEEDS = ("approves", "resumes", "settles")
 NAMES = {
@@ -53,9 +56,16 @@ def index(request: HttpRequest) -> HttpResponse:
         "sponsors": sponsors.values_list("pk", "name")[:MOST_SPONSORS],
         "states": NAMES,
         "unread_answers": inbox.count_unread(sponsor_ids_of(request.user)) if _reads_answers(request.user) else 0,
+        "quotas": [] if asked.narrowed else _quotas(request.user),
         "chart": None if asked.narrowed else day_chart.of_sponsors(sponsor_ids_of(request.user)),
     }
     return render(request, "owners/home.html", context)
+
+
+def _quotas(user: Any) -> list[QuotaUse]:
+    """Return the quotas of the user's own sponsors. Who sees all sponsors has the admin's list."""
+    mine = sponsor_ids_of(user)
+    return list(admission.find_uses(mine).values())[:MOST_QUOTAS] if mine else []
 
 
 def _reads_answers(user: Any) -> bool:

@@ -40,6 +40,7 @@ from campaigns.models import (
     Route,
     RouteEntry,
     Sponsor,
+    SponsorQuota,
     SponsorTurn,
     Topic,
     Webhook,
@@ -442,6 +443,7 @@ def _admin_rows(job: Job, vendor: Vendor) -> None:
         sponsor=job.sponsor, receiver="gmail", since=now, complaints=4, accepted=1000, limit=0.3
     )
     SponsorTurn.objects.create(sponsor=job.sponsor, vendor=vendor, weight=2)
+    SponsorQuota.objects.create(sponsor=job.sponsor, vendor=vendor, span="month", measure="messages", most=1_000_000)
     InboundMessage.objects.create(
         vendor=vendor,
         sponsor=job.sponsor,

@@ -69,6 +69,14 @@ MADE: dict[str, dict[str, Any]] = {  # each with what is typed into its form, in
     "campaigns_topic": {"sponsor": "Velma", "name": "news", "title": "News"},
     "campaigns_entitlement": {"sponsor": "Velma", "vendor": "letters"},
     "campaigns_sponsorturn": {"sponsor": "Velma", "vendor": "letters", "weight": "3"},
+    "campaigns_sponsorquota": {
+        "sponsor": "Velma",
+        "vendor": "letters",
+        "most": "1000",
+        "measure": "messages",
+        "span": "day",
+        "warn_percent": "80",
+    },
     "campaigns_route": {
         "sponsor": "Velma",
         "name": "all",

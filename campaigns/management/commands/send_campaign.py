@@ -32,6 +32,8 @@ from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.models.states import Status
+from campaigns.quotas import admission
+from campaigns.quotas.book import NewWork
 from vendors.history import Actor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
@@ -197,7 +199,10 @@ def _accept(
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
     if options["preview"] or options["check"]:
         campaign = content.campaign(topic, options["transactional"])
-        return previewing.look(content, logins, campaign, recipients, options)
+        starts_at = at if isinstance(at, datetime) else timezone.now()
+        work = NewWork(sponsor.pk or 0, vendor.pk, credential.pk, len(recipients), starts_at)
+        quotas = [str(one.sentence) for one in admission.foresee([work])]
+        return previewing.look(content, logins, campaign, recipients, options, quotas)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region, is_for_sending=True)

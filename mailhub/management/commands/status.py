@@ -17,6 +17,7 @@ from rich.text import Text
 from campaigns.engine.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
+from campaigns.quotas import admission
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
 from vendors import alarms, deferrals
@@ -151,6 +152,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         *map(str, findings.of_tables()),
         *found.outdated,
         *map(str, findings.of_clocks()),
+        *(str(use.sentence) for use in admission.find_warned()),
     )
     late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]

@@ -158,6 +158,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         try:
             context["identity"] = contents.identity(draft, vendor) if vendor else None
             now = timezone.now()
+            context["quotas"] = [said.show(one.sentence) for one in sending.foresee_quotas(draft)]
             costs = contents.estimate(draft).items()
             context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
