@@ -175,7 +175,16 @@ def test_what_follows_an_unknown_recipient_changes_nothing():
     assert judge_reply(550, "5.1.1 User unknown or sender blocked").cause != "recipient"
 
 
+@pytest.mark.parametrize("reason", ["User unknown in virtual mailbox table", "mailbox does not exist", "Domain not found"])
+def test_why_a_sender_was_rejected_is_not_about_the_recipient(reason):
+    assert judge_reply(550, f"<ann@example.org>: Sender address rejected: {reason}").cause == "us"
+    assert judge_reply(550, f"<ann@example.org>: Recipient address rejected: {reason}").cause == "recipient"
+
+
 def test_names_of_fields_and_codes_are_no_words():
+    assert judge_reply(None, '{"errors": {"to": ["is invalid"]}}').cause == "recipient"
+    assert judge_reply(None, '{"errors": {"from": ["is invalid"]}}').cause == "us"
+    assert judge_reply(None, '{"message-count": "1", "error-text": "Bad Credentials"}').cause == "us"
     assert judge_reply(None, '{"message": "from parameter is not a valid address"}').cause == "us"
     assert judge_reply(None, '{"message": "to parameter is not a valid address"}').cause == "recipient"
     assert judge_reply(550, "5.5.0 Messages of yours are not wanted here").cause != "capacity"

@@ -32,9 +32,10 @@ _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
 _NOISE = re.compile(
     r"\(in reply to [^)]*\)+|delivery to the following recipients? (has been delayed|failed( permanently)?)"
     r"|could not be delivered to (one or more|all) of its recipients|technical details of \w+ failure"
-    r"|\"(code|detail|details|description|error|errors|message|messages|msg|name|reason|status|title|type)\"(?=\s*:)",
+    r"|\"(\w+[_-]text|[\w-]*(code|count|details?|description|errors?|messages?|msg|name|reason|status|title|type))\"(?=\s*:)",
     re.IGNORECASE,
 )
+_FIELD = re.compile(r'"([A-Za-z][\w.]*)"\s*:\s*\[?\s*"?')  # of a JSON answer, as "to": ["is invalid"]
 _HYPHENS = re.compile(r"\b[a-z]+(?:-[a-z]+){2,}\b")  # as rejected-wrong-user-id
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]")
 _WORD = re.compile(r"[^\W\d_]{3}")
@@ -124,7 +125,7 @@ def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bo
     said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
     basic = str(code) if code else ""
     is_early = is_early or _EARLY.search(said) is not None
-    said = _NOISE.sub(" ", said)
+    said = _FIELD.sub(r"; field \1 ", _NOISE.sub(" ", said))
     judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
     if is_early and judged.cause in (AnswerCause.RECIPIENT, AnswerCause.UNKNOWN):
         return Judgement({"4": AnswerCause.VENDOR, "5": AnswerCause.US}.get(basic[:1], AnswerCause.UNKNOWN))

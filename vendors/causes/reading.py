@@ -20,6 +20,8 @@ BEHIND = 15
 """Characters by which a subject behind its state counts as farther, unless it follows at once ("invalid sender")."""
 WEAK_STATE = "rejected"
 """It counts only if no clause says more: "Recipient rejected: sending quota exceeded"."""
+REJECTED_SENDER = ("us", "recipient")
+"""After "Sender address rejected" a user who is unknown is the sender."""
 OBJECT, NEARER = ("count", "exceeded"), 3.0
 """A subject that is nearer behind its state: "The mailbox has exceeded its sending limit" speaks of the limit."""
 _LEAVE = re.compile(  # the rules know these better, whomever the sentence names
@@ -57,9 +59,10 @@ def read_subject(text: str, *, is_service: bool) -> str:
     weak = ""
     for clause in _clauses(text[:READ_MAX]):
         for state, cause in _causes_in(clause.strip(_EDGES), table, causes):
-            if state != WEAK_STATE:
+            if state == WEAK_STATE:
+                weak = weak or cause
+            elif (weak, cause) != REJECTED_SENDER:
                 return cause
-            weak = weak or cause
     return weak
 
 
