@@ -175,10 +175,40 @@ def test_what_follows_an_unknown_recipient_changes_nothing():
     assert judge_reply(550, "5.1.1 User unknown or sender blocked").cause != "recipient"
 
 
-@pytest.mark.parametrize("reason", ["User unknown in virtual mailbox table", "mailbox does not exist", "Domain not found"])
+@pytest.mark.parametrize(
+    "reason", ["User unknown in virtual mailbox table", "mailbox does not exist", "Domain not found"]
+)
 def test_why_a_sender_was_rejected_is_not_about_the_recipient(reason):
     assert judge_reply(550, f"<ann@example.org>: Sender address rejected: {reason}").cause == "us"
     assert judge_reply(550, f"<ann@example.org>: Recipient address rejected: {reason}").cause == "recipient"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unable to verify sender: mailbox does not exist",
+        "Return path: user unknown",
+        "sender callout: 550 no such user",
+        "From address: user unknown",
+        "Login failed: unknown user",
+        "5.7.8 user not found",
+        "5.1.7 Invalid address",
+        "unknown host in HELO",
+        "you have sent to too many non-existent users",
+        "Blocked: too many recipients are invalid",
+        "Recipient address rejected: your domain is blacklisted",
+        "mailbox unavailable due to your IP reputation",
+    ],
+)
+def test_words_of_recipients_in_an_answer_about_us_blame_no_recipient(text):
+    assert judge_reply(550, text).cause == "us"
+
+
+@pytest.mark.parametrize("code", ["unknown_user", "user not found", "INVALID-USER", "user_disabled"])
+def test_a_service_that_names_a_user_alone_may_mean_our_login(code):
+    assert judge_code(code).cause == "unknown"
+    assert judge_code("user_opted_out").cause == "recipient"
+    assert judge_code("5.1.1", "no such user").cause == "recipient"
 
 
 def test_names_of_fields_and_codes_are_no_words():

@@ -50,6 +50,13 @@ _EARLY = re.compile(
     r"\b(?i:after|reply to|response to) (?:initial connection|HELO|EHLO|MAIL)\b"
     r"|(?i:refused to talk to me|my name was rejected)"
 )
+# A user of whom a service says no more may be our login.
+_USER = re.compile(
+    r"[\W\d_]*((unknown|invalid|wrong|no such|disabled|inactive) user"
+    r"|user (is |was )?(not (found|active)|unknown|invalid|disabled|inactive|suspended|locked|does not exist))[\W\d_]*",
+    re.IGNORECASE,
+)
+_OF_SENDER = re.compile(r"\bsender\b|call-?(out|back)\b|verif", re.IGNORECASE)
 _AFTER = re.compile(
     r"\b(?:after|until|at) ((?:mon|tue|wed|thu|fri|sat|sun)[a-z]*, \d{1,2} [a-z]{3} \d{4} \d{2}:\d{2}(?::\d{2})?"
     r"(?: [a-z]{3,4}| [+-]\d{4})?)",
@@ -139,6 +146,8 @@ def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
         return None
     reply = said[quoted.end() :]
     judged = _judge(quoted[1] or code, _find_enhanced(reply) or enhanced, reply)
+    if judged.cause == AnswerCause.RECIPIENT and _OF_SENDER.search(said[: quoted.start()]):
+        return None
     return judged if judged.cause != AnswerCause.UNKNOWN or _EARLY.search(said) else None
 
 
@@ -166,8 +175,11 @@ def split_names(text: str) -> str:
 def judge_code(code: str, sub_type: str = "") -> Judgement:
     """Judge a vendor's own code and its explanation, such as `unknown_recipient`."""
     text = f"{code} {sub_type}"
-    named = _find_name(text)
-    return Judgement(named) if named else judge_reply(None, re.sub(r"[_-]", " ", text))
+    if named := _find_name(text):
+        return Judgement(named)
+    said = re.sub(r"[_-]", " ", text)
+    may_be_login = _USER.fullmatch(said) and not is_of_server("", _find_enhanced(said), said)
+    return Judgement(AnswerCause.UNKNOWN) if may_be_login else judge_reply(None, said)
 
 
 def _find_name(text: str) -> AnswerCause | None:
