@@ -1,19 +1,18 @@
-"""Makes the table of docs/reference/alarms.md and the rules of docs/how-to/watch.md from vendors/alarms.py.
+"""Makes the table of docs/reference/alarms.md from vendors/alarms.py.
 
-`python -m docs.tooling.alarms`. A test compares the pages with what this makes.
+`python -m docs.tooling.alarms`. A test compares the page with what this makes. Rules: deploy/tooling/alerts.py.
 """
 
 import logging
 import re
 from pathlib import Path
 
-from vendors.alarms import ALARMS, RULES, Alarm
+from vendors.alarms import ALARMS, Alarm
 
 DOCS = Path(__file__).parents[1]
-ALARMS_PAGE, RULES_PAGE = DOCS / "reference" / "alarms.md", DOCS / "how-to" / "watch.md"
+ALARMS_PAGE = DOCS / "reference" / "alarms.md"
 HEAD = "| In the log | Level | Meaning | Do | Metric |\n|---|---|---|---|---|\n"
 TABLE = re.compile(r"^\| In the log \|.*?\n\n", re.MULTILINE | re.DOTALL)
-RULES_BLOCK = re.compile(r"(?:^    - \{alert: .*\n)+", re.MULTILINE)
 GAP = re.compile(r"%(?:\.\d)?[sdrf]")
 
 
@@ -23,13 +22,6 @@ def alarms_page() -> str:
     return TABLE.sub(lambda _: table, ALARMS_PAGE.read_text(encoding="utf-8"))
 
 
-def rules_page() -> str:
-    """Return the page as it is, with the rules for Prometheus made anew."""
-    lasting = {rule: f", for: {rule.lasting}" if rule.lasting else "" for rule in RULES}
-    rules = "".join(f"    - {{alert: {rule.name}, expr: {rule.expression}{lasting[rule]}}}\n" for rule in RULES)
-    return RULES_BLOCK.sub(lambda _: rules, RULES_PAGE.read_text(encoding="utf-8"))
-
-
 def _row(alarm: Alarm) -> str:
     level, metric = logging.getLevelName(alarm.level).lower(), f"`{alarm.metric}`" if alarm.metric else ""
     return f"| `{GAP.sub('...', alarm.text)}` | {level} | {alarm.meaning} | {alarm.action} | {metric} |\n"
@@ -37,4 +29,3 @@ def _row(alarm: Alarm) -> str:
 
 if __name__ == "__main__":
     ALARMS_PAGE.write_text(alarms_page(), encoding="utf-8")
-    RULES_PAGE.write_text(rules_page(), encoding="utf-8")
