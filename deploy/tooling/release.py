@@ -41,6 +41,8 @@ def take_section(changelog: str, version: str) -> str:
         raise NotReleasable(f"CHANGELOG.md gives {version} no date: write `## {version} - YYYY-MM-DD`")
     if not text:
         raise NotReleasable(f"CHANGELOG.md says nothing about {version}")
+    if sections.get("Unreleased", ("", ""))[1]:
+        raise NotReleasable(f"CHANGELOG.md has changes under Unreleased: move them to {version}, or raise the version")
     return text + "\n"
 
 

@@ -56,8 +56,14 @@ def test_a_version_of_which_the_changelog_tells_too_little_is_refused(version: s
         release.take_section(CHANGES, version)
 
 
+def test_changes_that_no_version_has_are_refused() -> None:
+    with pytest.raises(release.NotReleasable, match="changes under Unreleased"):
+        release.take_section(CHANGES.replace("## Unreleased\n", "## Unreleased\n- Three.\n"), "1.1.0")
+
+
 def test_this_version_has_its_section_in_the_changelog() -> None:
-    assert len(release.take_section((ROOT / "CHANGELOG.md").read_text(), release.read_version())) > 100
+    changelog = re.sub(r"(?s)(## Unreleased\n).*?(?=^## \d)", r"\1\n", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    assert len(release.take_section(changelog, release.read_version())) > 100
 
 
 def test_a_tree_with_anything_that_is_not_committed_is_refused_by_name(checkout: Path) -> None:
