@@ -1,15 +1,26 @@
-"""Two sponsors at one vendor: how long the second waits behind the first one's long list.
+"""Sponsors at one vendor: how long a short list waits beside a long one, and what share each sponsor gets.
 
-`python -m benchmarks.sharing [messages of A] [messages of B] [calls a second] [seconds until B comes]`, for example
-`sharing 6000 200 60 6`. The parts that carry mail run as shipped, with a new vendor's own mailcasters and two sending
-processes; the receiver is benchmarks/sink.py. First B's list goes alone. Then A's list goes, and B's the given seconds
-after A's first mail. Prints B's first and last mail, from the moment at which B's job was dispatched, B's time against
-its time alone, both shares in each window while both send, and how much of the vendor's limit was used until the end.
+`python -m benchmarks.sharing [CASE ...]`, all without names. The parts that carry mail run as shipped, with a new
+vendor's own mailcasters and two sending processes; the receiver is benchmarks/sink.py.
+
+- `60`, `20`, `print`, `none`: limits of 60 and 20 a second, 5 in 60 s, and none. B's list goes alone. Then A's long
+  list goes, and B's again some seconds after A's first mail. Prints B's first and last mail, from the moment at which
+  B's job was dispatched, B's time against its time alone, both shares meanwhile, and how much of the limit was used.
+- `60-one`, `20-one`, `print-one`, `none-one`: B has one letter.
+- `trickle`: a sponsor hands in a letter every second beside A's list.
+- `edited`: A and B have endless lists, B's weight goes from 1 to 3 meanwhile. Prints the shares of each 30 s.
+- `weights`: ten sponsors with weights 1 to 10, and mailcasters for all of them. Prints how far the shares of each 30 s
+  are from the weights.
+- `turns`: the same with the four mailcasters of a new vendor, where they take turns.
 """
 
+import io
+import json
+import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import sink
@@ -17,37 +28,63 @@ from benchmarks.as_run import Lists, write_list
 from benchmarks.installation import Installation, end_at_sigterm, wall_to_monotonic
 from benchmarks.results import keep
 from benchmarks.slow_vendors import far_from_now
-from benchmarks.stage import console, numbers, stage
+from benchmarks.stage import console, stage
 from tests.waiting import wait_until
 
-VENDOR, FIRST, SECOND = "shared", "Anton", "Velma"
 LOOK = 0.1  # seconds between two looks at the receiver
 LONGEST = 3600.0  # seconds that the lists may take
-WINDOW = 5.0  # seconds
+WINDOW = 30.0  # seconds
+SETTLED = 6.0  # seconds after all lists were handed in, or a weight was edited, before shares are counted
+ENDLESS = 20_000
+LETTERS = 30  # of the sponsor that trickles
 
 
 class Shared:
-    """The vendor, its two sponsors, and the calls that have arrived."""
+    """A vendor of a case, its sponsors, and the calls that have arrived. limit: units and seconds, or none."""
 
-    def __init__(self, at: Installation, where: sink.Sink, folder: Path, rate: int) -> None:
+    def __init__(
+        self, at: Installation, where: sink.Sink, folder: Path, case: str, limit: tuple[int, int] | None
+    ) -> None:
         self._at, self._where, self._folder, self._lists = at, where, folder, Lists(folder)
-        order = ["vendor", "add", VENDOR, "--adapter", "http", "--dispatch-at", far_from_now()]
-        at.manage(*order, "--set", f"url={where.url(VENDOR)}", "--limit", f"{rate}/1")
-        for sponsor in (FIRST, SECOND):
-            at.manage("entitlement", "add", sponsor, VENDOR, "--new-sponsor")
+        self._slug, self.limit = f"v{case}", limit
+        self.jobs = list[int]()
+        order = ["vendor", "add", self._slug, "--adapter", "http", "--dispatch-at", far_from_now()]
+        at.manage(
+            *order, "--set", f"url={where.url(self._slug)}", *(["--limit", "{}/{}".format(*limit)] if limit else [])
+        )
+
+    def add_sponsor(self, name: str, weight: int = 1) -> None:
+        self._at.manage("entitlement", "add", self._full(name), self._slug, "--new-sponsor")
+        if weight != 1:
+            self.weigh(name, weight)
+
+    def add_casters(self, number: int) -> None:
+        for caster in range(number):
+            sizes = ["--kind", "large-priority", "--min", "500", "--max", "2000", "--percentage", "3"]
+            self._at.manage("mailcaster", "add", self._slug, f"More{caster}", *sizes)
+
+    def weigh(self, name: str, weight: int) -> None:
+        self._at.manage("weight", "set", self._full(name), self._slug, str(weight))
+
+    def _full(self, name: str) -> str:
+        return f"{name} at {self._slug}"
 
     def hand_in(self, sponsor: str, name: str, messages: int) -> float:
         """Store a list to be sent now; return when its job was dispatched (monotonic)."""
+        from django.core.management import call_command
+
         from campaigns.models import Job
 
         write_list(file := self._folder / f"{name}.csv", [f"{name}{number}@example.org" for number in range(messages)])
-        order = self._lists.order(VENDOR, file)
-        order[order.index("--sponsor") + 1] = sponsor
-        job = Job.objects.get(pk=self._at.asked(*order)["job"])
+        order = self._lists.order(self._slug, file)
+        order[order.index("--sponsor") + 1] = self._full(sponsor)
+        call_command(*order, "--json", stdout=(output := io.StringIO()))
+        job = Job.objects.get(pk=json.loads(output.getvalue())["job"])
+        self.jobs.append(job.pk)
         return (job.dispatched_at or job.created_at).timestamp() + wall_to_monotonic()
 
     def times_of(self, name: str) -> list[float]:
-        return [at for recipient, at in self._where.each(VENDOR) if recipient.startswith(name)]
+        return [at for recipient, at in self._where.each(self._slug) if recipient.startswith(name)]
 
     def wait_for(self, name: str, messages: int) -> list[float]:
         """Return the times of these calls once all have arrived, each recipient once."""
@@ -56,41 +93,163 @@ class Shared:
         assert len(times) == messages, f"{len(times)} calls for {messages} messages"
         return times
 
+    def wait_for_first(self, name: str) -> None:
+        wait_until(lambda: self.times_of(name), f"{name} begins", LONGEST, LOOK)
+
+    def used(self, first: float, last: float) -> float | None:
+        """Return how much of the limit was used, or None without a limit."""
+        if self.limit is None:
+            return None
+        units, seconds = self.limit
+        return within([at for _, at in self._where.each(self._slug)], first, last) / (last - first) / units * seconds
+
+    def stop_all(self) -> None:
+        from campaigns.operators import actions
+
+        actions.stop(self.jobs)
+
 
 def within(times: Sequence[float], first: float, last: float) -> int:
     return sum(first <= at < last for at in times)
 
 
+def tell(title: str, figures: Mapping[str, float | None], unit: str = "s") -> None:
+    known = {name: [value] for name, value in figures.items() if value is not None}
+    keep(title, unit, known)
+    console.print(title)
+    console.print("  " + "  ".join(f"{name} {value:.2f} {unit}" for name, [value] in known.items()))
+
+
+def measure_pair(shared: Shared, of_first: int, of_second: int, later: float) -> None:
+    """B's list beside A's, and alone before. later: seconds after A's first mail."""
+    shared.add_sponsor("Anton")
+    shared.add_sponsor("Velma")
+    shared.hand_in("Velma", "warm", 1)
+    warm = shared.wait_for("warm", 1)[-1]
+    units, seconds = shared.limit or (0, 0)
+    time.sleep(max(0.0, warm + seconds + 2 - time.monotonic()))  # until its place is free
+    began = shared.hand_in("Velma", "alone", of_second)
+    alone = shared.wait_for("alone", of_second)[-1] - began
+    shared.hand_in("Anton", "first", of_first)
+    shared.wait_for_first("first")
+    time.sleep(later)
+    began = shared.hand_in("Velma", "second", of_second)
+    second = shared.wait_for("second", of_second)
+    first = shared.times_of("first")
+    shared.stop_all()
+    limit = f"{units} in {seconds} s" if shared.limit else "no limit"
+    tell(
+        f"Sharing, {limit}: B's {of_second:,} beside A's {of_first:,}",
+        {"first mail": second[0] - began, "last mail": second[-1] - began, "alone": alone},
+    )
+    console.print(f"  B takes {(second[-1] - began) / alone:.1f} times as long as alone")
+    of_both = within(first, second[0], second[-1]), of_second
+    if of_second > 1:
+        used = shared.used(began, second[-1])
+        console.print(f"  while B sends, A : B = {of_both[0]} : {of_both[1]}" + (f"; used {used:.2f}" if used else ""))
+
+
+def measure_trickle(shared: Shared) -> None:
+    shared.add_sponsor("Anton")
+    shared.add_sponsor("Velma")
+    shared.hand_in("Anton", "first", ENDLESS)
+    shared.wait_for_first("first")
+    took = list[float]()
+    for number in range(LETTERS):
+        next_at = time.monotonic() + 1
+        began = shared.hand_in("Velma", f"letter{number}x", 1)
+        took.append(shared.wait_for(f"letter{number}x", 1)[0] - began)
+        time.sleep(max(0.0, next_at - time.monotonic()))
+    shared.stop_all()
+    took.sort()
+    tell("Sharing, 60 in 1 s: a letter every second", {"in the middle": statistics.median(took), "the worst": took[-1]})
+
+
+def count_shares(shared: Shared, names: Sequence[str], first: float) -> list[int]:
+    """Wait for WINDOW seconds from then; return the mails of each within."""
+    time.sleep(max(0.0, first + WINDOW - time.monotonic()))
+    return [within(shared.times_of(name), first, first + WINDOW) for name in names]
+
+
+def measure_edit(shared: Shared) -> None:
+    names = ["first", "second"]
+    for sponsor, name in zip(("Anton", "Velma"), names, strict=True):
+        shared.add_sponsor(sponsor)
+        shared.hand_in(sponsor, name, ENDLESS)
+    for weight in (1, 3):
+        shared.weigh("Velma", weight)
+        time.sleep(SETTLED)
+        found = count_shares(shared, names, began := time.monotonic())
+        used = shared.used(began, began + WINDOW)
+        console.print(f"Sharing, 60 in 1 s: weights 1 : {weight} give {found[0]} : {found[1]}, used {used:.2f}")
+        keep(f"Sharing, 60 in 1 s: weights 1 and {weight}", "%", {"B's share": [100 * found[1] / sum(found)]})
+    shared.stop_all()
+
+
+def tell_off(title: str, found: Sequence[int]) -> float:
+    """Return how far the farthest of these counts is from its weight, for weights 1, 2, and so on."""
+    fair = [sum(found) * weight / sum(range(1, len(found) + 1)) for weight in range(1, len(found) + 1)]
+    off = max(abs(mails - share) / share for mails, share in zip(found, fair, strict=True))
+    console.print(f"{title}: {found}, at most {100 * off:.0f} % off")
+    return off
+
+
+def measure_weights(shared: Shared, more_casters: int) -> None:
+    """more_casters: beside a new vendor's own. A sponsor without a mailcaster has no part in the limit."""
+    weights = range(1, 11)
+    shared.add_casters(more_casters)
+    for weight in weights:
+        shared.add_sponsor(f"S{weight}", weight)
+    for weight in weights:
+        shared.hand_in(f"S{weight}", f"w{weight}x", ENDLESS)
+    time.sleep(SETTLED)
+    began = time.monotonic()
+    for window in range(4):
+        found = count_shares(shared, [f"w{weight}x" for weight in weights], began + window * WINDOW)
+        tell_off(f"Sharing, 60 in 1 s, weights 1 to 10, {more_casters} more mailcasters, {WINDOW:.0f} s", found)
+    whole = [within(shared.times_of(f"w{weight}x"), began, began + 4 * WINDOW) for weight in weights]
+    used = shared.used(began, began + 4 * WINDOW)
+    off = tell_off("  together", whole)
+    console.print(f"  used {used:.2f}")
+    keep(
+        f"Sharing, 60 in 1 s: weights 1 to 10, {more_casters} more mailcasters",
+        "%",
+        {"farthest from its share": [100 * off]},
+    )
+    shared.stop_all()
+
+
+def pair(of_first: int, of_second: int, later: float) -> Callable[[Shared], None]:
+    return lambda shared: measure_pair(shared, of_first, of_second, later)
+
+
+CASES: dict[str, tuple[tuple[int, int] | None, Callable[[Shared], None]]] = {
+    "60": ((60, 1), pair(6_000, 200, 6)),
+    "60-one": ((60, 1), pair(6_000, 1, 6)),
+    "20": ((20, 1), pair(6_000, 200, 6)),
+    "20-one": ((20, 1), pair(6_000, 1, 6)),
+    "print": ((5, 60), pair(1_000, 10, 6)),
+    "print-one": ((5, 60), pair(1_000, 1, 6)),
+    "none": (None, pair(100_000, 200, 1)),
+    "none-one": (None, pair(100_000, 1, 1)),
+    "trickle": ((60, 1), measure_trickle),
+    "edited": ((60, 1), measure_edit),
+    "weights": ((60, 1), lambda shared: measure_weights(shared, 9)),
+    "turns": ((60, 1), lambda shared: measure_weights(shared, 0)),
+}
+
+
 def main() -> None:
-    of_first, of_second, rate, later = numbers(6_000, 200, 60, 6)
+    chosen = sys.argv[1:] or list(CASES)
+    if unknown := {*chosen} - {*CASES}:
+        raise SystemExit(f"no case {', '.join(sorted(unknown))}. There are {', '.join(CASES)}.")
     end_at_sigterm()
     with stage(), sink.running() as where, tempfile.TemporaryDirectory() as folder:
         at = Installation()
         with at.workers(senders=2):
-            shared = Shared(at, where, Path(folder), rate)
-            shared.hand_in(SECOND, "warm", 1)
-            shared.wait_for("warm", 1)
-            began = shared.hand_in(SECOND, "alone", of_second)
-            alone = shared.wait_for("alone", of_second)[-1] - began
-            shared.hand_in(FIRST, "first", of_first)
-            wait_until(lambda: shared.times_of("first"), "the first list begins", LONGEST, LOOK)
-            time.sleep(later)
-            began = shared.hand_in(SECOND, "second", of_second)
-            second, first = shared.wait_for("second", of_second), shared.wait_for("first", of_first)
-    from_first = within(first, second[0], second[-1])
-    reach = (within(first, began, first[-1]) + within(second, began, first[-1])) / (first[-1] - began) / rate
-    found = {"first mail": [second[0] - began], "last mail": [second[-1] - began], "alone": [alone]}
-    title = f"Sharing, {rate}/s: B's {of_second:,} beside A's {of_first:,}"
-    keep(title, "s", found)
-    console.print(title)
-    console.print("  ".join(f"{name} {value:.1f} s" for name, [value] in found.items()))
-    console.print(f"B takes {(second[-1] - began) / alone:.1f} times as long as alone")
-    console.print(f"while B sends, A : B = {from_first} : {of_second}; the limit is used to {reach:.2f}")
-    start = second[0]
-    while start + WINDOW <= second[-1]:
-        of_both = [within(times, start, start + WINDOW) for times in (first, second)]
-        console.print(f"  {start - began:5.1f} s: A {of_both[0]}, B {of_both[1]}")
-        start += WINDOW
+            for case in chosen:
+                limit, measure = CASES[case]
+                measure(Shared(at, where, Path(folder), case, limit))
 
 
 if __name__ == "__main__":

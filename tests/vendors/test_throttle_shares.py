@@ -199,6 +199,6 @@ def test_who_asks_for_nobody_takes_what_is_free(vendor: VirtualVendor) -> None:
 def test_a_clock_that_was_set_back_keeps_nothing_for_long(vendor: VirtualVendor) -> None:
     scope = vendor.scope((60, 1))
     lived(vendor, scope, 1, {"a": [(ANTON, 60)], "b": [(VELMA, 60)]})
-    late = f"{round(vendor.clock.now + 3600)}000000 0 1 0:{VELMA}:1:60"
+    late = f"{round(vendor.clock.now + 3600)}000000 0 1 0:{VELMA}:1:60:0"
     vendor.redis.hset(f"mailhub:{{v{vendor.vendor_id}}}:shares", "ab", late)
     assert units(ask(vendor, scope, "a", (ANTON, 60))) == 60

@@ -1,7 +1,7 @@
 -- How sponsors share the places of a vendor: start-time fair queueing, kept beside the windows. Stands before window.lua.
 --
 -- An asker (a group of streams of a process) says for which sponsors it asks, with the weight of each and how many places
--- it wants. What it is not given stays noted until it was told to come back, and GRACE longer. So each question knows who
+-- it wants. If it is given less, what it will want next stays noted until it was told to come back, and GRACE longer. So each question knows who
 -- else waits. Free places are divided among all who wait; the asker gets its sponsors' parts, and the others are kept for
 -- those who come in the same moment. Who does not come loses them: nothing is kept for the dead, or for one without a free
 -- connection.
@@ -18,11 +18,12 @@ local HELD_LEAST, AWAY = 5000, 5000000  -- who is told to wait for longer than A
 local ASKS = 100  -- at most: all are read each time
 local LASTING = 60000  -- milliseconds that virtual times are kept, beyond twice the longest window
 
--- Appends to `found` what an asker wants: "rank:sponsor:weight:want ...".
-local function add_asks(found, text, more)
-  for rank, sponsor, weight, want in text:gmatch('(%d+):(%d+):(%d+):(%d+)') do
+-- Appends to `found` what an asker wants: "rank:sponsor:weight:want:more ...". more: what it could use next.
+local function add_asks(found, text, fields)
+  for rank, sponsor, weight, want, more in text:gmatch('(%d+):(%d+):(%d+):(%d+):(%d+)') do
     local ask = { rank = tonumber(rank), sponsor = sponsor, weight = tonumber(weight), want = tonumber(want) }
-    for name, value in pairs(more) do ask[name] = value end
+    ask.more = tonumber(more)
+    for name, value in pairs(fields) do ask[name] = value end
     found[#found + 1] = ask
   end
 end
@@ -41,10 +42,10 @@ local function shares_of(asker, wants, credential, late, want)
     local kind, name, value = rows[i]:sub(1, 1), rows[i]:sub(2), rows[i + 1]
     if kind == 'a' then
       local till, narrow, of, text = value:match('^(%d+) (%d) (%S+) (.*)$')
-      local more = { till = tonumber(till), narrow = narrow == '1', credential = of }
-      if more.till < late or more.till > late + 2 * AWAY then gone[#gone + 1] = rows[i]
+      local fields = { till = tonumber(till), narrow = narrow == '1', credential = of }
+      if fields.till < late or fields.till > late + 2 * AWAY then gone[#gone + 1] = rows[i]
       elseif name == asker then found.noted = true
-      else add_asks(others, text, more) end
+      else add_asks(others, text, fields) end
       found.asks = found.asks + 1
     elseif kind == 's' then
       local units, seen, want = value:match('^(%S+) (%d+) (%d+)$')
@@ -208,8 +209,9 @@ local function note_shares(sharing, wait, narrow, granted, reach)
   for i, ask in ipairs(sharing.own) do
     ask.given = granted and sharing.parts[i] or 0
     ask.left = ask.want - ask.given
-    if ask.left > 0 then
-      unmet[#unmet + 1] = table.concat({ ask.rank, ask.sponsor, ask.weight, string.format('%.0f', ask.left) }, ':')
+    if ask.left > 0 then  -- when it comes back, its calls will have ended
+      local want = string.format('%.0f', math.max(ask.left, ask.more))
+      unmet[#unmet + 1] = table.concat({ ask.rank, ask.sponsor, ask.weight, want, 0 }, ':')
     end
   end
   local name = 'a' .. sharing.asker

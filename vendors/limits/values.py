@@ -102,18 +102,22 @@ class SponsorShare(NamedTuple):
 class SharedAsk:
     """A group of streams that asks for places, and how many each of its sponsors wants.
 
-    name: the same one for each question of the group, so that what it was not given is remembered once.
+    name: the same one for each question of the group, so that what it was not given is remembered once. more: how many
+    each could use next, once the calls under way and those of this question have ended.
     """
 
     name: str
     wants: Mapping[SponsorShare, int] = field(hash=False)
+    more: Mapping[SponsorShare, int] = field(default_factory=dict, hash=False)
 
     def sponsors(self) -> list[SponsorShare]:
         return [of for of, want in self.wants.items() if want]
 
     def as_text(self) -> str:
         """Return the wants as shares.lua takes them, in the order of `sponsors`."""
-        return " ".join(f"{of.rank}:{of.sponsor}:{of.weight}:{self.wants[of]}" for of in self.sponsors())
+        return " ".join(
+            f"{of.rank}:{of.sponsor}:{of.weight}:{self.wants[of]}:{self.more.get(of, 0)}" for of in self.sponsors()
+        )
 
 
 @dataclass(frozen=True, slots=True)

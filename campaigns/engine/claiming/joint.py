@@ -54,10 +54,10 @@ def _may_have_committed(error: Exception) -> bool:
     return asked and error.diag.severity_nonlocalized != "ERROR"
 
 
-def _sum_by_share(served: Sequence[Waiting], wants: Sequence[int]) -> Counter[SponsorShare]:
+def _sum_by_share(served: Sequence[Waiting], units: Sequence[int]) -> Counter[SponsorShare]:
     sums = Counter[SponsorShare]()
-    for one, want in zip(served, wants, strict=True):
-        sums[one.share] += want
+    for one, number in zip(served, units, strict=True):
+        sums[one.share] += number
     return sums
 
 
@@ -270,7 +270,8 @@ class JointClaims:
         # A takeover of the store reads this note to learn about calls that it may have lost (failover/recovery.py).
         jobs = (ask.claimer.note(ask.cursor, ask.end, want) for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
-        asker = SharedAsk(group.name, _sum_by_share(served, wants))
+        more = [one.ask.more(want) for one, want in zip(served, wants, strict=True)]
+        asker = SharedAsk(group.name, _sum_by_share(served, wants), _sum_by_share(served, more))
         of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters, asker)
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
         if of_all.letters:  # of a stream that claims alone

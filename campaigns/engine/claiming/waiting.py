@@ -21,11 +21,16 @@ SPREAD = 0.01  # share of the remaining time
 BLIND = 2 * FIND_OUT  # seconds after which a group asks anyway, as another process may have returned permits
 
 
+def _nothing_more(asked: int) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class WantedClaim:
     """The request of a stream. served: the time of its last permits (seconds of time.monotonic).
 
-    most: returns how many messages it can call; called at the start of its round. allowed: called just before the
+    most: returns how many messages it can call; called at the start of its round. more: how many it could call next,
+    given how many it asks for now. allowed: called just before the
     claim; if it returns False, nothing is claimed for the stream. probe: the number of the probe that the stream has
     taken of a braked credential (vendors/condition/brake.py). The other fields are those of claims.ToClaim.
     """
@@ -40,6 +45,7 @@ class WantedClaim:
     allowed: Callable[[], bool]
     destination: int | None = None
     probe: int | None = None
+    more: Callable[[int], int] = _nothing_more
 
     def asked(self, permits: int) -> ToClaim:
         most, units = self.claimer.fitting(permits)

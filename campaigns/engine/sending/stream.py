@@ -399,7 +399,7 @@ class Stream:
                 return await self._await_receivers(self._receiving)
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, most, self._may_claim,
-            job.destination, probe,
+            job.destination, probe, self._more,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         if not isinstance(answer, Permitted):
@@ -462,8 +462,15 @@ class Stream:
 
     def _most(self) -> int:
         """Return how many messages to ask permits for, at most those left: spare permits would delay other jobs."""
-        left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
-        return max(1, min(self._pool.free, left))
+        return max(1, min(self._pool.free, self._unclaimed))
+
+    def _more(self, asked: int) -> int:
+        """Return how many more messages than these could be called once all calls have ended."""
+        return max(0, min(self._pool.in_flight + asked, self._unclaimed - asked))
+
+    @property
+    def _unclaimed(self) -> int:
+        return min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
 
     async def _mend(self) -> StreamEnd | None:
         try:
