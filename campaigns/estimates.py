@@ -196,15 +196,17 @@ def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: 
 def of_campaign(campaign: Campaign) -> str:
     """Return sentences about a stored campaign, as if none of it were sent yet."""
     try:
-        logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
-    except NotEntitled as error:
+        return sentences(of_stored(campaign))
+    except (NotEntitled, TemplateError) as error:
         return _("not known: %(why)s") % {"why": show(str(error))}
+
+
+def of_stored(campaign: Campaign) -> ByLogin:
+    """Return the estimates of a stored campaign, as if none of it were sent yet. Raises NotEntitled, TemplateError."""
+    logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
     logins.sort(key=lambda one: one.pk != campaign.credential_id)  # the one it begins with
     logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
-    try:
-        return sentences({str(login): _of_stored(campaign, login, len(logins)) for login in logins})
-    except TemplateError as error:
-        return _("not known: %(why)s") % {"why": show(str(error))}
+    return {str(login): _of_stored(campaign, login, len(logins)) for login in logins}
 
 
 def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | None:

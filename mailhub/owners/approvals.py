@@ -7,12 +7,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from campaigns import estimates, frozen_parts, labels, previews
 from campaigns.content.templates import TemplateError
 from campaigns.engine import progress
+from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Approval, Message
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
@@ -98,8 +100,13 @@ def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
 def cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show cost and forecast, which may take some seconds; the page loads them separately."""
     campaign = _one(request, campaign_id).campaign
-    whole = "HX-Request" not in request.headers
-    context = {"campaign": campaign, "cost": _sentence(estimates.of_campaign(campaign)), "whole": whole}
+    lines, why, now = [], "", timezone.now()
+    try:
+        for name, one in estimates.of_stored(campaign).items():
+            lines.append((name, one.describe_cost(), _sentence(one.describe_time(now))) if one else (name, "", ""))
+    except (NotEntitled, TemplateError) as error:
+        why = show(str(error))
+    context = {"campaign": campaign, "lines": lines, "why": why, "whole": "HX-Request" not in request.headers}
     return render(request, "owners/approval_cost.html", context)
 
 

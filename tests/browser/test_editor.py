@@ -44,9 +44,9 @@ LOSSY = (
 # What is typed as source, and what Write stores of it as soon as something is changed there.
 KEPT = {
     SIMPLE: (
-        '<h1>Hello {{ name }}</h1>\n<p>Your <b>order</b> of {{ day|default("today") }} &amp; more, see '
-        '<a href="https://example.com/?who={{ name }}">here</a>.</p>\n{% if vip and 1 < 2 %}\n<p>Dear <i>VIP</i></p>\n'
-        "{% endif %}\n<ul>{% for one in orders %}<li>{{ one }}</li>{% endfor %}</ul>"
+        '<h1>Hello {{ name }}</h1>\n<p>Your <strong>order</strong> of {{ day|default("today") }} &amp; more, see '
+        '<a href="https://example.com/?who={{ name }}">here</a>.</p>\n{% if vip and 1 < 2 %}\n<p>Dear <em>VIP</em></p>'
+        "\n{% endif %}\n<ul>{% for one in orders %}<li>{{ one }}</li>{% endfor %}</ul>"
     ),
     "": "",
     "Hello {{ name }}": "<div>Hello {{ name }}</div>",

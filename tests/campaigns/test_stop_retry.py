@@ -1,5 +1,6 @@
 """Operators stop jobs and send the rest again: documents 001 (stop, retry, resume) and 003 (parents)."""
 
+import io
 import json
 import threading
 from collections.abc import Callable
@@ -164,6 +165,14 @@ class TestRetry:
         )
         assert list(Message.objects.filter(campaign=job.campaign).order_by("id").values()) == before
         assert statuses(job) == ["LOGGED"]
+
+    def test_the_command_with_hundreds_in_doubt_names_the_one_that_decides_about_them(self) -> None:
+        job, out = logged(300, [in_doubt()] * 300), io.StringIO()
+        call_command("retry_job", str(job.pk), stdout=out)
+        assert "300 in doubt" in out.getvalue() and f"resolve --job {job.pk}" in out.getvalue()
+        listed = io.StringIO()
+        call_command("resolve", job=job.pk, list=True, causes=True, stdout=listed)
+        assert "300" in listed.getvalue()
 
     @pytest.mark.parametrize("status", ["STOPPED", "SENT"])
     def test_it_is_refused_while_the_job_is_being_finalised(self, status: str) -> None:

@@ -14,6 +14,19 @@ const NOT_WRITTEN = /<(!doctype|!--|html|head|body|style|script|meta|link|title|
 const ACTS = /<[^<>]*\s(on[a-z]+|hx-[a-z-]+)\s*=/i;
 const INLINE = /^(?:#text|A(?:BBR|CRONYM)?|B(?:R|D[IO])?|C(?:ITE|ODE)|D(?:ATA|EL|FN)|EM|FONT|HR|I(?:MG|NS)?|KBD|Q|R(?:P|T|UBY)|S(?:AMP|MALL|PAN|TR(?:IKE|ONG)|U[BP])?|TIME|U|VAR|WBR)$/;
 const SAME = { STRONG: "B", EM: "I", INS: "U", STRIKE: "S" }; // Squire's names for them
+// The letter's own names, strong and not b, where it uses one alone; what is written anew is named so, too.
+function ownNames(text) {
+  const uses = (name) => new RegExp(`<${name}\\b`, "i").test(text);
+  return Object.entries(SAME).filter(([own, theirs]) => uses(own) && !uses(theirs));
+}
+
+function rename(element, name) {
+  const made = element.ownerDocument.createElement(name);
+  for (const { name: key, value } of element.attributes) made.setAttribute(key, value);
+  made.append(...element.childNodes);
+  element.replaceWith(made);
+}
+
 const READ = {
   RETURN_DOM_FRAGMENT: true, ALLOW_DATA_ATTR: false, ADD_ATTR: ["target"], FORBID_ATTR: ["id", "name", "contenteditable"],
   FORBID_TAGS: ["style", "form", "input", "button", "select", "textarea", "option", "dialog", "svg", "math"],
@@ -228,6 +241,7 @@ class LetterEditor {
     if (found) return holds.replace("{what}", found[1] === "!--" || found[2] ? "<!-- -->" : `<${found[1].toLowerCase()}>`);
     if (/[\uE000-\uF8FF\u200B]/.test(source) || ACTS.test(text) || splitsConditions(text, tokens)) return other;
     this.tokens = tokens;
+    this.names = ownNames(text);
     this.config = READ;
     this.squire.setHTML(text);
     this.config = PASTED;
@@ -254,6 +268,7 @@ class LetterEditor {
     const tokens = this.tokens.slice();
     const body = parsed(this.squire.getHTML());
     for (const chip of body.querySelectorAll("[data-token]")) chip.replaceWith(`\uE000${tokens.push(chip.dataset.token) - 1}\uE001`);
+    for (const [own, theirs] of this.names) for (const one of body.querySelectorAll(theirs)) rename(one, own);
     body.normalize();
     for (const line of [...body.querySelectorAll("div")]) if (isOnlyStatements(line, tokens)) line.replaceWith(...line.childNodes);
     const empty = !body.textContent.trim() && !body.querySelector("img");
