@@ -85,6 +85,7 @@ class CallPool:
         self._run = run or ReceiverRun()
         self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
+        self._login_refused = False
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
@@ -298,9 +299,19 @@ class CallPool:
         if isinstance(outcome, Accepted):
             self.settle_health()
         self.well += good is True
-        self.ill += good is False
+        self.ill += good is False and not self._is_known_login(outcome)
         if good is False and isinstance(outcome, NotSent | InDoubt):
             self.trouble = _without(recipient, outcome.reason)
+
+    def _is_known_login(self, outcome: Outcome) -> bool:
+        """Return whether the login was refused before. All calls under way then get that answer.
+
+        It is one bad sign, or a sponsor's wrong login would close the vendor to programs of all others.
+        """
+        if not (isinstance(outcome, NotSent) and outcome.pause and outcome.scope == "credential"):
+            return False
+        before, self._login_refused = self._login_refused, True
+        return before
 
     async def _record(self) -> None:
         while True:
