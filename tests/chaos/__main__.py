@@ -1,7 +1,8 @@
 """python -m tests.chaos [--seconds 60] [--seed N]: processes, stores and replies are lost at random; then the books.
 
 Processes are killed and frozen, backends and replies of PostgreSQL lost, Redis flushed, jobs stopped and retried; one
-of the vendors can neither be called again safely nor asked. Exit status 1 if any figure is not what it must be: a
+of the vendors can neither be called again safely nor asked, and three sponsors with weights 1, 2 and 3 share another:
+each one's books are checked, and the shares are told. Exit status 1 if any figure is not what it must be: a
 message accepted twice, lost, said to be sent without being in the vendor's books, a window over its limit, a call after
 a stop, more in doubt than calls were open, anything stuck. --calm: nothing is harmed; the rate against the ideal.
 """

@@ -1,5 +1,6 @@
 """What is sent in the chaos run, and how far it is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import Error, connection
@@ -9,7 +10,7 @@ from redis import RedisError
 
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.dispatch.dispatcher import notify_vendors
-from campaigns.models import Job, Message
+from campaigns.models import Job, Message, Sponsor, SponsorTurn
 from campaigns.models.states import DONE
 from campaigns.operators import actions
 from tests import factories
@@ -31,19 +32,29 @@ class StormVendor:
     units: int
     seconds: float
     can_tell: bool  # by its settings: it knows our references, or can be asked
+    weights: dict[int, int]  # of its sponsors, by id
 
 
-def storm_vendor(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> StormVendor:
-    """A vendor with its mailcasters, one large job for them to cut, and five small ones."""
+def storm_vendor(
+    sandbox: Sandbox, units: int, seconds: float, recipients: int, weights: Sequence[int] = (1,), **settings: object
+) -> StormVendor:
+    """A vendor with its mailcasters, and for each sponsor one large job for them to cut, and five small ones.
+
+    weights: of the sponsors. Each has as much of the mail as it has of the weights, so that all are done together.
+    """
     settings = {"url": sandbox.url, "timeout": 3, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
     vendor = factories.vendor(settings=settings, limits=[(units, seconds)], small_audience_threshold=100)
     for number in range(1, CASTERS + 1):
         factories.caster(vendor, f"MC{number}", "large-priority", min_size=100, max_size=400, percentage=10)
     login = factories.credential(vendor)
-    for many in (recipients, 20, 20, 20, 20, 20):
-        name = factories.unique("to")
-        factories.campaign_with_job([f"{name}-{n}@sandbox.example" for n in range(many)], of=login, status="RENDERED")
-    return StormVendor(vendor, sandbox, units, seconds, can_tell=bool(settings.keys() & {"dedupe", "lookup"}))
+    sponsors = {factories.sponsor().pk: weight for weight in weights}
+    for sponsor, weight in sponsors.items():
+        SponsorTurn.objects.create(sponsor_id=sponsor, vendor=vendor, weight=weight)
+        for many in (recipients * weight // sum(weights), 20, 20, 20, 20, 20):
+            to = [f"{name}-{n}@sandbox.example" for name in (factories.unique("to"),) for n in range(many)]
+            factories.campaign_with_job(to, of=login, by=Sponsor.objects.get(pk=sponsor), status="RENDERED")
+    can_tell = bool(settings.keys() & {"dedupe", "lookup"})
+    return StormVendor(vendor, sandbox, units, seconds, can_tell, sponsors)
 
 
 # Counts what came into doubt in the truth, whatever becomes of it.

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from campaigns.models import Message
+from campaigns.models.jobs import read_reference
 from sandbox.vendor.books import Books
 from tests.chaos.mail import CASTERS, CONCURRENCY, LATENCY_MS, StormVendor, doubted
 from tests.chaos.operators import Operators
@@ -29,6 +31,7 @@ def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operator
     found = [
         *judge(books, all_checks=True),
         *(fault for one in vendors for fault in _windows(one)),
+        *(fault for one in vendors for fault in _sponsors(one)),
         *operators.called_while_stopped(vendors),
         *_counted(books, done, CASTERS * len(vendors)),
     ]
@@ -53,6 +56,40 @@ def _counted(books: Books, done: Counter[str], jobs: int) -> Iterator[str]:
     print(f"in doubt on the way {doubted()}, at most {most}: {resets} answers were lost, and {CONCURRENCY} calls a job")
     if doubted() > most:
         yield f"P3: {doubted()} came into doubt, at most {most} calls can have been open"
+
+
+def _sponsors(one: StormVendor) -> Iterator[str]:
+    """Checks each sponsor's books at a vendor that several share, and prints their shares while all had mail.
+
+    Each recipient is in the books of his own sponsor once. Shares are no promise in a storm: jobs are stopped in it.
+    """
+    if len(one.weights) < 2:
+        return
+    first, times = one.sandbox.books().accepted, dict[int, list[float]]()
+    owner = dict[int, tuple[int, str]]()
+    for pk, sponsor, to in Message.objects.filter(campaign__credential__vendor=one.vendor).values_list(
+        "pk", "campaign__sponsor", "recipient"
+    ):
+        owner[pk] = sponsor, to
+    got = Counter[int]()
+    for name, entry in first.items():
+        reference = read_reference(name)
+        sponsor, to = owner.pop(reference.id, (0, "")) if reference else (0, "")
+        if to != entry.recipient:
+            yield f"P1: {name} is in the books of {one.vendor.slug} for {entry.recipient}, not for {to or 'nobody'}"
+            continue
+        got[sponsor] += 1
+        times.setdefault(sponsor, []).append(entry.wall)
+    for sponsor in one.weights:
+        left = sum(of == sponsor for of, _ in owner.values())
+        print(f"sponsor {sponsor} at {one.vendor.slug}: {got[sponsor]} accepted, each once; {left} missing")
+        if left:
+            yield f"P2: {left} recipients of sponsor {sponsor} are in no book of {one.vendor.slug}"
+    start, end = max(map(min, times.values())), min(map(max, times.values()))
+    within = {sponsor: sum(start <= at <= end for at in times[sponsor]) for sponsor in times}
+    total, weights = max(1, sum(within.values())), sum(one.weights.values())
+    shares = (f"{within[s] / total:.0%} (weight {w} of {weights})" for s, w in one.weights.items() if s in within)
+    print(f"shares within {end - start:.0f} s in which all of them were sent: {', '.join(shares)}")
 
 
 def _windows(one: StormVendor) -> list[str]:

@@ -19,6 +19,7 @@ from tests.postgres_proxy import PostgresProxy
 
 # The last one can neither be called again safely nor asked: what is in doubt there, a person settles.
 LIMITS = ((150, 1.0, {"lookup": "strong"}), (120, 1.0, {"dedupe": True}), (60, 1.0, {}))
+WEIGHTS = ((1, 2, 3), (1,), (1,))  # of the sponsors at each: three of them share the first
 WORKERS = 2
 HARM_EVERY = 0.4  # seconds
 PATIENCE = 180.0  # seconds without progress after which the recovery has failed
@@ -29,10 +30,10 @@ def vendors(seconds: float, **harm: Any) -> Iterator[list[StormVendor]]:
     """Vendors with mail for so many seconds at the full rate."""
     with ExitStack() as stack:
         made = []
-        for units, window, can in LIMITS:
+        for (units, window, can), weights in zip(LIMITS, WEIGHTS, strict=True):
             options = {"latency_ms": LATENCY_MS, "latency": "exponential", "dedupe": "dedupe" in can, **harm}
             box = stack.enter_context(sandboxes.running(**options))
-            made.append(mail.storm_vendor(box, units, window, int(units / window * seconds), **can))
+            made.append(mail.storm_vendor(box, units, window, int(units / window * seconds), weights, **can))
         yield made
 
 
