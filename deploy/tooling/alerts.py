@@ -45,6 +45,7 @@ class Panel(NamedTuple):
 
 RATE = "sum by ({labels}) (rate({metric}[5m]))"
 SINCE = "time() - max ({metric})"
+MOST = "histogram_quantile(0.95, sum by (le, {labels}) (rate({metric}[5m])))"  # 95 of 100 are below
 ROWS: dict[str, list[Panel]] = {
     "What goes out": [
         Panel("Outcomes a second", {"mailhub_outcomes_total": "vendor, outcome"}, "reqps", RATE),
@@ -61,6 +62,14 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Receiving domains", {"mailhub_receivers_waiting": "vendor"}),
         Panel("The receiving domain that waits longest", {"mailhub_receivers_waiting_seconds": "vendor"}, "s"),
         Panel("Suppressed since midnight", {"mailhub_messages_suppressed": "vendor"}),
+    ],
+    "How long 95 of 100 take": [
+        Panel("From acceptance to the call", {"mailhub_accept_to_call_seconds": "vendor"}, "s", MOST),
+        Panel("A call", {"mailhub_call_seconds": "vendor"}, "s", MOST),
+        Panel("From an answer to its commit", {"mailhub_call_to_stored_seconds": "vendor"}, "s", MOST),
+        Panel("From a call to its report", {"mailhub_report_lag_seconds": "vendor"}, "s", MOST),
+        Panel("Messages in a claim", {"mailhub_claim_messages": "vendor"}, "short", MOST),
+        Panel("Statements", {"mailhub_statement_seconds": "statement"}, "s", MOST),
     ],
     "Sponsors": [
         Panel("Messages queued", {"mailhub_sponsor_messages_queued": "vendor, sponsor"}),
@@ -107,10 +116,12 @@ def read_metrics() -> dict[str, tuple[str, str]]:
 
 
 def list_rows() -> dict[str, list[Panel]]:
-    """Return the rows of the dashboard. Metrics that ROWS does not name have a last one."""
-    named = {name for panels in ROWS.values() for panel in panels for name in panel.metrics}
-    rest = [Panel(name, {name: labels}) for name, (labels, _) in read_metrics().items() if name not in named]
-    return {**ROWS, "More": rest} if rest else ROWS
+    """Return the rows of the dashboard: of ROWS what is exported, and a last one with all other metrics."""
+    exported = read_metrics()
+    rows = {title: [one for one in panels if set(one.metrics) <= set(exported)] for title, panels in ROWS.items()}
+    named = {name for panels in rows.values() for panel in panels for name in panel.metrics}
+    rows["More"] = [Panel(name, {name: labels}) for name, (labels, _) in exported.items() if name not in named]
+    return {title: panels for title, panels in rows.items() if panels}
 
 
 def make_rules() -> str:
@@ -210,7 +221,8 @@ def _make_panel(number: int, panel: Panel, helps: dict[str, str]) -> dict[str, A
 
 
 def _make_query(query: str, name: str, labels: str) -> str:
-    chosen = f'{name}{{vendor=~"$vendor"}}' if "vendor" in labels else name
+    series = f"{name}_bucket" if query == MOST else name
+    chosen = f'{series}{{vendor=~"$vendor"}}' if "vendor" in labels else series
     return query.format(metric=chosen, labels=labels)
 
 
