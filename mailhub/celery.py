@@ -5,7 +5,15 @@ import warnings
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init, setup_logging, task_failure, worker_init
+from celery.signals import (
+    beat_init,
+    celeryd_init,
+    setup_logging,
+    task_failure,
+    task_postrun,
+    task_prerun,
+    worker_init,
+)
 from django.conf import settings
 
 from mailhub import broker
@@ -58,6 +66,21 @@ def _check_pool(sender: Any, **_: Any) -> None:
     from mailhub import checks
 
     checks.refuse_pool(sender.pool_cls)
+
+
+@task_prerun.connect
+def _note_task(task_id: str, task: Any, **_: Any) -> None:
+    """Let this task's lines of the log carry its id and name."""
+    from vendors.log_ids import IDS
+
+    IDS.set({"task": task_id, "task_name": task.name})
+
+
+@task_postrun.connect
+def _forget_task(**_: Any) -> None:
+    from vendors.log_ids import IDS
+
+    IDS.set({})
 
 
 @task_failure.connect

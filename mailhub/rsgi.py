@@ -10,6 +10,7 @@ import io
 import logging
 import re
 import resource
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Hashable
@@ -40,6 +41,7 @@ from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
 from mailhub.owners.wizard import uploads
 from mailhub.shares import DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST, WAITING_MOST, TooManyWait, Turns
+from vendors import log_ids
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ RECEIPTS = f"{API}v1/receipts/"
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
 NOTHING_HELD: Any = nullcontext()  # for a body kept in memory
+IDS = "mailhub.log_ids"  # in the environment of a request
+REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
@@ -123,6 +127,7 @@ class Listener:
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        log_ids.IDS.set({"request": _request_id(scope.headers)})  # of this task: granian's line has it too
         if scope.path in monitoring.ANSWERS:
             await monitoring.answer(scope, protocol)
             return
@@ -130,6 +135,7 @@ class Listener:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)
             environ, public = _environ(scope), scope.path.startswith(PUBLIC)
+            environ[IDS] = log_ids.find_ids()
             most, held = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE, NOTHING_HELD
             size = _size(scope.headers)
             if not public and (size is None or size > LITTLE):
@@ -182,6 +188,7 @@ class Listener:
         while True:
             environ, protocol, kind, done = self._ready.get()
             answer: LargeAnswer | Again | None = None
+            log_ids.IDS.set(environ[IDS])
             try:
                 with shares.answering(kind):
                     answer = _answer(self._django, environ, protocol)
@@ -190,6 +197,12 @@ class Listener:
                 _tell(protocol, Problem("internal", "It is in the log.").response(), environ)
             finally:
                 self._loop.call_soon_threadsafe(done.set_result, answer)
+
+
+def _request_id(headers: Any) -> str:
+    """Return the id that the proxy gave the request (X-Request-ID), or a new one."""
+    given = headers.get("x-request-id") or ""
+    return given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def _gates(threads: int) -> dict[str, Turns]:

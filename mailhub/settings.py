@@ -303,10 +303,12 @@ CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 CELERY_BEAT_SYNC_EVERY = 1  # store each sent task immediately: /readyz learns from it whether beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
+LOG_FORMAT = environment.choice("LOG_FORMAT", "text", "json")
+"""`json`: each line of the log is an object with ids of job, vendor, request and task, and without addresses."""
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
+    "formatters": {"line": {"()": "mailhub.log_lines.LogLines"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO")},
     "loggers": {

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 from typing import Any
 
 import redis
@@ -55,3 +56,10 @@ def in_broker(queue: str) -> list[dict[str, Any]]:
 def arguments(message: dict[str, Any]) -> list[Any]:
     """The positional arguments of a message in the broker."""
     return json.loads(base64.b64decode(message["body"]))[0]
+
+
+@shared_task
+def fail_with(text: str) -> None:
+    """Logs the text, and fails with it."""
+    logging.getLogger("tests").warning("vendor post: job 12: %s", text)
+    raise ValueError(text)

@@ -6,6 +6,7 @@ it since. After a minute without use it is closed.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -26,13 +27,16 @@ from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY
 from campaigns.engine.suppressed.recent import RecentSuppressions
 from campaigns.engine.threads import LOCKED_SECONDS, T, cut_off, is_clean
-from vendors import redis_clients
+from vendors import histograms, redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
 from vendors.not_now import is_not_now
 
+log = logging.getLogger(__name__)
+
 KEPT = 60.0  # seconds before an unused one is closed
+LOOK_SECONDS = 5.0  # between two looks for those, and two additions to the histograms
 CLAIMING, RECORDING = 2, 2  # connections of a process to the database
 SET_SIZE = """UPDATE vendors_credential SET relay_size = %(size)s::bigint
 WHERE id = %(credential)s AND relay_size IS DISTINCT FROM %(size)s::bigint"""
@@ -196,6 +200,7 @@ class Connections:
         if self._expiry is not None:
             await cut_off(self._expiry)
             self._expiry = None
+        await self._store_histograms()
         await self._close(float("inf"))
         redis, self._redis = self._redis, None
         if redis is not None:
@@ -216,8 +221,21 @@ class Connections:
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.sleep(KEPT / 2)
+            await asyncio.sleep(LOOK_SECONDS)
             await self._close(time.monotonic() - KEPT)
+            await self._store_histograms()
+
+    async def _store_histograms(self) -> None:
+        """Add what this process has observed to the sums in Redis. While Redis is away it is lost."""
+        if self._redis is None or not (taken := histograms.counts.take()):
+            return
+        try:
+            async with asyncio.timeout(histograms.PATIENCE):
+                pipeline = self._redis.pipeline(transaction=False)
+                histograms.add_to(pipeline, taken)
+                await pipeline.execute()
+        except Exception as error:  # its client raises many kinds; nothing depends on these counts
+            log.info("histograms are not stored: %s", error)
 
     async def _close(self, unused_since: float) -> None:
         gone = [kept for kept in self._adapters if kept.since <= unused_since]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
@@ -23,7 +24,7 @@ from campaigns.engine.routes import whose
 from campaigns.engine.routes.whose import ReportingAccount
 from campaigns.engine.vendor_ids import DueReport
 from campaigns.models import MessageEvent, ReportKind
-from vendors import alarms
+from vendors import alarms, histograms
 from vendors.adapters.reports import Reported
 from vendors.not_now import is_not_now
 
@@ -81,7 +82,7 @@ def take_together(
         if any(ours):
             lifecycle.hold_around({one.id for batch in ours for one in batch})
         for batch in ours:
-            changed_now, early_now = _store(batch, accepted)
+            changed_now, early_now = _store(vendor_id, batch, accepted)
             changes += changed_now
             early += early_now
         stored = message_events.append(heard, source)
@@ -89,6 +90,7 @@ def take_together(
         calls = (*ports.events.reports_changed(changes), *ports.events.complaints_came(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
         kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
+    histograms.store_soon(settings.REDIS_URL)
     _log_waits(vendor_id, waiting)
     changed = {change.id for change in changes}
     return [
@@ -183,7 +185,7 @@ REPORT = f"""{REPORTED}, before AS (
                 OR (NOT a.timed OR a.at = m.report_at) AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
         ELSE m.report IS NULL AND (a.no = m.resend_no OR a.evidence = m.message_id) END
-    RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was, a.was_at
+    RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was, a.was_at, m.sent_at
 ), days AS ({day_counts.OF_REPORTS}), counted AS (
     UPDATE campaigns_job j SET delivered = greatest(0, j.delivered + s.delivered),
         bounced = greatest(0, j.bounced + s.bounced)
@@ -196,7 +198,8 @@ REPORT = f"""{REPORTED}, before AS (
         WHERE c.kind IS DISTINCT FROM c.was GROUP BY o.id
     ) s WHERE j.id = s.id
 )
-SELECT c.id, c.no + 1, c.kind, c.at, c.note, c.message_id, s.id, c.was IS NOT NULL
+SELECT c.id, c.no + 1, c.kind, c.at, c.note, c.message_id, s.id, c.was IS NOT NULL,
+    extract(epoch FROM clock_timestamp() - c.sent_at)::float8
 FROM changed c LEFT JOIN campaigns_job top ON top.campaign_id = c.campaign_id AND top.parent_id IS NULL
 LEFT JOIN campaigns_session s ON s.job_id = top.id
 WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
@@ -222,7 +225,7 @@ def _ours(
     return [one for one in ours if one.kind or not known[one.id][2]]
 
 
-def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[ReportChange], int]:
+def _store(vendor_id: int, reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[ReportChange], int]:
     """Store reports in the caller's transaction, after it has locked their jobs. Returns changes and early refusals.
 
     Takes at most one report for each message; the caller passes several in turn. accepted: messages that need no
@@ -245,7 +248,10 @@ def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[R
         revised = [row[6] for row in rows if row[6] and row[7]]
         if revised:
             cursor.execute(REVISED, {"ids": revised})
-    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], early
+    for *_, revises, lag in rows:
+        if not revises and lag is not None:
+            histograms.counts.observe(histograms.REPORT_LAG, vendor_id, max(0.0, lag))
+    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _, _ in rows], early
 
 
 def _matches(row: Sequence[Any] | None, report: Report) -> bool:

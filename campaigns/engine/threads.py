@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -59,7 +59,8 @@ class LoopThread:
         ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception from a signal cannot leave it locked
 
         def begin() -> None:
-            tasks.append(self._loop.create_task(coroutine))
+            # Tasks that streams share must not inherit the ids of the one that began them (vendors/log_ids.py).
+            tasks.append(self._loop.create_task(coroutine, context=Context()))
             tasks[0].add_done_callback(ended.put)
 
         def interrupt() -> None:

@@ -124,7 +124,7 @@ def _place(node: ast.Assign | ast.Call) -> tuple[int, int]:
 def _labels(kind: str, call: ast.Call) -> list[str]:
     if kind == "gauge":
         return ["vendor"]
-    if kind == "_gauge":
+    if kind in ("_gauge", "_histogram"):
         return [_constant(call.args[2])]
     return [label for one in call.keywords if one.arg == "labels" for label in ast.literal_eval(one.value)]
 

@@ -1,7 +1,7 @@
 """/metrics for Prometheus, read from the rows and from Redis at each scrape.
 
-No process counts anything itself, so all processes of all machines give the same numbers; scrape one of them. No
-statement reads messages that have ended; doubts and webhook calls are counted up to MOST.
+All processes of all machines give the same numbers; scrape one of them. No statement reads messages that have ended;
+doubts and webhook calls are counted up to MOST.
 
 Vendors are labels: the oldest LABELLED by slug, all others together. Sponsors are labels only at vendors that several
 of them share: the oldest PAIRS, all others together. So the number of series is bounded.
@@ -11,12 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
+from typing import cast
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from campaigns.answers import inbox
 from campaigns.engine import audit, ground_truth
@@ -27,7 +28,7 @@ from campaigns.models.states import PARENTS
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import outcomes
-from vendors import deferrals, redis_clients
+from vendors import deferrals, histograms, redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.models import Vendor
@@ -407,6 +408,53 @@ def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
             limit.add_metric([label, f"{seconds:g}"], units)
     yield from (used, limit)
     yield from _workers(by, rows)
+    yield from _histograms(by)
+
+
+_StoredByLabel = dict[str, histograms.StoredHistogram]
+
+
+def _histograms(by: _ByVendor) -> Iterator[Metric]:
+    with redis_clients.connect(settings.REDIS_URL, probes.SECONDS) as client:
+        found = histograms.read_sums(cast("dict[bytes, bytes]", client.hgetall(histograms.KEY)))
+    of_vendors = {kind: _by_vendor(by, found[kind]) for kind in histograms.KINDS if kind is not histograms.STATEMENT}
+    about = "From a campaign's acceptance, or its send time if that is later, to the claim of a call, in seconds."
+    kind = histograms.ACCEPT_TO_CALL
+    yield _histogram("mailhub_accept_to_call_seconds", about, "vendor", kind, of_vendors[kind])
+    about = "Duration of a call to the vendor."
+    kind = histograms.CALL
+    yield _histogram("mailhub_call_seconds", about, "vendor", kind, of_vendors[kind])
+    about = "From an answer to its commit; the answers of a batch count as its oldest."
+    kind = histograms.CALL_TO_STORED
+    yield _histogram("mailhub_call_to_stored_seconds", about, "vendor", kind, of_vendors[kind])
+    about = "From a call to its first delivery report."
+    kind = histograms.REPORT_LAG
+    yield _histogram("mailhub_report_lag_seconds", about, "vendor", kind, of_vendors[kind])
+    about = "Messages in a claim."
+    kind = histograms.CLAIM_SIZE
+    yield _histogram("mailhub_claim_messages", about, "vendor", kind, of_vendors[kind])
+    about = "Duration of the senders' statements: claim, store, merge."
+    kind = histograms.STATEMENT
+    yield _histogram("mailhub_statement_seconds", about, "statement", kind, found[kind])
+
+
+def _by_vendor(by: _ByVendor, found: _StoredByLabel) -> _StoredByLabel:
+    """Return the histograms by the vendors' labels; those with the same label are added."""
+    sums: _StoredByLabel = {}
+    for vendor, one in found.items():
+        label = by.label(int(vendor))
+        if known := sums.get(label):
+            buckets = [first + second for first, second in zip(known.buckets, one.buckets, strict=True)]
+            one = histograms.StoredHistogram(buckets, known.total + one.total)
+        sums[label] = one
+    return sums
+
+
+def _histogram(name: str, about: str, label: str, kind: histograms.HistogramKind, found: _StoredByLabel) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=[label])
+    for one, stored in found.items():
+        family.add_metric([one], list(stored.cumulate(kind)), stored.total)
+    return family
 
 
 def _workers(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:

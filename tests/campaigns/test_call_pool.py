@@ -54,9 +54,16 @@ def ticket(number: int) -> PermittedCall:
     return PermittedCall(message, OpenClaim(1, timezone.now(), 6), (f"place:{number}",), float("inf"))
 
 
+def leased(adapter: Any, letter: Callable[[ClaimedMessage], Letter]) -> Any:
+    """What a pool needs to know of a job."""
+    campaign = SimpleNamespace(created_at=timezone.now(), send_at=None)
+    lease = SimpleNamespace(job_id=1)
+    return SimpleNamespace(adapter=adapter, letter=letter, lease=lease, vendor_id=1, campaign=campaign)
+
+
 async def beside_a_round_that_is_not_full() -> None:
     slow = Slow(concurrency=2, batch=5)
-    job: Any = SimpleNamespace(adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
+    job = leased(slow, lambda m: Letter(m.reference, m.recipient, "", ""))
     stored: list[int] = []
 
     async def write(answers: list[Any], permits: list[str]) -> None:
@@ -139,7 +146,7 @@ class Gathering:
     ) -> None:
         self._clock, self.storing = clock or Clock(), storing
         self.adapter = InTurn(connections, self._clock, call)
-        job: Any = SimpleNamespace(adapter=self.adapter, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
+        job = leased(self.adapter, lambda m: Letter(m.reference, m.recipient, "", ""))
         self.pool = CallPool(job, self._write, together=together)
         self.stored, self._numbers = list[int](), itertools.count()
 
@@ -348,9 +355,7 @@ async def large_letters() -> None:
     slow.over.set()
     sizes = [CALL_SIZE // 4, CALL_SIZE // 4, CALL_SIZE // 2, 2 * CALL_SIZE, 10, 10]
     files = [(Attachment("a.pdf", "application/pdf", bytes(size)),) for size in sizes]
-    job: Any = SimpleNamespace(
-        adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", "", attachments=files[m.id])
-    )
+    job = leased(slow, lambda m: Letter(m.reference, m.recipient, "", "", attachments=files[m.id]))
     stored: list[int] = []
 
     async def write(answers: list[Any], permits: list[str]) -> None:

@@ -430,7 +430,7 @@ def test_a_call_without_any_answer_is_no_sign_that_the_vendor_is_reached(
     one = login(two[0])
     vendor: Any = one.vendor
     adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, {})
-    leased: Any = SimpleNamespace(adapter=adapter, campaign=None)
+    leased: Any = SimpleNamespace(adapter=adapter, campaign=None, lease=SimpleNamespace(job_id=1), vendor_id=vendor.pk)
     call: Any = SimpleNamespace(permits=(), message=SimpleNamespace(recipient="a@b"))
     pool = CallPool(leased, lambda *_: asyncio.sleep(0))
     pool._finish(call, outcome, called=True)

@@ -36,6 +36,7 @@ from campaigns.engine.claiming.permits import Permits
 from campaigns.engine.claiming.waiting import Answer, Group, NotGranted, Permitted, Waiting, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.threads import LOCKED_SECONDS
+from vendors import histograms
 from vendors.limits.values import Grant, Scope, SharedAsk, SponsorShare, Wait, share_out
 
 ROUNDS = 2  # per group at the same time: one is prepared while the other waits for the disk
@@ -317,7 +318,10 @@ class JointClaims:
         if not asked:
             return []
         async with self._rows.one() as connection:
-            return await claims.claim(connection, group.terms | {"grant": grant.id}, asked)
+            began = time.monotonic()
+            claimed = await claims.claim(connection, group.terms | {"grant": grant.id}, asked)
+            histograms.counts.observe(histograms.STATEMENT, "claim", time.monotonic() - began)
+            return claimed
 
     def _let_go(self, scope: Scope, came: Answer) -> None:
         """Release a claim after its stream was cut off: nobody will make its calls."""

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -25,7 +26,7 @@ from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import CallResult
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
-from vendors import alarms
+from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
@@ -39,6 +40,7 @@ Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 PATIENCE = 0.02  # share of a call's duration for which its answer may wait for those of other streams
 PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 MOMENT_MOST = 0.02  # seconds at most for which answers and freed connections wait for others
+POUR_SECONDS = 2.0  # between two additions to the histograms
 QUICK = 2  # a call is quick if it takes less than this multiple of the time to store its answers
 Refusal = NotSent | InDoubt
 SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
@@ -52,6 +54,24 @@ def heavier(one: Refusal | None, other: Refusal) -> Refusal:
         return refusal.pause, -1.0 if wait is None else wait
 
     return other if one is None or weight(other) >= weight(one) else one
+
+
+class ObservedCalls:
+    """What a pool has noted for the histograms, as cheaply as lists are."""
+
+    def __init__(self) -> None:
+        self.claims: list[tuple[datetime, int]] = []  # when they were made, and their messages
+        self.durations: list[float] = []  # of calls, in seconds
+        self.stored: list[tuple[float, int]] = []  # seconds from an answer to its commit, and answers
+
+    def pour(self, counts: histograms.ObservedCounts, vendor_id: int, due: datetime) -> None:
+        """Count it all. due: when the messages could be called first."""
+        for at, messages in self.claims:
+            counts.observe(histograms.ACCEPT_TO_CALL, vendor_id, max(0.0, (at - due).total_seconds()), messages)
+        counts.observe_all(histograms.CLAIM_SIZE, vendor_id, [messages for _, messages in self.claims])
+        counts.observe_all(histograms.CALL, vendor_id, self.durations)
+        for seconds, answers in self.stored:
+            counts.observe(histograms.CALL_TO_STORED, vendor_id, seconds, answers)
 
 
 class CallPool:
@@ -88,6 +108,7 @@ class CallPool:
         self._login_refused = False
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
+        self._ids = {"job": str(job.lease.job_id), "vendor": str(job.vendor_id)}
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
@@ -95,6 +116,8 @@ class CallPool:
         self._group: asyncio.TaskGroup | None = None
         self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
         self._answers: list[CallResult] = []
+        self._noted, self._poured_at = ObservedCalls(), 0.0  # seconds of time.monotonic
+        self._oldest = 0.0  # seconds of time.monotonic: when the first of these answers came
         self._permits: list[str] = []
         self._together = together or GroupCommit()
         self._condition = condition
@@ -124,11 +147,21 @@ class CallPool:
         if not self.in_flight and self._quick and 2 * len(calls) > self.size:
             self._together.begin(self)
         self.in_flight += len(calls)
+        if calls:
+            self._noted.claims.append((calls[0].claim.at, len(calls)))
         for number, reason in suppressed.items():
             self._finish(calls[number], SuppressedRecipient(reason), called=False)
         self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
+
+    def _pour(self) -> None:
+        """Hand over what was noted for the histograms since the last time."""
+        noted, self._noted, self._poured_at = self._noted, ObservedCalls(), time.monotonic()
+        campaign = self._job.campaign
+        if noted.claims or noted.stored:
+            due = max(campaign.created_at, campaign.send_at or campaign.created_at)
+            noted.pour(histograms.counts, self._job.vendor_id, due)
 
     @property
     def _quick(self) -> bool:
@@ -175,6 +208,7 @@ class CallPool:
                 await self._record()
         finally:
             self._together.end(self)
+            self._pour()
 
     def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
         adapter = self._job.adapter
@@ -185,6 +219,7 @@ class CallPool:
 
     async def _calls(self) -> None:
         """Make calls until none waits, then end, so that the hundreds of waiting jobs in a process cost no tasks."""
+        log_ids.IDS.set(self._ids)  # of this task alone
         waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
         while waiting:
             self._busy += 1
@@ -232,7 +267,9 @@ class CallPool:
         except Exception as error:  # an adapter's bug must not pass for an answer
             alarms.ADAPTER_FAILED.log(log, exc_info=True)
             outcomes = [InDoubt(f"{type(error).__name__} in the adapter")] * len(sent)
-        self._took += (time.monotonic() - now - self._took) / 8
+        took = time.monotonic() - now
+        self._took += (took - self._took) / 8
+        self._noted.durations.append(took)
         self.calls_made += 1
         if self._condition is not None:
             self._condition.note_call(outcomes, now)
@@ -241,6 +278,8 @@ class CallPool:
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
+        if not self._answers:
+            self._oldest = time.monotonic()
         self._answers.append(CallResult(call, outcome))
         if called and not isinstance(outcome, SuppressedRecipient):
             self._count(outcome, call.message.recipient)
@@ -320,8 +359,12 @@ class CallPool:
             self._answered.clear()
             answers, self._answers = self._answers, []
             permits, self._permits = self._permits, []
-            began = time.monotonic()
+            oldest, began = self._oldest, time.monotonic()
             await self._write(answers, permits)
+            now = time.monotonic()
+            self._noted.stored.append((now - oldest, len(answers)))
+            if now - self._poured_at > POUR_SECONDS:
+                self._pour()
             self._storing += (time.monotonic() - began - self._storing) / 8
             self.in_flight -= len(answers)
             self._freed.set()

@@ -25,7 +25,7 @@ from campaigns.engine.sending.receiver_runs import ReceiverRuns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from campaigns.models.states import OWN_ENDS
-from vendors import alarms
+from vendors import alarms, histograms
 from vendors.causes import AnswerCause
 from vendors.condition.feeding import ConditionFeeds
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
@@ -264,7 +264,9 @@ class Recorder:
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10, 0):
             try:
                 async with self._rows.one() as connection:
+                    began = time.monotonic()
                     await append_all(connection, answers, self.runs)
+                    histograms.counts.observe(histograms.STATEMENT, "store", time.monotonic() - began)
                 return None
             except NO_DATABASE as error:
                 alarms.RESULTS_WAIT.log(log, sum(len(one.results) for one in answers), error)
@@ -304,7 +306,9 @@ class Recorder:
             return
         try:
             async with self._rows.one() as connection:
+                began = time.monotonic()
                 merged = await merge(connection, jobs, free=True)
+                histograms.counts.observe(histograms.STATEMENT, "merge", time.monotonic() - began)
                 locked = set(jobs) - merged
                 if locked:
                     rows = await connection.execute(EXISTING, {"jobs": list(locked)})
