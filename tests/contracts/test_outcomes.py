@@ -179,7 +179,6 @@ OF_US_AT_ONE_RECEIVER = """
 550 Your IP is blocked
 550 5.1.1 Your IP is blocked
 550 https://www.spamhaus.org/query/ip/192.0.2.1
-554 Message refused, it looks like spam
 """
 OF_OUR_QUOTA = """
 550 5.4.5 Daily user sending limit exceeded. For more information on sending limits go to
@@ -203,6 +202,7 @@ OF_THE_RECIPIENT = """
 550 5.4.4 Unable to route
 553 5.1.3 Bad recipient address syntax
 552 5.3.4 Message size exceeds fixed limit
+554 Message refused, it looks like spam
 552 Message size exceeds fixed maximum message size
 554 5.5.1 no valid recipients
 550 5.7.2 Mailing list expansion prohibited
