@@ -6,6 +6,7 @@ held. Dispatched work goes on, including a parent's uncut rest; `stop_job` stops
 
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,10 +17,11 @@ from django.db.models.lookups import Exact
 from campaigns.engine import prepared
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, SponsorQuota, Topic
-from campaigns.models.identities import named_address
-from campaigns.models.states import Status
+from campaigns.models.identities import Urgent, named_address
+from campaigns.models.states import DONE, Status
 from campaigns.quotas import admission
 from vendors import adapters
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor
 from vendors.ownership import owned_vendors
 from vendors.said import Said, gettext_noop
@@ -27,14 +29,20 @@ from vendors.said import Said, gettext_noop
 FIRST_NAME = "default"  # of an installation's first identity
 
 
-def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None) -> tuple[Entitlement, bool]:
+def grant(
+    sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None, urgent: str = Urgent.SINGLE
+) -> tuple[Entitlement, bool]:
     """Allow the sponsor all the vendor's credentials, or this one. Returns the entitlement and True if it is new.
+
+    urgent: of a new one, what it may send as urgent (Urgent).
 
     An installation's first sender identity is made from the From address in a relay's settings.
     """
     with transaction.atomic():
         one_change()
-        found, new = Entitlement.objects.get_or_create(sponsor=sponsor, vendor=vendor, credential=credential)
+        found, new = Entitlement.objects.get_or_create(
+            sponsor=sponsor, vendor=vendor, credential=credential, defaults={"urgent": urgent}
+        )
         address = vendor.settings.get("sender")
         mail = vendor.channel == Vendor.Channel.EMAIL
         if address and mail and not Identity.objects.exists():
@@ -87,14 +95,111 @@ def credentials_seen(user: Any) -> "QuerySet[Credential]":
 
 
 Allowed = dict[int, frozenset[int] | None]
+RIGHTS = (Urgent.NOTHING, Urgent.SINGLE, Urgent.ALL)  # the larger one later
+
+
+@dataclass(frozen=True, slots=True)
+class SponsorRights:
+    """What a sponsor may use. allowed: its vendors, each with its permitted credentials; None: all.
+
+    urgent: what it may send as urgent, by vendor and credential; None: all credentials.
+    """
+
+    allowed: Allowed
+    urgent: Mapping[tuple[int, int | None], str]
+
+    def urgent_over(self, vendor_id: int, credential_id: int | None) -> Urgent:
+        """Return the larger right of the two that may hold for a credential."""
+        keys = {(vendor_id, None), (vendor_id, credential_id)}
+        return max(
+            (Urgent(self.urgent[key]) for key in keys if key in self.urgent), key=RIGHTS.index, default=RIGHTS[0]
+        )
+
+
+def rights_of(sponsor_id: int) -> SponsorRights:
+    """Return what the sponsor may use."""
+    rows = Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential", "urgent")
+    found: dict[int, set[int | None]] = {}
+    urgent: dict[tuple[int, int | None], str] = {}
+    for vendor_id, credential_id, right in rows:
+        found.setdefault(vendor_id, set()).add(credential_id)
+        urgent[vendor_id, credential_id] = right
+    allowed = {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
+    return SponsorRights(allowed, urgent)
 
 
 def allowed(sponsor_id: int) -> Allowed:
     """Return the sponsor's vendors, each with its permitted credentials; None: all."""
-    found: dict[int, set[int | None]] = {}
-    for vendor_id, credential_id in Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential"):
-        found.setdefault(vendor_id, set()).add(credential_id)
-    return {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
+    return rights_of(sponsor_id).allowed
+
+
+def decide_class(
+    named: int | None, size: int, right: Urgent, vendor: Vendor | str, *, transactional: bool, by_program: bool = False
+) -> MailClass:
+    """Return the class of a job. named: by its campaign, request or template. Raises NotEntitled for urgent mail.
+
+    Without a name a program's single letter is urgent where that is allowed. A list from which recipients can
+    unsubscribe is bulk; all other mail is usual.
+    """
+    may_be_urgent = right == Urgent.ALL or (right == Urgent.SINGLE and size == 1)
+    if named is None and size == 1 and by_program and may_be_urgent:
+        return MailClass.URGENT
+    if named is None:
+        return MailClass.BULK if size > 1 and not transactional else MailClass.USUAL
+    if named == MailClass.URGENT and not may_be_urgent:
+        if right == Urgent.SINGLE:
+            raise NotEntitled(
+                Said("only single letters may be urgent over %(vendor)s, and this is a list", vendor=vendor)
+            )
+        raise NotEntitled(Said("nothing may be urgent over %(vendor)s", vendor=vendor))
+    return MailClass(named)
+
+
+def class_for(
+    sponsor: Sponsor, credential: Credential, named: int | None, size: int, *, transactional: bool
+) -> MailClass:
+    """Return the class of a campaign that a person makes. Raises NotEntitled."""
+    right = Urgent.SINGLE  # as `offer_first` would grant it to an unsaved sponsor
+    if sponsor.pk is not None and named == MailClass.URGENT:
+        right = rights_of(sponsor.pk).urgent_over(credential.vendor_id, credential.pk)
+    return decide_class(named, size, right, credential.vendor, transactional=transactional)
+
+
+# Jobs that are not urgent any more, by their kind. Those that a claim has locked stay; they are being sent.
+LOWER = f"""
+UPDATE campaigns_job j SET mail_class = CASE WHEN c.size > 1 AND NOT c.transactional
+    THEN {MailClass.BULK.value} ELSE {MailClass.USUAL.value} END
+FROM campaigns_campaign c
+WHERE c.id = j.campaign_id AND j.id IN (
+    SELECT j.id FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
+    WHERE j.vendor_id = %(vendor)s AND j.sponsor_id = %(sponsor)s AND j.mail_class = {MailClass.URGENT.value}
+        AND j.status <> ALL(%(done)s) AND (%(credential)s::bigint IS NULL OR j.credential_id = %(credential)s)
+        AND NOT (c.size = 1 AND %(single)s) ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED)
+"""
+
+
+def set_urgent(row: Entitlement, right: str) -> None:
+    """Change what the sponsor may send as urgent. Jobs that may not be urgent any more lose their class at once."""
+    with transaction.atomic():
+        Entitlement.objects.filter(pk=row.pk).update(urgent=right)
+        row.urgent = right
+        lower_urgent(row)
+
+
+def lower_urgent(row: Entitlement) -> None:
+    """Take the class urgent from jobs that may not have it by this entitlement and the sponsor's others."""
+    rights = rights_of(row.sponsor_id)
+    names = (
+        [row.credential_id]
+        if row.credential_id
+        else [*Credential.objects.filter(vendor=row.vendor_id).values_list("pk", flat=True)]
+    )
+    with connection.cursor() as cursor:
+        for credential_id in names:
+            right = rights.urgent_over(row.vendor_id, credential_id)
+            if right != Urgent.ALL:
+                facts = {"vendor": row.vendor_id, "sponsor": row.sponsor_id, "credential": credential_id}
+                cursor.execute(LOWER, facts | {"done": list(DONE), "single": right == Urgent.SINGLE})
 
 
 def require(sponsor: Sponsor, credential: Credential) -> None:

@@ -47,6 +47,7 @@ from vendors.forms import (
 from vendors.instants import write_time
 from vendors.limits.values import Limit
 from vendors.listing import CONDITIONS, OfOwnVendors, OwnLookups, ReadOnly, Rows, badge, choice, condition_badge, flag
+from vendors.mail_classes import NO_FLOOR
 from vendors.models import (
     Credential,
     Mailcaster,
@@ -71,6 +72,7 @@ PARTS = (
     (None, ("slug", "name", "owner", "channel", "paused", "paused_reason")),
     (_("How it is reached"), ("adapter", "settings", UPLOAD, "sandbox", SAME_ACCOUNT)),
     (_("Nightly dispatch"), ("dispatch_at", "time_zone", "weekdays", "catch_up")),
+    (_("Classes of mail"), ("floor",)),
     (_("When it takes no work"), ("min_requests", "min_ratio", "health_ttl", "retry_after")),
 )
 
@@ -423,6 +425,8 @@ class VendorAdmin(Pausable, OnlyWhatChanged):
         about = LogEntry.objects.filter(content_type=kind, object_id=str(vendor.pk if vendor else ""))
         context["entries"] = about.select_related("user")[:RECENT]
         context["changes"] = second_person.waiting(vendor) if vendor else []
+        if vendor and not vendor.floor and request.method == "GET":
+            messages.warning(request, gettext(NO_FLOOR))
         return super().render_change_form(request, context, *args, **kwargs)
 
 

@@ -173,9 +173,9 @@ class TopicAdmin(OfTheirSponsors):
 
 @admin.register(Entitlement)
 class EntitlementAdmin(OfTheirSponsors):
-    list_display = ["sponsor", "vendor", "credential", "created_at"]
-    list_filter = [SponsorFilter, ("vendor", OfSeenVendors)]
-    fields = ["sponsor", "vendor", "credential"]
+    list_display = ["sponsor", "vendor", "credential", choice("urgent"), "created_at"]
+    list_filter = [SponsorFilter, ("vendor", OfSeenVendors), "urgent"]
+    fields = ["sponsor", "vendor", "credential", "urgent"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the entitlements of the user's sponsors, and to the vendors the user governs and may withdraw."""
@@ -189,15 +189,22 @@ class EntitlementAdmin(OfTheirSponsors):
             kwargs["queryset"] = Vendor.objects.filter(pk__in=mine)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return ["sponsor", "vendor", "credential"] if obj else []  # it is granted or withdrawn
+
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # entitlements are granted or withdrawn
+        """Allow it to the vendor's owner: urgent mail goes before that of all others."""
+        return super().has_change_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Allow withdrawals to the vendor's owner, who alone grants."""
         return super().has_delete_permission(request, obj) and (obj is None or owns(request.user, obj.vendor_id))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential)
+        if change:
+            entitlements.set_urgent(obj, obj.urgent)
+            return
+        granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential, obj.urgent)
         obj.pk = granted.pk
 
 

@@ -24,6 +24,7 @@ from vendors.models import Credential, Vendor
 from vendors.said import Said
 
 MOST_TEMPLATES = 500  # templates on offer
+MANY = 2  # recipients of a list that nobody has checked yet
 
 
 def offered_credentials(sponsor: Sponsor) -> list[Credential]:
@@ -69,6 +70,8 @@ def of(draft: Draft) -> CampaignContent:
     by = logins(draft)
     vendor = by[0].vendor
     identity(draft, vendor)
+    recipients = (draft.found or {}).get("good") or MANY
+    entitlements.class_for(draft.sponsor, by[0], draft.mail_class, recipients, transactional=draft.transactional)
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
     if draft.channel == Vendor.Channel.EMAIL and not subject.strip():

@@ -24,6 +24,7 @@ def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
         "identity_id": campaign.identity_id,
         "topic_id": campaign.topic_id,
         "transactional": campaign.transactional,
+        "mail_class": _named_class(campaign),
         "template_version_id": campaign.template_version_id,
         "subject": campaign.subject,
         "html": campaign.body if campaign.html else "",
@@ -33,6 +34,12 @@ def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
     files = campaign.files.filter(to_all=True).order_by("id")
     named = [DraftFile(file_id=one.file_id, name=one.cid or one.name, content_type=one.content_type) for one in files]
     return keeping.create(campaign.sponsor, uuid5(OF_COPIES, f"{campaign.pk} {key}"), user, values, named)
+
+
+def _named_class(campaign: Campaign) -> int | None:
+    """Return the class that somebody has named; None if it is that of its kind, or a single letter is urgent."""
+    by_kind = campaign.mail_class in (None, campaign.class_by_kind) or campaign.size == 1
+    return None if by_kind else campaign.mail_class
 
 
 def _text(campaign: Campaign) -> str:

@@ -176,6 +176,7 @@ def _accept(
         identity=identity.name if identity else "",
         topic=draft.topic.name if draft.topic else "",
         transactional=draft.transactional,
+        mail_class=draft.mail_class,
         by=Actor(maker.get_username(), maker.pk) if maker else None,
         to_oneself=test,
         times_checked=True,

@@ -29,6 +29,7 @@ from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
 from campaigns.quotas import admission
 from campaigns.quotas.book import NewWork, QuotaRefusal
+from vendors.mail_classes import MailClass
 from vendors.not_now import is_not_now
 
 
@@ -65,6 +66,7 @@ class Request:
     route_id: int | None = None
     topic_id: int | None = None
     transactional: bool = False
+    mail_class: int = MailClass.BULK
     pauses: PauseRules = NO_RULES
     needs_approval: bool = False
     to_oneself: bool = False
@@ -105,7 +107,7 @@ WITH asked AS (
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
         topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint,
         template_version bigint, to_oneself bool, hours_from time, hours_to time, each_from time, each_to time,
-        time_zone text)
+        time_zone text, mail_class int)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -128,12 +130,12 @@ WITH asked AS (
         hours_from, hours_to, each_from, each_to, time_zone, first_message, size, send_at, deadline, created_at,
         text, headers, file_fields, has_files,
         topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by, template_version_id,
-        to_oneself)
+        to_oneself, mail_class)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html,
         hours_from, hours_to, each_from, each_to, coalesce(time_zone, ''), first, size, send_at, deadline,
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
         topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix, template_version,
-        to_oneself
+        to_oneself, mail_class
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -143,12 +145,13 @@ WITH asked AS (
 ), jobs AS (
     INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
         remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
-        suppressed, remaining_suppressed, suppressions, created_at, dispatched_at, wait_after)
+        suppressed, remaining_suppressed, suppressions, created_at, dispatched_at, wait_after, mail_class)
     SELECT job, campaign, sponsor, vendor, credential, status, first, size,
         CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', '', 0, 0, 0, 0,
         s.count, CASE WHEN status = 'P_QUEUED' THEN s.count ELSE 0 END,
         CASE WHEN %s THEN (SELECT coalesce(max(position), 0) FROM campaigns_suppression) ELSE 0 END,
-        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END, wait_after
+        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END, wait_after,
+        mail_class
     FROM numbered JOIN kept ON kept.job_id = job
         CROSS JOIN LATERAL (SELECT count(*) FROM suppressed WHERE suppressed.n = numbered.n) s ORDER BY n
 ), messages AS (
@@ -307,6 +310,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "route": r.route_id,
             "topic": r.topic_id,
             "transactional": r.transactional,
+            "mail_class": r.mail_class,
             "wait_after": r.wait_after,
             "bounce_limit": r.pauses.bounce_limit,
             "complaint_limit": r.pauses.complaint_limit,

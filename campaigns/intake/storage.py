@@ -140,6 +140,7 @@ def accept(
     identity: str = "",
     topic: str = "",
     transactional: bool = False,
+    mail_class: int | None = None,
     pauses: PauseRules = NO_RULES,
     route: Route | None = None,
     by: Actor | None = None,
@@ -161,6 +162,7 @@ def accept(
     - times_checked: check_times passed when the user decided; a time to send at that is past by now means immediately.
     - identity: the name of one of the sponsor's; empty: its default. topic: one of the sponsor's; empty: none.
     - transactional: the sponsor may mark it so. route: starts with the credential. template_version: of this content.
+    - mail_class: a MailClass; None: the template's, else by its kind (entitlements.decide_class).
     - joined: stores more in the campaign's transaction, before the messages.
 
     Recipients, templates, headers and files must have been checked (checking.check, templates.compile, content.parts).
@@ -180,12 +182,16 @@ def accept(
         if sponsor.pk is None:
             sponsor.save()
         entitlements.require(sponsor, credential)
+        if mail_class is None and template_version is not None:
+            mail_class = template_version.template.mail_class
+        decided = entitlements.class_for(sponsor, credential, mail_class, size, transactional=transactional)
         campaign = Campaign.objects.create(
             sponsor=sponsor,
             credential=credential,
             identity=entitlements.choose(sponsor, credential.vendor, identity),
             topic=entitlements.about(sponsor, topic, transactional),
             transactional=transactional,
+            mail_class=decided,
             route=route,
             routed=route is not None,
             template_version=template_version,
@@ -219,6 +225,7 @@ def accept(
             sponsor=sponsor,
             vendor_id=credential.vendor_id,
             credential=credential,
+            mail_class=decided,
             status=Status.RENDERED if at == "nightly" else Status.READY,
             not_before=campaign.send_at,
             first_message=first,

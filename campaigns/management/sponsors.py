@@ -88,4 +88,5 @@ def entitlement_facts(row: Entitlement) -> dict[str, Any]:
         "sponsor": row.sponsor.name,
         "vendor": row.vendor.slug,
         "credential": row.credential.name if row.credential else None,
+        "urgent": row.urgent,
     }

@@ -31,7 +31,7 @@ from campaigns.models.message_events import (
 from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, RefusalTail, Resolution, Store
 from campaigns.models.quotas import SponsorQuota
 from campaigns.models.routes import Route, RouteEntry, RouteMove
-from campaigns.models.sharing import SponsorTurn
+from campaigns.models.sharing import ClassCredit, ClassTurn, SponsorTurn
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 from campaigns.models.templates import Template, TemplateVersion
 
@@ -44,6 +44,8 @@ __all__ = [
     "Campaign",
     "CampaignFile",
     "Claim",
+    "ClassCredit",
+    "ClassTurn",
     "ComplaintPause",
     "ComplaintRate",
     "CostEntry",

@@ -23,6 +23,7 @@ from campaigns.content.headers import Headers, HeaderTemplates, header_templates
 from campaigns.content.templates import Budget
 from campaigns.phone_numbers import known_region
 from vendors import said
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, known_zone
 from vendors.ownership import ALL_SPONSORS
 from vendors.said import Said, gettext_noop
@@ -224,6 +225,9 @@ class Campaign(models.Model):
     transactional = models.BooleanField(
         default=False, db_default=False, help_text="Nobody can unsubscribe from it, and who has done so gets it, too"
     )
+    mail_class = models.SmallIntegerField(
+        "class", choices=MailClass.choices, null=True, editable=False, help_text="Empty: by its kind"
+    )
     template_version = models.ForeignKey(  # its text is copied into the campaign; found by an index of its own
         "TemplateVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )
@@ -293,6 +297,16 @@ class Campaign(models.Model):
     def is_bulk(self) -> bool:
         """Whether it goes to many who can unsubscribe: neither a single letter nor transactional."""
         return self.size > 1 and not self.transactional
+
+    @property
+    def class_by_kind(self) -> MailClass:
+        """The class that it has without a name. A program's single letter may be urgent instead."""
+        return MailClass.BULK if self.is_bulk else MailClass.USUAL
+
+    @property
+    def class_word(self) -> str:
+        """Its class as a word."""
+        return MailClass(self.mail_class or self.class_by_kind).word
 
     @property
     def why_paused(self) -> str:

@@ -18,6 +18,7 @@ from campaigns.models.identities import Identity
 from campaigns.models.routes import Route
 from campaigns.models.templates import TemplateVersion
 from vendors import said
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor, known_zone
 
 
@@ -49,6 +50,7 @@ class Draft(models.Model):
     identity = models.ForeignKey(Identity, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
     topic = models.ForeignKey(Topic, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
     transactional = models.BooleanField(default=False)
+    mail_class = models.SmallIntegerField(choices=MailClass.choices, null=True, help_text="Empty: by its kind")
     subject = models.TextField(blank=True, default="")
     html = models.TextField(blank=True, default="")
     text = models.TextField(blank=True, default="", help_text="The body, if there is no HTML, else beside it")

@@ -25,7 +25,7 @@ from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
 from vendors.adapters.segments import in_gsm
 from vendors.models import Credential, EncryptedJSONField, Vendor
-from vendors.said import Said
+from vendors.said import Said, gettext_noop
 
 LONGEST_MAILBOX = 64 - 41  # characters before the @; a token follows them, and SMTP's limit is 64 (RFC 5321)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
@@ -263,14 +263,31 @@ def named_address(text: str) -> dict[str, str]:
     return {"from_name": name, "from_address": address}
 
 
+class Urgent(models.TextChoices):
+    """What a sponsor may send as urgent: the larger right is the later one."""
+
+    NOTHING = "nothing", gettext_noop("nothing")
+    SINGLE = "single", gettext_noop("single letters")
+    ALL = "all", gettext_noop("everything")
+
+
 class Entitlement(models.Model):
     """A sponsor's right to use a vendor: one of its credentials, or all present and future ones."""
+
+    Urgent = Urgent
 
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="entitlements", db_index=False)
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="entitlements")
     credential = models.ForeignKey(
         Credential, on_delete=models.CASCADE, null=True, blank=True, help_text="Empty: all of the vendor"
+    )
+    urgent = models.CharField(
+        max_length=7,
+        choices=Urgent.choices,
+        default=Urgent.SINGLE,
+        db_default=Urgent.SINGLE,
+        help_text="What it may send as urgent, before the mail of all others",
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -20,6 +20,7 @@ from django.utils import timezone, translation
 
 from campaigns.models.campaigns import MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT, Campaign, OfSponsors, Sponsor
 from campaigns.models.states import OWN_ENDS, PARENTS, RUNNING, Status
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Mailcaster, Vendor
 
 ROWS = 2_000  # that share one draw of randomness
@@ -268,6 +269,9 @@ class Job(models.Model):
     units = models.PositiveBigIntegerField(
         default=0, db_default=0, editable=False, help_text="What its calls cost, by the vendor's count"
     )
+    mail_class = models.SmallIntegerField(  # of its campaign, decided once
+        "class", choices=MailClass.choices, default=MailClass.BULK, db_default=MailClass.BULK, editable=False
+    )
     run = models.ForeignKey("DispatchRun", on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     dispatched_at = models.DateTimeField(null=True, editable=False)
@@ -288,14 +292,14 @@ class Job(models.Model):
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
             # Whose turn it is, and the sponsor's next job (campaigns/engine/turns.py).
             models.Index(
-                fields=["vendor", "sponsor", "status", "id"],
+                fields=["vendor", "mail_class", "sponsor", "status", "id"],
                 condition=Q(FOR_CASTERS, parent__isnull=True),
-                name="job_turn",
+                name="job_in_turn",
             ),
             models.Index(
-                fields=["vendor", "sponsor", "status", "id"],
+                fields=["vendor", "mail_class", "sponsor", "status", "id"],
                 condition=Q(FOR_CASTERS, parent__isnull=False),
-                name="job_turn_child",
+                name="job_in_turn_child",
             ),
             # A sponsor's work that is not dispatched yet (campaigns/quotas/book.py). A letter of the API has none.
             models.Index(fields=["sponsor"], condition=UNDISPATCHED, name="job_undispatched"),

@@ -5,6 +5,7 @@ from django.db.models import Q, UniqueConstraint
 from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
+from vendors.mail_classes import MailClass
 from vendors.models import Vendor
 from vendors.models.constraints import SentenceCheck
 
@@ -14,9 +15,7 @@ WEIGHT_MAX = 1000
 class SponsorTurn(models.Model):
     """A sponsor at a vendor. No row: weight 1, and nothing given yet.
 
-    given: the units of its calls, each divided by the weight of that moment (virtual time of fair queueing). clock: the
-    virtual time of the vendor when it last had a turn before others, or was given something alone. The largest clock
-    of a vendor's rows is the vendor's. rate: units a second of one of its streams, lately.
+    given, clock and rate are neither written nor read any more: ClassTurn has them for each class.
     """
 
     SPONSOR = "sponsor"
@@ -48,3 +47,50 @@ class SponsorTurn(models.Model):
 
     def __str__(self) -> str:
         return gettext("%(sponsor)s at %(vendor)s") % {"sponsor": self.sponsor.name, "vendor": self.vendor.slug}
+
+
+class ClassTurn(models.Model):
+    """What a sponsor was given at a vendor, in one class of mail.
+
+    given: the units of its calls, each divided by the weight of that moment (virtual time of fair queueing). clock: the
+    virtual time of the class when the sponsor last had a turn before others, or was given something alone. The largest
+    clock of the rows of a vendor and class is the class's. rate: units a second of one of its streams, lately.
+    """
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    mail_class = models.SmallIntegerField(choices=MailClass.choices)
+    given = models.FloatField(default=0.0, db_default=0.0)
+    clock = models.FloatField(default=0.0, db_default=0.0)
+    rate = models.FloatField(default=0.0, db_default=0.0)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        constraints = [UniqueConstraint(fields=["vendor", "mail_class", "sponsor"], name="class_turn_once")]
+
+    def __str__(self) -> str:
+        return f"{self.sponsor_id} at {self.vendor_id}, {MailClass(self.mail_class).word}"
+
+
+class ClassCredit(models.Model):
+    """What a lower class of mail may still be given of its floor at a vendor (campaigns/engine/turns.py).
+
+    credit: units; it grows by the floor's share of everything that the vendor was given, and shrinks by what the class
+    was given. most: units that it saves up; least: units that it owes, negative.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    mail_class = models.SmallIntegerField(choices=MailClass.choices)
+    credit = models.FloatField(default=0.0, db_default=0.0)
+    most = models.FloatField(default=0.0, db_default=0.0)
+    least = models.FloatField(default=0.0, db_default=0.0)
+
+    class Meta:
+        constraints = [UniqueConstraint(fields=["vendor", "mail_class"], name="class_credit_once")]
+
+    def __str__(self) -> str:
+        return f"{MailClass(self.mail_class).word} at {self.vendor_id}"

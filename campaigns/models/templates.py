@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
+from vendors.mail_classes import MailClass
 from vendors.models import Vendor
 from vendors.said import Said
 
@@ -32,6 +33,13 @@ class Template(models.Model):
         max_length=100, validators=[known_name], help_text="By which campaigns and programs name it"
     )
     channel = models.CharField(max_length=10, choices=Vendor.Channel.choices)
+    mail_class = models.SmallIntegerField(
+        "class",
+        choices=MailClass.choices,
+        null=True,
+        blank=True,
+        help_text="Of campaigns that name none; empty: by their kind",
+    )
     archived_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

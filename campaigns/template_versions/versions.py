@@ -22,6 +22,7 @@ from campaigns.models import Template, TemplateVersion
 from campaigns.suppression.links import given
 from vendors import history
 from vendors.history import Actor
+from vendors.mail_classes import MailClass
 from vendors.models import Vendor
 from vendors.said import Said, gettext_noop
 
@@ -197,6 +198,24 @@ def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersio
             )
         )
     return found
+
+
+def set_class(template: Template, mail_class: int | None, by: Actor) -> bool:
+    """Set the class of campaigns that name none; None: by their kind. Return False if it was so already."""
+    with transaction.atomic():
+        before = Template.objects.values_list("mail_class", flat=True).get(pk=template.pk)
+        is_changed = before != mail_class and Template.objects.filter(pk=template.pk, mail_class=before).update(
+            mail_class=mail_class
+        )
+        template.mail_class = mail_class
+        if is_changed:
+            what = history.change("class", _class_word(before), _class_word(mail_class))
+            history.record(by, Template, [(template.pk, what)])
+        return bool(is_changed)
+
+
+def _class_word(mail_class: int | None) -> str:
+    return Said(MailClass(mail_class).word) if mail_class else Said(gettext_noop("by its kind"))
 
 
 def archive(template: Template, by: Actor) -> bool:

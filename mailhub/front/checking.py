@@ -35,6 +35,7 @@ from mailhub.front.schemas import EstimateOut, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors.adapters.base import Letter
+from vendors.mail_classes import MailClass, class_named
 from vendors.models import Credential, Vendor
 from vendors.said import Said
 
@@ -67,6 +68,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     references = [asked.recipients[number].reference for number in good]
     recipients = [(address, asked.recipients[number].fields) for number, address in good.items()]
     name, send_at = asked.name or f"API {key}"[:200], asked.send_at
+    named_class = class_named(asked.mail_class)
+    vendors = _allowing(named_class, 1 if asked.test_to is not None else len(recipients), vendors)
     shown: list[Letter] = []
     if asked.preview:
         shown = _preview(asked, key, beside, content, vendors[0], recipients, budget)
@@ -101,6 +104,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         template_version_id=version_id,
         topic_id=topic_id,
         transactional=asked.transactional,
+        named_class=named_class,
         pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),
         needs_approval=_needs_approval(asked, caller, len(recipients)),
         to_oneself=asked.test_to is not None,
@@ -118,6 +122,22 @@ def _as_composed(
         return with_signs(made, asked.body, asked.html, (vendor.signs for vendor in vendors))
     except TemplateError as why:
         raise invalid([error("/body", "template", str(why))]) from why
+
+
+def _allowing(named: MailClass | None, size: int, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:
+    """Return the vendors over which a request of this size may have its class. Raises Problem if there is none."""
+    if named != MailClass.URGENT:
+        return vendors
+    found, refused = list[VendorSnapshot](), ""
+    for vendor in vendors:
+        try:
+            entitlements.decide_class(named, size, vendor.urgent, vendor.slug, transactional=False)
+            found.append(vendor)
+        except NotEntitled as why:
+            refused = refused or str(why)
+    if not found:
+        raise Problem("forbidden", refused, errors=[error("/mail_class", "mail_class", refused)])
+    return found
 
 
 def _needs_approval(asked: SendRequest, caller: Caller, size: int) -> bool:

@@ -17,6 +17,7 @@ from campaigns.template_versions import versions
 from mailhub.front.problems import error, invalid
 from mailhub.front.schemas import FILE_ID, FileIn, HeaderIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
+from vendors.mail_classes import MailClass
 from vendors.said import Said
 
 READ = 2  # characters of HTML read in one step (campaigns/content/cost.py)
@@ -71,6 +72,8 @@ def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[Se
     says = versions.content_of(version)
     headers = [HeaderIn(name=name, value=value) for name, value in says.headers]
     given = {"subject": says.subject, "body": says.body, "html": says.html, "text": says.text, "headers": headers}
+    if asked.mail_class is None and version.template.mail_class:
+        given["mail_class"] = MailClass(version.template.mail_class).word
     return asked.model_copy(update=given), version.pk
 
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, St
 from campaigns import previews
 from campaigns.given_texts import composed, given_fields, given_name
 from vendors.instants import Instant
+from vendors.mail_classes import CLASSES
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
@@ -19,6 +20,8 @@ MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
+ClassWord = Literal["urgent", "usual", "bulk"]
+assert set(CLASSES) == {"urgent", "usual", "bulk"}
 
 CLOCK = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
@@ -94,6 +97,11 @@ class SendRequest(Strict):
     )
     transactional: bool = Field(
         default=False, description="Without unsubscribe link, and for unsubscribed recipients too; must be allowed"
+    )
+    mail_class: ClassWord | None = Field(
+        default=None,
+        description="urgent goes first, bulk last. Default: the template's; else one recipient is urgent where you may "
+        "send that, several are bulk, or usual if transactional. 403: you may not send this as urgent",
     )
     region: str | None = Field(
         default=None,
@@ -219,6 +227,7 @@ class AcceptedOut(BaseModel):
     preview: list[LetterOut]
     printed: PrintedOut | None = Field(description="If asked for with preview_pdf")
     vendor: str
+    mail_class: ClassWord
     mode: Literal["live", "test"]
     forecast: ForecastOut
     cost: EstimateOut | None = Field(description="Highest cost of a dry run; null otherwise, or if unknown")
@@ -290,6 +299,7 @@ class SessionOut(BaseModel):
     bounce_limit: float | None = Field(description="Percent; null: the installation's")
     complaint_limit: float | None = Field(description="Percent; null: the installation's")
     vendor: str = Field(description="With a route: the vendor with the uncut rest, or with the last of it")
+    mail_class: ClassWord = Field(description="urgent goes first at the vendor, bulk last")
     route: str | None = Field(description="Name of its route")
     moves: list[MoveOut] = Field(description="Messages moved to another vendor of the route, newest first")
     mode: Literal["live", "test"]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import orjson
 
+from campaigns.entitlements import decide_class
 from campaigns.intake import Hours, allocate
 from campaigns.intake.requests import Request
 from campaigns.intake.storage import PauseRules
@@ -19,6 +20,7 @@ from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast, condition_facts, forecasts
 from mailhub.front.keys import Caller, maker
 from mailhub.front.vendor_cache import VendorSnapshot
+from vendors.mail_classes import MailClass
 
 BLOCK = 5_000  # message ids that a process allocates in one step, so that few requests wait for it
 SESSIONS = "/api/v1/sessions"
@@ -53,6 +55,7 @@ class SendOrder:
     template_version_id: int | None
     topic_id: int | None
     transactional: bool
+    named_class: int | None
     pauses: PauseRules
     needs_approval: bool
     to_oneself: bool
@@ -78,6 +81,7 @@ class SendOrder:
             "preview": self.preview,
             "printed": self.printed,
             "vendor": vendor.slug,
+            "mail_class": self.mail_class(vendor).word,
             "mode": self.mode,
             "forecast": forecast,
             "cost": self.cost,
@@ -86,6 +90,12 @@ class SendOrder:
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()
+
+    def mail_class(self, vendor: VendorSnapshot) -> MailClass:
+        """Return the class over this vendor. Raises NotEntitled."""
+        return decide_class(
+            self.named_class, self.size, vendor.urgent, vendor.slug, transactional=self.transactional, by_program=True
+        )
 
     def _status(self, vendor: VendorSnapshot) -> str:
         if self.send_at:
@@ -127,6 +137,7 @@ class SendOrder:
             template_version_id=self.template_version_id,
             topic_id=self.topic_id,
             transactional=self.transactional,
+            mail_class=self.mail_class(vendor),
             pauses=self.pauses,
             needs_approval=self.needs_approval,
             to_oneself=self.to_oneself,

@@ -27,6 +27,7 @@ from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut,
 from mailhub.front.send_orders import SESSIONS, links, session_name
 from vendors.causes.wording import read_causes
 from vendors.history import Actor
+from vendors.mail_classes import MailClass
 from vendors.reporting import find_reporting
 
 router = Router(tags=["sessions"])
@@ -216,6 +217,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "bounce_limit": look.job.campaign.bounce_limit,
         "complaint_limit": look.job.campaign.complaint_limit,
         "vendor": look.job.vendor.slug,
+        "mail_class": MailClass(look.job.mail_class).word,
         "route": look.route,
         "moves": reader.moves(look),
         "mode": "test" if session.test else "live",

@@ -17,8 +17,9 @@ from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
-from mailhub.front.schemas import Channel, HeaderIn, PageLinks, ProblemOut, Strict
+from mailhub.front.schemas import Channel, ClassWord, HeaderIn, PageLinks, ProblemOut, Strict
 from vendors.history import Actor
+from vendors.mail_classes import MailClass, class_named
 
 router = Router(tags=["templates"])
 HERE = "/api/v1/templates"
@@ -40,6 +41,9 @@ class TemplateIn(Strict):
     text: str = Field(default="", max_length=1_000_000, description="Beside HTML; empty: made from it")
     headers: list[HeaderIn] = Field(default=[], max_length=20)
     remark: str = Field(default="", max_length=255, description="What is new, for people")
+    mail_class: ClassWord | None = Field(
+        default=None, description="Of requests that name none, from now on; left out: it stays"
+    )
 
 
 class TemplateOut(BaseModel):
@@ -61,6 +65,7 @@ class TemplateVersionOut(BaseModel):
     html: bool
     text: str
     headers: list[HeaderIn]
+    mail_class: ClassWord | None = Field(description="Of requests that name none; null: by their kind")
     fields: list[str] = Field(description="What a recipient must have")
     optional: list[str] = Field(description="What a recipient may have")
     remark: str
@@ -135,6 +140,8 @@ def add_template_version(request: HttpRequest, response: HttpResponse) -> Status
         raise invalid([error("/name", "template", str(why))]) from why
     except versions.NewerVersion as why:
         raise Problem("state-conflict", f"{why}; read it, and add yours to it") from why
+    if asked.mail_class is not None:
+        versions.set_class(added.version.template, class_named(asked.mail_class), Actor(caller.prefix))
     response.headers["Location"] = f"{HERE}/{quote(asked.name, safe='')}?version={added.version.number}"
     return Status(201 if added.new else 200, _facts(added.version))
 
@@ -219,6 +226,7 @@ def _facts(version: TemplateVersion) -> dict[str, Any]:
         "version": version.number,
         **{name: getattr(version, name) for name in names},
         "headers": [{"name": name, "value": value} for name, value in says.headers],
+        "mail_class": MailClass(template.mail_class).word if template.mail_class else None,
         "fields": fields,
         "optional": optional,
     }

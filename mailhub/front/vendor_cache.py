@@ -18,6 +18,7 @@ from campaigns.content.parts import carried_by
 from campaigns.content.signs import SignCheck, sign_check
 from campaigns.content.sizes import largest_mail
 from campaigns.models import Identity, Route, Sponsor
+from campaigns.models.identities import Urgent
 from vendors import ownership, shut
 from vendors.adapters.addresses import AddressRules
 from vendors.health import HealthPolicy
@@ -35,7 +36,7 @@ class VendorSnapshot:
     `disclosed`: the vendor is the sponsor's own, or there is no other sponsor. About any other vendor, programs learn
     nothing of what others send or what people have written. `carries`: what its letters may have beside subject and
     body (campaigns.content.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown.
-    `signs`: its check of signs, if it draws letters here.
+    `signs`: its check of signs, if it draws letters here. `urgent`: what the sponsor may send over it as urgent.
     """
 
     id: int
@@ -54,6 +55,7 @@ class VendorSnapshot:
     disclosed: bool = True
     largest_mail: int = 0
     signs: SignCheck | None = None
+    urgent: Urgent = Urgent.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +138,21 @@ class VendorCache:
 
 
 def _offered(sponsor_id: int, vendors: list[Vendor], alone: bool) -> OfferedTo:
-    allowed = entitlements.allowed(sponsor_id)
+    rights = entitlements.rights_of(sponsor_id)
+    allowed = rights.allowed
     disclosed = {vendor.pk for vendor in vendors if alone or vendor.owner_id == sponsor_id}
-    mine = {one.slug: _snapshot(one, allowed[one.pk], one.pk in disclosed) for one in vendors if one.pk in allowed}
+    mine = {
+        one.slug: _snapshot(one, allowed[one.pk], one.pk in disclosed, rights) for one in vendors if one.pk in allowed
+    }
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
     of = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", "approval_above").first()
     region, above = of or ("", None)
-    routes = _routes(sponsor_id, vendors, allowed, disclosed)
+    routes = _routes(sponsor_id, vendors, rights, disclosed)
     return OfferedTo(mine, {row.name: row for row in rows}, region, above, routes)
 
 
 def _routes(
-    sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed, disclosed: Collection[int]
+    sponsor_id: int, vendors: list[Vendor], rights: entitlements.SponsorRights, disclosed: Collection[int]
 ) -> dict[str, OfferedRoute]:
     """Return routes by name, with usable credentials only. A sponsor's own takes precedence over one for all."""
     known = {vendor.pk: vendor for vendor in vendors}
@@ -155,10 +160,10 @@ def _routes(
     found: dict[str, OfferedRoute] = {}
     for row in rows.order_by(F("sponsor").asc(nulls_first=True)):
         mine = [one for one in row.entries.all() if one.credential.vendor_id in known]
-        mine = [one for one in mine if _allows(allowed, one.credential)]
+        mine = [one for one in mine if _allows(rights.allowed, one.credential)]
         if mine:
             found[row.name] = OfferedRoute(row.pk, tuple(
-                (_snapshot(known[of.vendor_id], {of.pk}, of.vendor_id in disclosed), one.weight)
+                (_snapshot(known[of.vendor_id], {of.pk}, of.vendor_id in disclosed, rights), one.weight)
                 for one in mine
                 for of in [one.credential]
             ))  # fmt: skip
@@ -169,7 +174,9 @@ def _allows(allowed: entitlements.Allowed, login: Credential) -> bool:
     return login.vendor_id in allowed and ((only := allowed[login.vendor_id]) is None or login.pk in only)
 
 
-def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) -> VendorSnapshot:
+def _snapshot(
+    vendor: Vendor, allowed: Collection[int] | None, disclosed: bool, rights: entitlements.SponsorRights
+) -> VendorSnapshot:
     login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
     paused = (login.shut if disclosed else login.brief) if login else NO_LOGIN
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
@@ -190,6 +197,7 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None, disclosed: bool) 
         largest_mail=largest_mail(vendor.adapter, vendor.settings, login.relay_size if login else None),
         signs=sign_check(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),
+        urgent=rights.urgent_over(vendor.pk, login.pk if login else None),
     )
 
 

@@ -13,6 +13,7 @@ from campaigns.template_versions import comparing, versions
 from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
 from mailhub.owners.sandboxed import guarded
+from vendors.mail_classes import CLASSES, MailClass, class_named
 
 EACH_PAGE = 50
 LOOK, ADD, CHANGE = "campaigns.view_template", "campaigns.add_template", "campaigns.change_template"
@@ -68,6 +69,8 @@ def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpRe
                 "page": some,
                 "versions": [(one, used.get(one.pk)) for one in some.object_list],
                 "most": versions.MOST_USES,
+                "classes": [("", _("by its kind")), *((word, _(word)) for word in CLASSES)],
+                "class_word": MailClass(row.mail_class).word if row.mail_class else "",
                 "preview": sample_of(row.channel, versions.content_of(shown), request.POST.dict()),
             },
         )
@@ -86,6 +89,17 @@ def differences(request: HttpRequest, pk: int) -> HttpResponse:
     numbers = list(row.versions.values_list("number", flat=True)[:200])
     facts = {"template": row, "old": old, "new": new, "parts": parts, "numbers": numbers}
     return render(request, "owners/templates/differences.html", facts)
+
+
+@page(CHANGE)
+@require_POST
+def set_class(request: HttpRequest, pk: int) -> HttpResponseRedirect:
+    """Set the class of campaigns that use the template and name none."""
+    row, chosen = mine(request, pk), request.POST.get("mail_class", "")
+    if chosen in ("", *CLASSES):
+        versions.set_class(row, class_named(chosen), actor(request))
+        messages.success(request, _("The class of the template “%(name)s” is kept.") % {"name": row.name})
+    return redirect("template", pk)
 
 
 @page(CHANGE)

@@ -61,6 +61,7 @@ def _templates() -> list[URLPattern]:
         path("templates/<int:pk>/versions/<int:number>/", templates.template, name="template-version"),
         path("templates/<int:pk>/edit/", template_editor.edit, name="template-edit"),
         path("templates/<int:pk>/differences/", templates.differences, name="template-differences"),
+        path("templates/<int:pk>/class/", templates.set_class, name="template-class"),
         path("templates/<int:pk>/archive/", templates.archive, name="template-archive"),
         path("templates/<int:pk>/restore/", templates.restore, name="template-restore"),
     ]

@@ -20,6 +20,7 @@ from campaigns.engine.progress import Progress
 from mailhub.operations.charts import WindowUsage
 from mailhub.operations.dashboard import RunningJob, VendorRow
 from vendors.deferrals import ShownWait, show_waits
+from vendors.mail_classes import MailClass
 
 register = template.Library()
 KEPT = 2_000  # rows, of about a kilobyte
@@ -34,6 +35,7 @@ class JobRow(NamedTuple):
     campaign: str
     vendor: str
     channel: str
+    mail_class: str
     size: int
     sums: Progress
     word: str
@@ -107,8 +109,9 @@ def job_row(job: Any, pickable: bool, *, is_held: bool = False) -> SafeString:
     campaign, vendor = job.campaign, job.vendor
     facts = JobRow(
         job.pk, job.parent_id, campaign.sponsor.name, campaign.name, vendor.slug, vendor.get_channel_display(),
-        job.size, job.sums, job.word, status_of(job.status, job.word), "" if is_held else job.next, job.ends,
-        job.created_at, bool(pickable), " ".join(job.verbs) if pickable else "", is_held,
+        MailClass(job.mail_class).word, job.size, job.sums, job.word, status_of(job.status, job.word),
+        "" if is_held else job.next, job.ends, job.created_at, bool(pickable),
+        " ".join(job.verbs) if pickable else "", is_held,
     )  # fmt: skip
     return _row("admin/campaigns/job/row.html", facts)
 

@@ -26,6 +26,7 @@ ALLOWED = {
     "campaigns/engine/claiming/leases.py:RENEW": "SKIP LOCKED: it waits for nobody; fence, status are the row's own",
     "mailhub/stored_moments.py:CLAMP": "SKIP LOCKED; the moment that is corrected is of the row itself",
     "campaigns/engine/pausing/complaints.py:LET_GO_ON": "SKIP LOCKED; status and time are the row's own",
+    "campaigns/entitlements.py:LOWER": "SKIP LOCKED; beside the class it reads what never changes of a campaign",
     # of other rows
     "mailhub/stored_moments.py:CALLS": "messages, SKIP LOCKED",
     "mailhub/watchdog.py:TAKE": "a task's note of its last run, SKIP LOCKED",

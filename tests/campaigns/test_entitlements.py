@@ -65,7 +65,10 @@ def test_the_first_vendor_of_an_installation_is_for_the_sponsor_made_with_it_and
         with pytest.raises(CommandError, match=hint):
             send(vendor, sponsor)
     assert not Sponsor.objects.filter(name="Bob & Co").exists() and Campaign.objects.count() == 1
-    assert manage("entitlement", "list").split() == ["sponsor", "vendor", "credential", "Velma", "post"]
+    assert manage("entitlement", "list").split() == [
+        *("sponsor", "vendor", "credential", "urgent"),
+        *("Velma", "post", "single"),
+    ]
 
 
 def test_a_sponsor_that_was_made_before_the_first_vendor_is_offered_it_and_nothing_after_it() -> None:

@@ -41,6 +41,7 @@ class TestNumbers:
             "sponsor": job.campaign.sponsor.name,
             "campaign": job.campaign.name,
             "vendor": job.vendor.slug,
+            "class": "bulk",
             "status": "LOGGED",
             "in_words": "Needs attention",
             "size": 6,
@@ -236,7 +237,7 @@ class TestTable:
         for job in jobs:
             factories.at_work(job.vendor)
         call_command("list_jobs", limit=2)
-        head, first, second, note = capsys.readouterr().out.splitlines()
+        head, first, second, *_, note = capsys.readouterr().out.splitlines()
         assert head.split()[:3] == ["id", "sponsor", "campaign"]
         assert [first.split()[0], second.split()[0]] == [str(jobs[2].pk), str(jobs[1].pk)]
         assert note == "the newest 2 of 3 jobs; --limit 0 shows all"

@@ -10,16 +10,19 @@ from django.utils import timezone
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.sending import stream
-from campaigns.engine.turns import Leaf, Waiter, choose_leavers
-from campaigns.models import Job, SponsorTurn
+from campaigns.engine.turns import Leaf, VendorClasses, Waiter, choose_leavers
+from campaigns.models import ClassTurn, Job, Message
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest
 from tests.programs import sweeping, wait_until, worker
 from tests.sandbox import Sandbox
 from tests.waiting import result_of
+from vendors import configuration
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Mailcaster
 
+URGENT, USUAL, BULK = MailClass
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -83,6 +86,40 @@ def test_a_leaf_that_nobody_waits_for_goes_on(vendor: Sandbox, credential: Crede
     assert mine.accepted == 30 and mine.fence == 2, "one sender has sent it all"
 
 
+@pytest.mark.parametrize("whose", ["its own", "another"])
+def test_a_leaf_gives_way_to_a_higher_class_before_its_time_slice_has_passed(
+    whose: str, vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
+) -> None:
+    settings.TURN_SECONDS = 3600.0
+    dispatched(credential, 60)
+    long = next_of(caster)
+    with being_sent(long) as sending:
+        calls(vendor, 1)
+        by = long.sponsor if whose == "its own" else factories.sponsor()
+        letter = factories.campaign_with_job(1, of=credential, by=by, status="DISPATCHED", mail_class=URGENT)
+        assert result_of(sending, "its sender ends").left
+    long.refresh_from_db()
+    assert long.status == "DISPATCHED" and long.next_message and long.next_message < long.end
+    assert next_of(caster).pk == letter.pk, "the higher class comes first"
+    send_the_rest(letter)
+    assert next_of(caster).pk == long.pk
+    send_the_rest(long)
+    assert judge(vendor.books()) == []
+    assert sums().total() == long.accepted + letter.accepted == 61
+
+
+@pytest.mark.parametrize("classes", [(URGENT, BULK), (URGENT, URGENT), (USUAL, BULK)])
+def test_a_leaf_does_not_give_way_to_its_own_or_a_lower_class_within_its_time_slice(
+    classes: tuple[int, int], vendor: Sandbox, credential: Credential, caster: Mailcaster, settings: Any
+) -> None:
+    settings.TURN_SECONDS = 3600.0
+    factories.campaign_with_job(30, of=credential, status="DISPATCHED", mail_class=classes[0])
+    mine = next_of(caster)
+    factories.campaign_with_job(3, of=credential, by=factories.sponsor(), status="DISPATCHED", mail_class=classes[1])
+    with being_sent(mine) as sending:
+        assert not result_of(sending, "its sender ends").left
+
+
 def put_off(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(not_before=timezone.now() + timedelta(hours=1))
 
@@ -138,7 +175,7 @@ def test_what_was_given_is_charged_to_the_sponsor(vendor: Sandbox, credential: C
 
 
 def turns_of(job: Job) -> float:
-    return sum(SponsorTurn.objects.filter(vendor=job.vendor_id, sponsor=job.sponsor_id).values_list("given", flat=True))
+    return sum(ClassTurn.objects.filter(vendor=job.vendor_id, sponsor=job.sponsor_id).values_list("given", flat=True))
 
 
 @pytest.mark.slow("processes")
@@ -161,6 +198,64 @@ def test_a_worker_killed_as_leaves_give_way_loses_nothing_and_doubles_nothing(po
     assert sums()["in doubt"] <= CONCURRENCY and sums().total() == 180
 
 
+@pytest.mark.slow("processes")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("point", ["", "before_put_back:1", "after_put_back:1", "after_pick:2", "after_start:2"])
+def test_urgent_letters_pass_a_bulk_list_under_a_limit_even_if_its_worker_is_killed(
+    point: str, vendor: Sandbox
+) -> None:
+    """One mailcaster, and a time slice that never ends. The vendor is slow until the letters have gone."""
+    credential = login(vendor.url, (2, 1.0))
+    factories.caster(credential.vendor, kind="small-priority")
+    dispatched(credential, 200)
+    queues, long = f"hub,{credential.vendor.queue}", {"TURN_SECONDS": "3600"}
+    letters = []
+    more = {"MAILHUB_FAILPOINTS": point} if point else {}
+    with worker(queues=queues, **long, **more) as program:
+        notify_vendors([credential.vendor_id])
+        calls(vendor, 3)
+        for _ in range(3):
+            by = factories.sponsor()
+            letters.append(factories.campaign_with_job(1, of=credential, by=by, status="DISPATCHED", mail_class=URGENT))
+        if point:
+            wait_until(lambda: program.process.poll() is not None, f"it dies at {point}")
+        else:
+            wait_until(lambda: all_logged(letters), "the letters are logged")
+            assert len(vendor.books().entries) < 200, "the list is not sent yet"
+    configuration.replace_rate_limits(credential.vendor, None, [(500, 1.0)])
+    with worker(queues=queues, **long), sweeping():
+        wait_until(lambda: not Job.objects.exclude(status="LOGGED").exists(), "all are logged")
+    assert judge(vendor.books()) == []
+    assert sums()["in doubt"] <= CONCURRENCY and sums().total() == 203
+
+
+def all_logged(jobs: Sequence[Job]) -> bool:
+    return not Job.objects.filter(pk__in=[job.pk for job in jobs]).exclude(status="LOGGED").exists()
+
+
+@pytest.mark.slow("processes")
+@pytest.mark.timeout(400)
+def test_a_bulk_list_keeps_its_floor_while_an_urgent_one_is_sent(vendor: Sandbox) -> None:
+    """With one mailcaster, which the two have in turns. The order of the calls tells how much each was given."""
+    credential = login(vendor.url, (10, 1.0))
+    factories.caster(credential.vendor, kind="small-priority")
+    bulk = dispatched(credential, 200)
+    urgent = factories.campaign_with_job(
+        200, of=credential, by=factories.sponsor(), status="DISPATCHED", mail_class=URGENT
+    )
+    with worker(queues=f"hub,{credential.vendor.queue}", TURN_SECONDS="1"), sweeping():
+        notify_vendors([credential.vendor_id])
+        wait_until(lambda: Job.objects.filter(pk=urgent.pk, status="LOGGED").exists(), "the urgent list is logged")
+        bulk.refresh_from_db()
+        assert bulk.status != "LOGGED"
+        Job.objects.filter(pk=bulk.pk).update(paused_at=timezone.now())
+    numbers = {str(one) for one in Message.objects.filter(campaign=bulk.campaign_id).values_list("uuid", flat=True)}
+    called = ["bulk" if entry.reference.rpartition("-")[0] in numbers else "" for entry in vendor.books().entries]
+    last = len(called) - called[::-1].index("")
+    assert 1 <= called[:last].count("bulk") <= 120, "about a tenth, and a slice more on a slow machine"
+    assert judge(vendor.books()) == []
+
+
 SMALL, LARGE = "small-only", "large-only"
 LEAF = Leaf(1, 1, 1, 100.0, 2.0, "small-priority", 9.0)
 WAITER = Waiter(2, 1, 0.0, has_small=True, has_large=False)
@@ -181,9 +276,37 @@ WAITER = Waiter(2, 1, 0.0, has_small=True, has_large=False)
         ([LEAF, LEAF._replace(job=2, age=20.0)], [WAITER], [], {2}),
         ([LEAF, LEAF._replace(job=2, sponsor=3, given=300.0, age=6.0)], [WAITER], [], {2}),
         ([LEAF, LEAF._replace(job=2)], [WAITER, WAITER._replace(sponsor=3)], [], {1, 2}),
+        ([LEAF._replace(age=1.5)], [WAITER._replace(given=101.0, mail_class=URGENT)], [], {1}),
+        ([LEAF._replace(age=1.5)], [WAITER._replace(sponsor=1, mail_class=USUAL)], [], {1}),
+        ([LEAF._replace(age=0.5)], [WAITER._replace(mail_class=URGENT)], [], set()),
+        ([LEAF], [WAITER._replace(mail_class=URGENT)], [SMALL], set()),
+        ([LEAF._replace(mail_class=URGENT)], [WAITER], [], set()),
+        ([LEAF._replace(mail_class=USUAL), LEAF._replace(job=2)], [WAITER._replace(mail_class=URGENT)], [], {2}),
     ],
 )
 def test_who_gives_way(
     leaves: Sequence[Leaf], waiters: Sequence[Waiter], idle: Sequence[str], leavers: set[int]
 ) -> None:
-    assert choose_leavers(0.0, waiters, leaves, idle, 5.0) == leavers
+    assert choose_leavers(VendorClasses(), waiters, leaves, idle, 5.0) == leavers
+
+
+DUE, SPENT = {BULK: (3.0, 5.0)}, {BULK: (-6.0, 5.0)}
+
+
+@pytest.mark.parametrize(
+    ("credits", "leaves", "waiters", "leavers"),
+    [
+        (DUE, [LEAF], [WAITER._replace(mail_class=URGENT)], set()),
+        (SPENT, [LEAF], [WAITER._replace(mail_class=URGENT)], {1}),
+        (DUE, [LEAF, LEAF._replace(job=2)], [WAITER._replace(mail_class=URGENT)], {2}),
+        (DUE, [LEAF._replace(mail_class=URGENT)], [WAITER], {1}),
+        (DUE, [LEAF._replace(mail_class=URGENT, age=4.0)], [WAITER], set()),
+        (SPENT, [LEAF._replace(mail_class=URGENT)], [WAITER], set()),
+    ],
+)
+def test_who_gives_way_while_a_lower_class_has_its_floor(
+    credits: Any, leaves: Sequence[Leaf], waiters: Sequence[Waiter], leavers: set[int]
+) -> None:
+    assert choose_leavers(VendorClasses(credits=credits), waiters, leaves, [], 5.0) == leavers
+    if credits is DUE and leavers == set() and leaves[0].mail_class == BULK:
+        assert choose_leavers(VendorClasses(floor=0, credits=credits), waiters, leaves, [], 5.0) == {1}

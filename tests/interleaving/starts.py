@@ -25,7 +25,8 @@ TABLES = (
     "vendors_minute", "vendors_causecount",
     "campaigns_entitlement", "campaigns_campaign", "campaigns_message", "campaigns_claim",
     "campaigns_answerbatch", "campaigns_job", "campaigns_route", "campaigns_routeentry", "campaigns_routemove",
-    "campaigns_session", "campaigns_sponsorturn", "campaigns_resolution", "campaigns_costentry", "django_admin_log",
+    "campaigns_session", "campaigns_sponsorturn", "campaigns_classturn", "campaigns_classcredit",
+    "campaigns_resolution", "campaigns_costentry", "django_admin_log",
 )  # fmt: skip
 AGO = timedelta(minutes=5)  # of the last thing that happened before the start
 CALLED = timedelta(minutes=6)  # of the calls before the start

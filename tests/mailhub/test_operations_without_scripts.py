@@ -67,7 +67,7 @@ MADE: dict[str, dict[str, Any]] = {  # each with what is typed into its form, in
     },
     "campaigns_identity": {"sponsor": "Velma", "name": "news", "from_address": "news@one.invalid"},
     "campaigns_topic": {"sponsor": "Velma", "name": "news", "title": "News"},
-    "campaigns_entitlement": {"sponsor": "Velma", "vendor": "letters"},
+    "campaigns_entitlement": {"sponsor": "Velma", "vendor": "letters", "urgent": "single"},
     "campaigns_sponsorturn": {"sponsor": "Velma", "vendor": "letters", "weight": "3"},
     "campaigns_sponsorquota": {
         "sponsor": "Velma",

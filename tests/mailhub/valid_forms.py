@@ -46,7 +46,12 @@ TYPED: dict[str, dict[str, str]] = {
     "auth_user_add": {"username": "zoe", "password1": PASSWORD, "password2": PASSWORD},
     "auth_user_password_change": {"password1": PASSWORD, "password2": PASSWORD},
     "campaigns_campaign_change": {"bounce_limit": "4"},
-    "campaigns_entitlement_add": {"sponsor": "City Library", "vendor": "spare-letters", "credential": ""},
+    "campaigns_entitlement_add": {
+        "sponsor": "City Library",
+        "vendor": "spare-letters",
+        "credential": "",
+        "urgent": "single",
+    },
     "campaigns_identity_add": {"sponsor": "City Library", "channel": "email", **SENDER},
     "campaigns_route_add": {
         "name": "second",

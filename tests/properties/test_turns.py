@@ -1,8 +1,8 @@
 """Turns and slices over a model of the rows: no sponsor waits longer than its bound, and shares go by weights.
 
 The model has mailcasters, sponsors with weights, and a vendor whose limit is shared equally by the leaves that run. A
-step is a second: senders charge, leaves give way, free mailcasters choose. Lists arrive, are stopped, and senders are
-killed, whose last second is never charged.
+step is a second: senders charge, leaves give way, free mailcasters choose. Lists of three classes arrive, are stopped,
+and senders are killed, whose last second is never charged.
 """
 
 import math
@@ -12,17 +12,23 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.engine.turns import Leaf, Waiter, choose_leavers, order_turns
+from campaigns.engine.turns import Leaf, VendorClasses, Waiter, choose_leavers, order_turns
+from vendors.mail_classes import MailClass
 
+URGENT, USUAL, BULK = MailClass
 SLICE = 5.0
 KIND = "small-priority"
 
 
 @dataclass
 class Sponsor:
-    """backlog: units to send; given, clock, rate: as in its row. waits: seconds with work and without a leaf."""
+    """A sponsor in one class. backlog: units to send; given, clock, rate: as in its row.
+
+    waits: seconds with work and without a leaf.
+    """
 
     weight: int
+    mail_class: int = BULK
     backlog: float = 0.0
     given: float = 0.0
     clock: float = 0.0
@@ -36,13 +42,20 @@ class Model:
     sponsors: dict[int, Sponsor]
     casters: int
     rate: float
+    floor: int = 10
     running: dict[int, tuple[int, int]] = field(default_factory=dict)  # by leaf: its sponsor, and since when
+    credits: dict[int, tuple[float, float]] = field(default_factory=dict)
     now: int = 0
     leaves: int = 0
 
+    def clock(self, mail_class: int) -> float:
+        return max((one.clock for one in self.sponsors.values() if one.mail_class == mail_class), default=0.0)
+
     @property
-    def clock(self) -> float:
-        return max(one.clock for one in self.sponsors.values())
+    def classes(self) -> VendorClasses:
+        clocks = {mail_class: self.clock(mail_class) for mail_class in MailClass}
+        running = Counter(self.sponsors[key].mail_class for key, _ in self.running.values())
+        return VendorClasses(self.floor, self.casters, clocks, dict(self.credits), dict(running))
 
     def waiting(self) -> list[int]:
         """A list can be cut into as many leaves as there are mailcasters."""
@@ -60,49 +73,77 @@ class Model:
 
     def serve(self, killed: bool) -> None:
         each, waiting = self.rate / max(1, len(self.running)), set(self.waiting())
+        charged: Counter[int] = Counter()
         for leaf, (key, _) in list(self.running.items()):
             one = self.sponsors[key]
             units = min(each, one.backlog)
             one.backlog -= units
             one.sent += units
             if not killed:
-                one.given = max(one.given, self.clock) + units / one.weight
+                charged[one.mail_class] += units
+                one.given = max(one.given, self.clock(one.mail_class)) + units / one.weight
                 one.rate = (3 * one.rate + units) / 4
-                if waiting <= {key}:
+                if not {other for other in waiting if self.sponsors[other].mail_class == one.mail_class} - {key}:
                     one.clock = max(one.clock, one.given)
             if killed or one.backlog <= 0:
                 del self.running[leaf]
+        if total := sum(charged.values()):
+            share = total * self.floor / 100
+            for lower in (USUAL, BULK):
+                credit, _ = self.credits.get(lower, (0.0, 0.0))
+                credit = min(5 * share, credit + share - charged[lower])
+                self.credits[lower] = max(credit, -max(10 * share, total)), 5 * share
 
     def give_way(self) -> None:
         free = [KIND] if len(self.running) < self.casters else []
         leaves = [
-            Leaf(leaf, key, (one := self.sponsors[key]).weight, one.given, one.rate, KIND, float(self.now - since))
+            Leaf(leaf, key, (one := self.sponsors[key]).weight, one.given, one.rate, KIND, float(self.now - since),
+                one.mail_class)
             for leaf, (key, since) in sorted(self.running.items())
-        ]
+        ]  # fmt: skip
         waiters = [
-            Waiter(key, self.sponsors[key].weight, self.sponsors[key].given, True, True) for key in self.waiting()
+            Waiter(key, (one := self.sponsors[key]).weight, one.given, True, True, one.mail_class)
+            for key in self.waiting()
         ]
-        for leaf in choose_leavers(self.clock, waiters, leaves, free, SLICE):
+        for leaf in choose_leavers(self.classes, waiters, leaves, free, SLICE):
             del self.running[leaf]
 
     def choose(self) -> None:
         while len(self.running) < self.casters and (waiting := self.waiting()):
             held = Counter(sponsor for sponsor, _ in self.running.values())
-            rows = [[key, (one := self.sponsors[key]).weight, one.given, one.rate, held[key]] for key in waiting]
-            chosen, start, clock = order_turns([self.clock, rows])[0]
+            rows = [
+                [(one := self.sponsors[key]).mail_class, key, one.weight, one.given, one.rate, held[key]]
+                for key in waiting
+            ]
+            known = self.classes
+            state = [known.floor, known.casters, known.clocks, known.credits, known.leaves]
+            turn = order_turns([state, rows])[0]
+            self.check_order(turn.mail_class, waiting)
             if len(waiting) > 1:
-                one = self.sponsors[chosen]
-                one.given, one.clock = max(one.given, start), max(one.clock, clock)
+                one = self.sponsors[turn.sponsor]
+                one.given, one.clock = max(one.given, turn.start), max(one.clock, turn.clock)
             self.leaves += 1
-            self.running[self.leaves] = chosen, self.now
+            self.running[self.leaves] = turn.sponsor, self.now
+
+    def check_order(self, chosen: int, waiting: list[int]) -> None:
+        """A lower class is chosen before a higher one only if it has something left of its floor."""
+        if chosen > min(self.sponsors[key].mail_class for key in waiting):
+            assert self.floor and self.credits.get(chosen, (0.0, 0.0))[0] > 0
 
     def bound(self, key: int) -> float:
-        """Seconds after which a sponsor with work has a leaf: each other one has turns by its weight before it."""
-        mine = self.sponsors[key].weight
-        turns = sum(math.ceil(one.weight / mine) + 2 for other, one in self.sponsors.items() if other != key)
-        return (SLICE + 2) * (turns / self.casters + 2)
+        """Seconds after which a sponsor with work has a leaf: each other one has turns by its weight before it.
+
+        Those of a lower class wait besides until their floor is due, and then have one leaf in ten seconds.
+        """
+        mine = self.sponsors[key]
+        others = [one for other, one in self.sponsors.items() if other != key and one.mail_class == mine.mail_class]
+        turns = sum(math.ceil(one.weight / mine.weight) + 2 for one in others)
+        if mine.mail_class == URGENT:
+            return (SLICE + 2) * (turns / self.casters + 2)
+        return (2 * SLICE + 12) * (turns + 3) if self.floor else math.inf
 
 
+CLASSES = st.lists(st.sampled_from(MailClass), min_size=8, max_size=8)
 WEIGHTS = st.lists(st.integers(1, 10), min_size=2, max_size=8)
 EVENTS = st.lists(
     st.tuples(st.integers(1, 20), st.sampled_from(["list", "list", "list", "stop", "kill"]), st.integers(0, 7),
@@ -111,12 +152,18 @@ EVENTS = st.lists(
 )  # fmt: skip
 
 
-@given(WEIGHTS, st.integers(1, 7), st.sampled_from([0.1, 5.0, 60.0, 5000.0]), EVENTS)
+@given(WEIGHTS, st.integers(1, 7), st.sampled_from([0.1, 5.0, 60.0, 5000.0]), EVENTS, CLASSES, st.sampled_from([0, 10]))
 @settings(max_examples=100, deadline=None)
 def test_no_sponsor_with_work_waits_longer_than_its_bound(
-    weights: list[int], casters: int, rate: float, events: list[tuple[int, str, int, int]]
+    weights: list[int],
+    casters: int,
+    rate: float,
+    events: list[tuple[int, str, int, int]],
+    classes: list[MailClass],
+    floor: int,
 ) -> None:
-    model = Model({key: Sponsor(weight) for key, weight in enumerate(weights)}, casters, rate)
+    sponsors = {key: Sponsor(weight, classes[key]) for key, weight in enumerate(weights)}
+    model = Model(sponsors, casters, rate, floor)
     for seconds, what, who, units in events:
         one = model.sponsors[who % len(weights)]
         if what == "list":
@@ -152,3 +199,15 @@ def test_sponsors_with_endless_lists_get_shares_by_their_weights(
     for one in model.sponsors.values():
         fair = sent * one.weight / sum(weights)
         assert abs(one.sent - fair) <= 0.25 * fair + 7 * SLICE * rate
+
+
+@given(st.integers(1, 7), st.sampled_from([5.0, 60.0, 5000.0]), st.sampled_from([5, 10, 25, 40]))
+@settings(max_examples=20, deadline=None)
+def test_a_lower_class_keeps_its_floor_while_urgent_mail_is_endless(casters: int, rate: float, floor: int) -> None:
+    model = Model({0: Sponsor(1, URGENT), 1: Sponsor(1, BULK)}, casters, rate, floor)
+    for one in model.sponsors.values():
+        one.backlog = 1e12
+    for _ in range(400):
+        model.step()
+    urgent, bulk = (one.sent for one in model.sponsors.values())
+    assert 0.5 * floor <= 100 * bulk / (urgent + bulk) <= max(1.5 * floor, 100 / casters)

@@ -34,6 +34,7 @@ def form(**changes: Any) -> dict[str, Any]:
         "min_requests": 20,
         "min_ratio": 0.8,
         "health_ttl": 600,
+        "floor": 10,
         "retry_after": 60,
         "dispatch_at": "18:00",
         "time_zone": "UTC",

@@ -73,6 +73,7 @@ class TestVendorAdd:
             "credentials": ["default"],
             "casters": [],
             "threshold": 50,
+            "floor": 10,
             "dispatch_at": "21:30",
             "time_zone": "Europe/London",
             "weekdays": [1, 2, 3, 5],

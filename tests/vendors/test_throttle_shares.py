@@ -22,12 +22,20 @@ def vendor() -> Iterator[VirtualVendor]:
 
 
 def ask(
-    vendor: VirtualVendor, scope: Scope, name: str, *wants: tuple[int, ...], least: int = 1, waiter: str = ""
+    vendor: VirtualVendor,
+    scope: Scope,
+    name: str,
+    *wants: tuple[int, ...],
+    least: int = 1,
+    waiter: str = "",
+    floor: int = 0,
 ) -> AcquireResult:
     """wants: (sponsor, units, weight, rank), the last two if they are not usual. Calls take no time."""
     shares = {SponsorShare(sponsor, *more): units for sponsor, units, *more in wants}
     want = sum(shares.values())
-    answer = vendor.throttle.acquire(scope, want, HOLD, least, waiter=waiter, asker=SharedAsk(name, shares))
+    answer = vendor.throttle.acquire(
+        scope, want, HOLD, least, waiter=waiter, asker=SharedAsk(name, shares, floor=floor)
+    )
     if isinstance(answer, Grant):
         vendor.throttle.done(scope, answer.places())
     return answer
@@ -44,14 +52,19 @@ def shared_keys(vendor: VirtualVendor) -> list[str]:
 
 
 def lived(
-    vendor: VirtualVendor, scope: Scope, windows: int, asks: dict[str, list[tuple[int, ...]]], step: float = 1.0
+    vendor: VirtualVendor,
+    scope: Scope,
+    windows: int,
+    asks: dict[str, list[tuple[int, ...]]],
+    step: float = 1.0,
+    floor: int = 0,
 ) -> Counter[int]:
     """Return the units of each sponsor. All ask as each window opens, in this order, and again right after."""
     got = Counter[int]()
     for _ in range(windows):
         for _ in range(2):
             for name, wants in asks.items():
-                answer = ask(vendor, scope, name, *wants)
+                answer = ask(vendor, scope, name, *wants, floor=floor)
                 if isinstance(answer, Grant):
                     got += Counter({of.sponsor: part for of, part in answer.parts.items()})
         vendor.clock.advance(step)
@@ -184,9 +197,9 @@ def test_a_sponsor_alone_leaves_nothing_behind(vendor: VirtualVendor) -> None:
 def test_virtual_times_are_kept_only_while_others_are_there(vendor: VirtualVendor) -> None:
     scope = vendor.scope((60, 1))
     lived(vendor, scope, 5, {"a": [(ANTON, 60)], "b": [(VELMA, 60)], "c": [(CARLA, 1)]})
-    assert {f"s{ANTON}", f"s{VELMA}", f"s{CARLA}", "clock"} < {*shared_keys(vendor)}
+    assert {f"s0:{ANTON}", f"s0:{VELMA}", f"s0:{CARLA}", "clock0"} < {*shared_keys(vendor)}
     lived(vendor, scope, 10, {"a": [(ANTON, 60)]})
-    assert shared_keys(vendor) == ["aa", "clock"]
+    assert shared_keys(vendor) == ["aa", "clock0"]
 
 
 def test_who_asks_for_nobody_takes_what_is_free(vendor: VirtualVendor) -> None:
@@ -202,3 +215,50 @@ def test_a_clock_that_was_set_back_keeps_nothing_for_long(vendor: VirtualVendor)
     late = f"{round(vendor.clock.now + 3600)}000000 0 1 0:{VELMA}:1:60:0"
     vendor.redis.hset(f"mailhub:{{v{vendor.vendor_id}}}:shares", "ab", late)
     assert units(ask(vendor, scope, "a", (ANTON, 60))) == 60
+
+
+@pytest.mark.parametrize(("floor", "got"), [(0, 0), (10, 60), (25, 150), (40, 240)])
+def test_a_floor_keeps_a_higher_rank_alive_while_a_lower_one_wants_all(
+    floor: int, got: int, vendor: VirtualVendor
+) -> None:
+    scope = vendor.scope((60, 1))
+    asks = {"a": [(ANTON, 100, 1, 1)], "b": [(VELMA, 100, 1, 3)]}
+    lived(vendor, scope, 3, asks, floor=floor)
+    assert lived(vendor, scope, 10, asks, floor=floor) == Counter({ANTON: 600 - got}) + Counter({VELMA: got})
+
+
+def test_a_floor_holds_where_places_come_one_by_one(vendor: VirtualVendor) -> None:
+    scope = vendor.scope((1, 1))
+    asks = {"a": [(ANTON, 9, 1, 1)], "b": [(VELMA, 9, 1, 3)], "c": [(CARLA, 9, 1, 2)]}
+    lived(vendor, scope, 20, asks, floor=10)
+    got = lived(vendor, scope, 200, asks, floor=10)
+    assert got.total() == 200
+    assert abs(got[VELMA] - 20) <= 2 and abs(got[CARLA] - 20) <= 2
+
+
+def test_a_dear_letter_of_a_higher_rank_has_its_floor_too(vendor: VirtualVendor) -> None:
+    scope, got = vendor.scope((10, 1)), Counter[str]()
+    for _ in range(400):
+        for _ in range(2):
+            got["urgent"] += units(ask(vendor, scope, "a", (ANTON, 20, 1, 1), floor=10))
+            got["dear"] += units(ask(vendor, scope, "b", (VELMA, 5, 1, 3), least=5, waiter="7", floor=10))
+        vendor.clock.advance(0.25)
+    assert 70 <= got["dear"] <= 110 and got["urgent"] >= 850, got
+
+
+def test_who_comes_to_a_rank_starts_beside_those_who_are_there(vendor: VirtualVendor) -> None:
+    """Though a sponsor of another rank waits, whose virtual time hardly grows."""
+    scope = vendor.scope((60, 1))
+    asks = {"a": [(ANTON, 100, 1, 1)], "b": [(VELMA, 100, 1, 3)]}
+    lived(vendor, scope, 30, asks, floor=10)
+    asks["c"] = [(CARLA, 100, 1, 1)]
+    lived(vendor, scope, 2, asks, floor=10)
+    got = lived(vendor, scope, 10, asks, floor=10)
+    assert abs(got[ANTON] - got[CARLA]) <= 6 and abs(got[VELMA] - 60) <= 6
+
+
+def test_a_sponsor_with_two_ranks_in_one_process_has_a_part_for_each(vendor: VirtualVendor) -> None:
+    scope = vendor.scope((60, 1))
+    answer = ask(vendor, scope, "p", (ANTON, 40, 1, 1), (ANTON, 100, 1, 3), (VELMA, 100, 1, 3))
+    assert isinstance(answer, Grant)
+    assert list(answer.parts.values()) == [40, 10, 10]

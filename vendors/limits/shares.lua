@@ -11,18 +11,23 @@
 -- sponsor that comes back starts there: it has saved nothing up. One that was here a moment ago (SEEN) may be behind by
 -- what it asked for then, so that coming late costs nothing. While only one sponsor is here, no virtual times are kept.
 --
--- Ranks come before weights: who has a lower one is served first. Within a sponsor the turns of window.lua hold.
+-- Ranks, the classes of mail, come before weights: who has a lower one is served first. Each rank has virtual times and a
+-- clock of its own, so the `sponsor` of an ask is one in its rank. The floor keeps the other ranks alive: while one of them
+-- waits, it saves up so many percent of the places given to anybody, and what it has saved is given to it before all others.
+-- Within a sponsor the turns of window.lua hold.
 local shares = KEYS[1]:gsub('window$', 'shares')
 local GRACE, SEEN = 50000, 2000000
 local HELD_LEAST, AWAY = 5000, 5000000  -- who is told to wait for longer than AWAY does not stay
 local ASKS = 100  -- at most: all are read each time
+local MOST_SAVED, AWAY_SAVED = 64, 1  -- places of a rank that waits, and of one that does not
 local LASTING = 60000  -- milliseconds that virtual times are kept, beyond twice the longest window
 
--- Appends to `found` what an asker wants: "rank:sponsor:weight:want:more ...". more: what it could use next.
+-- Appends to `found` what an asker wants: "rank:sponsor:weight:want:more ...", from an asker after "f" and its floor. more:
+-- what it could use next.
 local function add_asks(found, text, fields)
   for rank, sponsor, weight, want, more in text:gmatch('(%d+):(%d+):(%d+):(%d+):(%d+)') do
-    local ask = { rank = tonumber(rank), sponsor = sponsor, weight = tonumber(weight), want = tonumber(want) }
-    ask.more = tonumber(more)
+    local ask = { rank = tonumber(rank), sponsor = rank .. ':' .. sponsor, id = sponsor, weight = tonumber(weight) }
+    ask.want, ask.more = tonumber(want), tonumber(more)
     for name, value in pairs(fields) do ask[name] = value end
     found[#found + 1] = ask
   end
@@ -33,7 +38,8 @@ end
 -- want: of an asker with one sponsor, which may want less than it says. nil if it asks for nobody.
 local function shares_of(asker, wants, credential, late, want)
   if wants == '' then return nil end
-  local found = { late = late, asker = asker, credential = credential, clock = 0, asks = 0 }
+  local found = { late = late, asker = asker, credential = credential, clocks = {}, saved = {}, needs = {}, asks = 0 }
+  found.floor = tonumber(wants:match('^f(%d+)') or 0)
   found.parts, found.kept, found.promised = {}, {}, {}
   local own, others, given, gone, rows = {}, {}, {}, {}, redis.call('HGETALL', shares)
   add_asks(own, wants, {})
@@ -50,8 +56,11 @@ local function shares_of(asker, wants, credential, late, want)
     elseif kind == 's' then
       local units, seen, want = value:match('^(%S+) (%d+) (%d+)$')
       given[name] = { units = tonumber(units), seen = tonumber(seen), want = tonumber(want) }
-    else
-      found.clock = tonumber(value)
+    elseif kind == 'f' then
+      local saved, need = value:match('^(%S+) (%d+)$')
+      found.saved[tonumber(name)], found.needs[tonumber(name)] = tonumber(saved), tonumber(need)
+    elseif name:match('%d') then
+      found.clocks[tonumber(name:match('%d+'))] = tonumber(value)
     end
   end
   found.own, found.others, found.given, found.gone = own, others, given, gone
@@ -68,7 +77,7 @@ local function find_starts(sharing)
   for _, ask in ipairs(sharing.others) do waits[ask.sponsor] = true end
   for _, asks in ipairs({ sharing.own, sharing.others }) do
     for _, ask in ipairs(asks) do
-      local row, start = sharing.given[ask.sponsor], sharing.clock
+      local row, start = sharing.given[ask.sponsor], sharing.clocks[ask.rank] or 0
       if row then
         local here = sharing.noted or waits[ask.sponsor] or sharing.late - row.seen <= SEEN
         if here then start = start - row.want / ask.weight end
@@ -125,16 +134,28 @@ local function fill_level(free, demands)
   return free
 end
 
+-- Gives a rank what it has saved up of the floor, once that is as much as a letter of its last asker needs. Answers how
+-- many places that is.
+local function fill_floor(sharing, rank, free, demands)
+  local places = math.min(free, math.floor((sharing.saved[rank] or 0) + 1e-6))
+  if sharing.floor == 0 or places < (sharing.needs[rank] or 1) then return 0 end
+  local rest = fill_level(places, demands)
+  for _, one in ipairs(demands) do
+    one.saved, one.want, one.start = one.part, one.want - one.part, one.start + one.part / one.weight
+  end
+  return places - rest
+end
+
 -- Divides the free places of the vendor, or of the asker's credential, and lowers the parts of its asks to theirs. Who
 -- waits for the limit of another credential could not use a place of the vendor.
 local function divide_at(sharing, key, free, within_credential)
   local ranks, by_rank, known = {}, {}, {}
   local function add(ask, own)
-    local name = ask.rank .. ':' .. ask.sponsor
-    local demand = known[name]
+    local demand = known[ask.sponsor]
     if not demand then
-      demand = { rank = ask.rank, start = ask.start - sharing.clock, weight = ask.weight, want = 0, sponsor = ask.sponsor }
-      known[name] = demand
+      local start = ask.start - (sharing.clocks[ask.rank] or 0)
+      demand = { rank = ask.rank, start = start, weight = ask.weight, want = 0, sponsor = ask.sponsor }
+      known[ask.sponsor] = demand
       if not by_rank[ask.rank] then
         by_rank[ask.rank], ranks[#ranks + 1] = {}, ask.rank
       end
@@ -153,7 +174,11 @@ local function divide_at(sharing, key, free, within_credential)
   end
   table.sort(ranks)
   local left, kept = free, 0
+  for n = #ranks, 2, -1 do left = left - fill_floor(sharing, ranks[n], left, by_rank[ranks[n]]) end
   for _, rank in ipairs(ranks) do left = fill_level(left, by_rank[rank]) end
+  for _, demand in pairs(known) do
+    demand.part, demand.want = demand.part + (demand.saved or 0), demand.want + (demand.saved or 0)
+  end
   for name, demand in pairs(known) do
     kept = kept + demand.part
     if not demand.own then
@@ -167,7 +192,11 @@ local function divide_at(sharing, key, free, within_credential)
     mine[i].taken = (mine[i].taken or 0) + part  -- two of its streams may know different weights for a moment
     kept, ask.part = kept - part, math.min(ask.part, part)
     for _, demand in pairs(known) do  -- whether its turn has come, even for more than its part
-      local sooner = demand.rank < ask.rank or demand.rank == ask.rank and demand.start < mine[i].start
+      local sooner = demand.rank == ask.rank and demand.start < mine[i].start
+      if demand.rank ~= ask.rank then
+        local saved, of_mine = (demand.saved or 0) > 0, (mine[i].saved or 0) > 0
+        sooner = saved and not of_mine or saved == of_mine and demand.rank < ask.rank
+      end
       if sooner and demand.want > 0 then ask.behind = false end
     end
   end
@@ -183,6 +212,7 @@ local function divide_free(sharing, vendor, credential, free, want, least)
     return want
   end
   find_starts(sharing)
+  for _, ask in ipairs(own) do sharing.needs[ask.rank] = #own == 1 and math.max(1, least) or 1 end
   for _, ask in ipairs(own) do ask.part, ask.behind = ask.want, true end
   if free[vendor] < math.huge then divide_at(sharing, vendor, free[vendor], false) end
   if free[credential] < math.huge then divide_at(sharing, credential, free[credential], true) end
@@ -203,6 +233,27 @@ local function until_kept(sharing, wait)
   return wait
 end
 
+-- Notes what each rank but the first has saved of its floor: those that wait save up.
+local function save_floor(sharing, fields)
+  local total, given, waits, first = 0, {}, {}, math.huge
+  for _, ask in ipairs(sharing.own) do
+    total, given[ask.rank] = total + ask.given, (given[ask.rank] or 0) + ask.given
+    waits[ask.rank], first = waits[ask.rank] or ask.left > 0, math.min(first, ask.rank)
+  end
+  for _, ask in ipairs(sharing.others) do
+    waits[ask.rank], first = true, math.min(first, ask.rank)
+  end
+  for rank in pairs(waits) do
+    if rank > first and sharing.saved[rank] == nil then sharing.saved[rank] = 0 end
+  end
+  for rank, saved in pairs(sharing.saved) do
+    local more = saved + total * sharing.floor / 100 - (given[rank] or 0)
+    local most = waits[rank] and MOST_SAVED or AWAY_SAVED
+    fields[#fields + 1] = 'f' .. string.format('%.0f', rank)
+    fields[#fields + 1] = string.format('%.6f %.0f', math.max(0, math.min(most, more)), sharing.needs[rank] or 1)
+  end
+end
+
 -- Notes what the asks were given and what they still want. narrow: only their credential has no room.
 local function note_shares(sharing, wait, narrow, granted, reach)
   local unmet, fields, gone, late = {}, {}, sharing.gone, string.format('%.0f', sharing.late)
@@ -211,7 +262,7 @@ local function note_shares(sharing, wait, narrow, granted, reach)
     ask.left = ask.want - ask.given
     if ask.left > 0 then  -- when it comes back, its calls will have ended
       local want = string.format('%.0f', math.max(ask.left, ask.more))
-      unmet[#unmet + 1] = table.concat({ ask.rank, ask.sponsor, ask.weight, want, 0 }, ':')
+      unmet[#unmet + 1] = table.concat({ ask.rank, ask.id, ask.weight, want, 0 }, ':')
     end
   end
   local name = 'a' .. sharing.asker
@@ -225,29 +276,37 @@ local function note_shares(sharing, wait, narrow, granted, reach)
     if sharing.given[sharing.own[1].sponsor] then gone[#gone + 1] = 's' .. sharing.own[1].sponsor end
   else
     if not sharing.own[1].start then find_starts(sharing) end
-    local units, wants, least, most = {}, {}, math.huge, 0
+    local units, wants, least, most = {}, {}, {}, {}
     for _, ask in ipairs(sharing.own) do
       units[ask.sponsor] = (units[ask.sponsor] or ask.start) + ask.given / ask.weight
       wants[ask.sponsor] = (wants[ask.sponsor] or 0) + ask.want
     end
     for _, ask in ipairs(sharing.own) do
-      if ask.left > 0 and not narrow then least = math.min(least, units[ask.sponsor]) end
-      most = math.max(most, units[ask.sponsor])
+      local virtual = units[ask.sponsor]
+      if ask.left > 0 and not narrow then least[ask.rank] = math.min(least[ask.rank] or math.huge, virtual) end
+      most[ask.rank] = math.max(most[ask.rank] or 0, virtual)
     end
     for _, ask in ipairs(sharing.others) do
-      local promised = sharing.promised[ask.rank .. ':' .. ask.sponsor] or { part = 0, want = 1 }
+      local promised = sharing.promised[ask.sponsor] or { part = 0, want = 1 }
       if not ask.narrow and promised.part < promised.want then
-        least = math.min(least, units[ask.sponsor] or ask.start + promised.part / ask.weight)
+        local virtual = units[ask.sponsor] or ask.start + promised.part / ask.weight
+        least[ask.rank] = math.min(least[ask.rank] or math.huge, virtual)
       end
     end
-    if granted then sharing.clock = math.max(sharing.clock, least < math.huge and least or most) end
-    fields[#fields + 1], fields[#fields + 2] = 'clock', string.format('%.6f', sharing.clock)
+    for rank, virtual in pairs(granted and most or {}) do
+      sharing.clocks[rank] = math.max(sharing.clocks[rank] or 0, least[rank] or virtual)
+    end
+    for rank, clock in pairs(sharing.clocks) do
+      fields[#fields + 1], fields[#fields + 2] = 'clock' .. string.format('%.0f', rank), string.format('%.6f', clock)
+    end
+    save_floor(sharing, fields)
     for sponsor, virtual in pairs(units) do
       local row = { string.format('%.6f', virtual), late, string.format('%.0f', wants[sponsor]) }
       fields[#fields + 1], fields[#fields + 2] = 's' .. sponsor, table.concat(row, ' ')
     end
     for sponsor, row in pairs(sharing.given) do
-      if not units[sponsor] and row.units <= sharing.clock and sharing.late - row.seen > SEEN then
+      local clock = sharing.clocks[tonumber(sponsor:match('^%d+'))] or 0
+      if not units[sponsor] and row.units <= clock and sharing.late - row.seen > SEEN then
         gone[#gone + 1] = 's' .. sponsor
       end
     end

@@ -91,7 +91,7 @@ class Scope:
 
 
 class SponsorShare(NamedTuple):
-    """Who asks for places. rank: those with a lower one are served first; among equals, weights hold."""
+    """Who asks for places. rank: the class; a lower one is served first, and within it weights hold."""
 
     sponsor: int
     weight: int = 1
@@ -103,21 +103,22 @@ class SharedAsk:
     """A group of streams that asks for places, and how many each of its sponsors wants.
 
     name: the same one for each question of the group, so that what it was not given is remembered once. more: how many
-    each could use next, once the calls under way and those of this question have ended.
+    each could use next, once the calls under way and those of this question have ended. floor: percent of the places
+    for each rank but the first.
     """
 
     name: str
     wants: Mapping[SponsorShare, int] = field(hash=False)
     more: Mapping[SponsorShare, int] = field(default_factory=dict, hash=False)
+    floor: int = 0
 
     def sponsors(self) -> list[SponsorShare]:
         return [of for of, want in self.wants.items() if want]
 
     def as_text(self) -> str:
         """Return the wants as shares.lua takes them, in the order of `sponsors`."""
-        return " ".join(
-            f"{of.rank}:{of.sponsor}:{of.weight}:{self.wants[of]}:{self.more.get(of, 0)}" for of in self.sponsors()
-        )
+        asks = (f"{of.rank}:{of.sponsor}:{of.weight}:{self.wants[of]}:{self.more.get(of, 0)}" for of in self.sponsors())
+        return " ".join((f"f{self.floor}", *asks)) if self.wants else ""
 
 
 @dataclass(frozen=True, slots=True)

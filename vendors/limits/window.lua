@@ -127,7 +127,7 @@ local function waiting(waiter, asking, of_vendor, of_credential)
   local mine, others, rows = nil, {}, redis.call('HGETALL', turns)
   for i = 1, #rows, 2 do
     local since, need, passed, till, credential, narrow, sponsor =
-      rows[i + 1]:match('(%d+) (%d+) (%d+) (%d+) (%S+) (%d) ?(%d*)')
+      rows[i + 1]:match('(%d+) (%d+) (%d+) (%d+) (%S+) (%d) ?(%S*)')
     local turn = {
       who = rows[i], since = tonumber(since), need = tonumber(need), passed = tonumber(passed), till = tonumber(till),
       credential = credential, narrow = narrow == '1', sponsor = sponsor,

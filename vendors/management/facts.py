@@ -80,6 +80,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "credentials": [login.name for login in row.credentials.all()],
         "casters": [caster.name for caster in row.mailcasters.all()],
         "threshold": row.small_audience_threshold,
+        "floor": row.floor,
         "dispatch_at": f"{row.dispatch_at:%H:%M}",
         "time_zone": row.time_zone,
         "weekdays": row.weekdays,

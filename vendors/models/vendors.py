@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy
 
 from vendors import said
+from vendors.mail_classes import FLOOR, FLOOR_MAX
 from vendors.models.constraints import SentenceCheck
 from vendors.said import Said
 
@@ -141,6 +142,12 @@ class Vendor(models.Model):
     )
     retry_after = models.PositiveIntegerField(
         default=60, db_default=60, help_text="Seconds that programs are told to wait; then one of them may probe."
+    )
+    floor = models.PositiveSmallIntegerField(
+        default=FLOOR,
+        db_default=FLOOR,
+        validators=[MaxValueValidator(FLOOR_MAX)],
+        help_text="Percent of its rate that usual and bulk mail each keep while more urgent mail comes; 0: none",
     )
     dispatch_at = models.TimeField(default=time(18, 0), help_text="Local time of the nightly dispatch (document 000)")
     time_zone = models.CharField(max_length=64, default=project_zone, validators=[known_zone])

@@ -1,6 +1,6 @@
 """Step 3, cast: a mailcaster takes its next leaf, or cuts one (document 003).
 
-First it chooses the sponsor (`turns`), then that sponsor's job by the ranks of its kind.
+First it chooses class and sponsor (`turns`), then a job of theirs by the ranks of its kind.
 
 Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows locked by another claim are
 skipped. Claims therefore wait for each other only for an exclusive credential and for the last remaining parent.
@@ -89,7 +89,7 @@ def lock(caster_id: int) -> Mailcaster | None:
 class Candidates(NamedTuple):
     """ranks: the mailcaster's ranks with any job in them; exclusive: its vendor has exclusive credentials.
 
-    turns: the sponsors with waiting jobs, the one whose turn it is first; empty if there is only one.
+    turns: the classes and sponsors with waiting jobs, the one whose turn it is first; empty if there is only one.
     """
 
     ranks: list[Rank]
@@ -128,12 +128,13 @@ WHERE {{rank}} AND {UNCUT} {{passed_over}} AND (
 )
 ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
 """
-# The first job that may be sent now, by sponsors in the order of their turns, then by ranks. The rows of unnest come in
-# order, and LIMIT ends the loop at the first job: sorting them would lock a job of each sponsor.
+# The first job that may be sent now, by classes and sponsors in the order of their turns, then by ranks. The rows of
+# unnest come in order, and LIMIT ends the loop at the first job: sorting them would lock a job of each sponsor.
 IN_TURN = f"""
 WITH picked AS (
-    SELECT found.*, turn.* FROM unnest(%(sponsors)s::bigint[], %(starts)s::float8[], %(clocks)s::float8[])
-            AS turn(sponsor, start, clock)
+    SELECT found.*, turn.*
+    FROM unnest(%(classes)s::smallint[], %(sponsors)s::bigint[], %(starts)s::float8[], %(clocks)s::float8[])
+            AS turn(turn_class, sponsor, start, clock)
         CROSS JOIN LATERAL ({{by_rank}} LIMIT 1) found
     LIMIT 1
 ), taken AS (
@@ -166,14 +167,14 @@ def pick(
 def pick_in_turn(
     vendor_id: int, ranks: Sequence[Rank], turns: Sequence[Turn], holders: Mapping[int, int], now: datetime
 ) -> PickedJob | None:
-    """Lock and return the next job of the first sponsor that has one to be sent now, and note its turn."""
-    held, of_sponsor = _pass_over(holders), "AND j.sponsor_id = turn.sponsor"
+    """Lock and return the next job of the first turn that has one to be sent now, and note that turn."""
+    held, of_sponsor = _pass_over(holders), "AND j.mail_class = turn.turn_class AND j.sponsor_id = turn.sponsor"
     picks = (PICK.format(rank=f"{rank.condition} {of_sponsor}", passed_over=held) for rank in ranks)
     by_rank = " UNION ALL ".join(f"SELECT * FROM ({one} SKIP LOCKED) r{n}" for n, one in enumerate(picks))
-    sponsors, starts, clocks = map(list, zip(*turns, strict=True))
-    params = {"sponsors": sponsors, "starts": starts, "clocks": clocks}
+    classes, sponsors, starts, clocks = map(list, zip(*turns, strict=True))
+    params = {"classes": classes, "sponsors": sponsors, "starts": starts, "clocks": clocks}
     row = _one(IN_TURN.format(by_rank=by_rank), vendor=vendor_id, now=now, soon=now + SOON, **params)
-    return PickedJob(Job(*row[:-5]), *row[-5:-3]) if row else None
+    return PickedJob(Job(*row[:-6]), *row[-6:-4]) if row else None
 
 
 def _pass_over(holders: Mapping[int, int]) -> str:
@@ -227,9 +228,9 @@ class ClaimedJob:
 
 CUT = """
 INSERT INTO campaigns_job (campaign_id, sponsor_id, vendor_id, credential_id, parent_id, suppressions, mailcaster_id,
-    status, fence, heartbeat_at, first_message, size, suppressed, created_at, dispatched_at, started_at, paused_at,
-    remaining, revision, accepted, refused, in_doubt, expired, waits_for, stopped_by)
-SELECT campaign_id, sponsor_id, vendor_id, credential_id, id, suppressions, %(caster)s, 'ENQUEUED', 1,
+    mail_class, status, fence, heartbeat_at, first_message, size, suppressed, created_at, dispatched_at, started_at,
+    paused_at, remaining, revision, accepted, refused, in_doubt, expired, waits_for, stopped_by)
+SELECT campaign_id, sponsor_id, vendor_id, credential_id, id, suppressions, %(caster)s, mail_class, 'ENQUEUED', 1,
     statement_timestamp(), next.first, %(size)s, CASE WHEN remaining_suppressed > 0 THEN (
         SELECT count(*) FROM campaigns_message
         WHERE id >= next.first AND id < next.first + %(size)s AND error_code = 'suppressed') ELSE 0 END,
@@ -278,7 +279,7 @@ ORDER: dict[str, tuple[Rank, ...]] = {
     Mailcaster.Kind.LARGE_PRIORITY: LARGE + SMALL,
     Mailcaster.Kind.LARGE_ONLY: LARGE,
 }
-FIRST_TURNS = 20  # sponsors whose jobs are looked at by the first statement; mostly one of them has a job that may go
+FIRST_TURNS = 20  # turns whose jobs are looked at by the first statement; mostly one of them has a job that may go
 ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
 
 

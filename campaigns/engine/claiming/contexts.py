@@ -47,7 +47,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     l.asked_wait IS NOT NULL, {receiver_waits.STAMP} AS stamp, {refusal_runs.SEEN} AS run,
-    l.braked_at, l.brake_released_at, l.probed_at, j.sponsor_id,
+    l.braked_at, l.brake_released_at, l.probed_at, j.sponsor_id, j.mail_class, v.floor,
     (SELECT t.weight FROM campaigns_sponsorturn t
      WHERE t.vendor_id = j.vendor_id AND t.sponsor_id = j.sponsor_id) AS weight,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
@@ -174,7 +174,8 @@ class SendContext:
     others. held: groups of receivers to which
     the job may not send before a person lets it. run: equal refusals over the credential.
     braked_at: since when only probes may call the vendor (vendors/condition/brake.py), the last of them at probed_at;
-    brake_released_at: the end of the last brake. share: by which the vendor's permits are shared out.
+    brake_released_at: the end of the last brake. share: by which the vendor's permits are shared out;
+    floor: percent of them for each lower class.
     """
 
     asked: float
@@ -200,6 +201,7 @@ class SendContext:
     brake_released_at: datetime | None
     probed_at: datetime | None
     share: SponsorShare
+    floor: int
     health: HealthPolicy
 
     @property
@@ -263,6 +265,8 @@ class _Row(NamedTuple):
     brake_released_at: datetime | None
     probed_at: datetime | None
     sponsor: int
+    mail_class: int
+    floor: int
     weight: int | None
     min_requests: int
     min_ratio: float
@@ -295,7 +299,7 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
         asked, answered, row.now, guard.why_halted(*state), adoptions, ours, terms.version, scope, row.paused,
         row.retry_after_until, row.left, row.next_message, row.unreached_since, bool(row.given_up), row.waited,
         waits.until, waits.is_whole, held, SeenRun.read(row.run), row.braked_at, row.brake_released_at, row.probed_at,
-        SponsorShare(row.sponsor, row.weight or 1),
+        SponsorShare(row.sponsor, row.weight or 1, row.mail_class), row.floor,
         HealthPolicy(row.min_requests, row.min_ratio, row.health_ttl, row.retry_after),
     )  # fmt: skip
 
@@ -337,7 +341,7 @@ class Contexts:
         """Yield the context of the job's stream, and refresh it until the block ends."""
         bulk_of = job.campaign.sponsor_id if job.campaign.is_bulk else None
         of = Read(job.lease, job.vendor_id, job.credential_id, bulk_of)
-        place = StreamSlice(self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id)
+        place = StreamSlice(self._slices, job.lease.job_id, job.vendor_id, job.campaign.sponsor_id, job.mail_class)
         one = Followed(self._rows, of, self._known, place)
         self._followed.add(one)
         if self._reading is None:

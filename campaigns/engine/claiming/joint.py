@@ -108,7 +108,8 @@ class JointClaims:
                 "limits_version": seen.limits_version, "adoptions": adoptions, "hold": hold, "probe": ask.probe,
             }  # fmt: skip
             name = f"{self._name}:{scope.credential_id}:{hold:g}:{alone}"
-            group = self._groups[key] = Group(scope, hold, terms, name, alone)
+            group = self._groups[key] = Group(scope, hold, terms, name, alone, seen.floor)
+        group.floor = seen.floor
         loop = asyncio.get_running_loop()
         waiting = Waiting(ask, seen.share, loop.create_future(), time.monotonic() + FIND_OUT)
         group.waiting.append(waiting)
@@ -272,7 +273,7 @@ class JointClaims:
         jobs = (ask.claimer.note(ask.cursor, ask.end, want) for ask, want in zip(asks, wants, strict=True))
         note = " ".join((f"{group.scope.credential_id}@{group.scope.destination}", *jobs))
         more = [one.ask.more(want) for one, want in zip(served, wants, strict=True)]
-        asker = SharedAsk(group.name, _sum_by_share(served, wants), _sum_by_share(served, more))
+        asker = SharedAsk(group.name, _sum_by_share(served, wants), _sum_by_share(served, more), group.floor)
         of_all = Need(sum(wants), min(need.least for need in needs), needs[0].letters, asker)
         grant, until = await permits.acquire(group.scope, of_all, group.hold, note, group.turns)
         if of_all.letters:  # of a stream that claims alone

@@ -60,6 +60,7 @@ class LeasedJob:
     end: int
     begin: int
     vendor_id: int
+    mail_class: int
     credential_id: int
     campaign: Campaign
     letters: JobLetters
@@ -84,8 +85,8 @@ USED = """concat_ws(' ', {v}.adapter, {v}.slug, {v}.channel, md5({v}.settings::t
         {l}.destination)"""
 OF_JOB = f"""
 SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
-    j.campaign_id, concat_ws(' ', s.adoptions, c.xmin, c.ctid), i.id, concat_ws(' ', s.adoptions, i.xmin, i.ctid),
-    j.vendor_id, j.credential_id, {USED.format(v="v", l="l")}
+    j.mail_class, j.campaign_id, concat_ws(' ', s.adoptions, c.xmin, c.ctid), i.id,
+    concat_ws(' ', s.adoptions, i.xmin, i.ctid), j.vendor_id, j.credential_id, {USED.format(v="v", l="l")}
 FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
     JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_store s ON s.id = 1
     LEFT JOIN campaigns_identity i ON i.id = c.identity_id
@@ -150,7 +151,7 @@ def load(lease: Lease) -> LeasedJob:
     Raises NoLinks, and the errors of the content or adapter if one of them cannot be made ready.
     """
     row, (vendor, destination, key) = _read(lease)
-    first, end, begin, suppressions, *written, vendor_id, credential_id, _ = row
+    first, end, begin, suppressions, mail_class, *written, vendor_id, credential_id, _ = row
     campaign, content = _campaign(*written, settings.PUBLIC_URL)
     name, its_settings, secret = orjson.loads(key)  # its own copy: no adapter can change another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
@@ -158,7 +159,19 @@ def load(lease: Lease) -> LeasedJob:
     letters = ports.letters.prepare_letters(campaign, content, vendor, adapter)
     asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)
     return LeasedJob(
-        lease, first, end, begin, vendor_id, credential_id, campaign, letters, adapter, destination, key, asker
+        lease,
+        first,
+        end,
+        begin,
+        vendor_id,
+        mail_class,
+        credential_id,
+        campaign,
+        letters,
+        adapter,
+        destination,
+        key,
+        asker,
     )
 
 

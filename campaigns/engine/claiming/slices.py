@@ -1,7 +1,7 @@
 """Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns.py).
 
 Once a second one statement charges what was given, and another one looks whether leaves of the process give way. The
-second one is made only for vendors at which a stream has had its time slice.
+second one is made only for vendors at which a stream has had its time slice, or may give way to a higher class.
 """
 
 import logging
@@ -14,7 +14,8 @@ from django.conf import settings
 from psycopg import AsyncConnection
 
 from campaigns.engine import turns
-from campaigns.engine.turns import Leaf, UnitsGiven, Waiter
+from campaigns.engine.turns import Leaf, UnitsGiven, VendorClasses, Waiter
+from vendors.mail_classes import MailClass
 
 log = logging.getLogger(__name__)
 ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
@@ -23,14 +24,25 @@ ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
 class StreamSlice:
     """A stream's place at a vendor. gives_way: it ends its turn, and goes on later."""
 
-    def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int) -> None:
+    def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int) -> None:
         self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
+        self.mail_class = mail_class
         self.began = time.monotonic()
         self.gives_way = False
 
     def charge(self, units: int) -> None:
         """Charge the sponsor for these units with the next statement."""
-        self._slices.given.add(self.vendor_id, self.sponsor_id, units)
+        self._slices.given.add(*self.whose, units)
+
+    @property
+    def whose(self) -> tuple[int, int, int]:
+        """Its vendor, sponsor and class."""
+        return self.vendor_id, self.sponsor_id, self.mail_class
+
+    def may_give_way(self, now: float, seconds: float) -> bool:
+        """Tell if it has had its time slice, or may give way to a higher class at each look."""
+        enough = seconds if self.mail_class == MailClass.URGENT else min(seconds, turns.LOOK_SECONDS)
+        return now - self.began >= enough
 
 
 class Slices:
@@ -44,14 +56,14 @@ class Slices:
     async def tick(self, places: Iterable[StreamSlice]) -> None:
         """Charge what was given since the last tick, and tell each place whether it gives way."""
         there = list(places)
-        await self._charge(Counter((one.vendor_id, one.sponsor_id) for one in there))
+        await self._charge(Counter(one.whose for one in there))
         slice_seconds, now = settings.TURN_SECONDS, time.monotonic()
-        old = {one.vendor_id for one in there if slice_seconds and now - one.began >= slice_seconds}
+        old = {one.vendor_id for one in there if slice_seconds and one.may_give_way(now, slice_seconds)}
         leavers = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
         for one in there:
             one.gives_way = one.job_id in leavers
 
-    async def _charge(self, streams: "Counter[tuple[int, int]]") -> None:
+    async def _charge(self, streams: "Counter[tuple[int, int, int]]") -> None:
         now = time.monotonic()
         charged = self.given.take(streams, now - self._charged_at)
         self._charged_at = now
@@ -72,8 +84,9 @@ async def read_leavers(connection: AsyncConnection[Any], vendor_ids: list[int], 
     params = {"vendors": vendor_ids, "alive": ALIVE * settings.HEARTBEAT_SECONDS}
     rows = await (await connection.execute(turns.WATCH, params)).fetchall()
     found = set[int]()
-    for _, clock, waiters, leaves, idle in rows:
+    for _, state, waiters, leaves, idle in rows:
+        classes = VendorClasses.read(state)
         found |= turns.choose_leavers(
-            clock, [Waiter(*one) for one in waiters], [Leaf(*one) for one in leaves], idle, seconds
+            classes, [Waiter(*one) for one in waiters], [Leaf(*one) for one in leaves], idle, seconds
         )
     return frozenset(found)

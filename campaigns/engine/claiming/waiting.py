@@ -95,7 +95,7 @@ class Group:
     """Streams that need the same `terms` to hold when their claim commits. The keys are parameters of claims.CLAIM.
 
     name: the same one for each group of these terms in the process. turns: the name under which the throttle knows who
-    waits for several permits together; empty if nobody here does.
+    waits for several permits together; empty if nobody here does. floor: percent of the permits for each lower class.
     rounds: the number under way; gathering: one of them is about to take the waiting streams. opens: nothing is granted
     before then (seconds of time.monotonic); sooner: set when that changes.
     """
@@ -105,6 +105,7 @@ class Group:
     terms: dict[str, Any]
     name: str
     turns: str
+    floor: int
     waiting: list[Waiting] = field(default_factory=list)
     rounds: int = 0
     gathering: bool = False

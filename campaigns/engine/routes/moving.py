@@ -100,7 +100,7 @@ WHERE m.id >= run.first AND m.id < run.past AND m.dequeued_at IS NULL AND m.put_
 """
 COPIED = (
     *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "suppressions"),
-    *("created_at", "dispatched_at"),
+    *("created_at", "dispatched_at", "mail_class"),
 )
 Slice = tuple[int, int]  # id of the first message, and one past the last
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from campaigns import entitlements
 from campaigns.management.sponsors import NEW_SPONSOR, OF_SPONSOR, entitlement_facts, filter_by_sponsor, named_sponsor
 from campaigns.models import Entitlement, Identity
+from campaigns.models.identities import Urgent
 from vendors.management import arguments, facts
 from vendors.management.resources import ResourceCommand, argument, verb
 
@@ -20,22 +21,27 @@ NAMED = (
 
 class Command(ResourceCommand):
     help = (
-        "Which sponsor may use which vendor: add, list, remove. Everything must be granted, except the first vendor "
-        "to the sponsor made with it. After a removal, jobs waiting for dispatch are held; dispatched ones continue. "
-        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+        "Which sponsor may use which vendor: add, set, list, remove. Everything must be granted, except the first "
+        "vendor to the sponsor made with it. After a removal, jobs waiting for dispatch are held; dispatched ones "
+        "continue. Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     one_object = "an entitlement"
-    shown = ("sponsor", "vendor", "credential")
+    shown = ("sponsor", "vendor", "credential", "urgent")
     row_facts = staticmethod(entitlement_facts)
 
-    @verb("the sponsor may use the vendor", *NAMED, NEW_SPONSOR)
+    @verb(
+        "the sponsor may use the vendor",
+        *NAMED,
+        NEW_SPONSOR,
+        argument("--urgent", choices=Urgent.values, help="what it may send as urgent; default: single"),
+    )
     def do_add(self, sponsor: str, vendor: str, **options: Any) -> None:
         of = arguments.vendor(vendor)
         login = arguments.credential(of, options["credential"]) if options["credential"] else None
         with transaction.atomic():
             who = named_sponsor(sponsor, new=options["new_sponsor"])
             before = Identity.objects.exists()
-            row, new = entitlements.grant(who, of, login)
+            row, new = entitlements.grant(who, of, login, options["urgent"] or Urgent.SINGLE)
             if new:
                 facts.added(row)
         text = f"{row}{'' if new else ' already'}"
@@ -43,6 +49,22 @@ class Command(ResourceCommand):
         if first:
             text += f"; its sender identity {first.name} is {first.shown}, from the vendor's settings"
         self.tell(text, entitlement_facts(row))
+
+    @verb(
+        "what it may send as urgent, before the mail of all others",
+        *NAMED,
+        argument("--urgent", choices=Urgent.values, required=True, help="single: letters to one recipient"),
+    )
+    def do_set(self, sponsor: str, vendor: str, **options: Any) -> None:
+        who, of = named_sponsor(sponsor), arguments.vendor(vendor)
+        login = arguments.credential(of, options["credential"]) if options["credential"] else None
+        row = Entitlement.objects.filter(sponsor=who, vendor=of, credential=login).first()
+        if row is None:
+            raise CommandError(f"{who.name} may not use {login or of.slug}: entitlement add allows it")
+        already = row.urgent == options["urgent"]
+        with facts.kept(row, entitlement_facts):
+            entitlements.set_urgent(row, options["urgent"])
+        self.tell(f"{row}; urgent: {row.urgent}{' already' if already else ''}", entitlement_facts(row))
 
     @verb("it may not any more", *NAMED)
     def do_remove(self, sponsor: str, vendor: str, **options: Any) -> None:

@@ -14,15 +14,29 @@ from campaigns.engine import progress
 from campaigns.forecast import eta
 from campaigns.management import job_commands
 from campaigns.models import Job
+from vendors.mail_classes import MailClass
 from vendors.management.output import write_rows
 
 CHUNK = 500  # jobs whose messages are summed in one statement
 NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "suppressed", "in_doubt")
 REPORTED = ("delivered", "bounced")  # subsets of the accepted
-COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
+COLUMNS = (
+    "id",
+    "parent",
+    "sponsor",
+    "campaign",
+    "vendor",
+    "class",
+    "status",
+    "in_words",
+    "size",
+    *NUMBERS,
+    "created",
+    "next",
+)
 # The look-up columns of document 000 (sponsor, status, date) stay on the narrowest terminal.
 ENDS = ("suppressed", "expired", "refused", "in_doubt")
-SPARE = ("in_flight", *ENDS, "waiting", "accepted", "in_words", "next", "vendor", "size")
+SPARE = ("in_flight", "class", *ENDS, "waiting", "accepted", "in_words", "next", "vendor", "size")
 NAMES = ("sponsor", "campaign", "vendor")
 
 
@@ -68,6 +82,7 @@ def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[st
         "sponsor": job.campaign.sponsor.name,
         "campaign": job.campaign.name,
         "vendor": job.vendor.slug,
+        "class": MailClass(job.mail_class).word,
         "status": job.status,
         "in_words": labels.of_sum(sums),
         "size": job.size,

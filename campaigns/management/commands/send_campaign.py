@@ -35,6 +35,7 @@ from campaigns.models.states import Status
 from campaigns.quotas import admission
 from campaigns.quotas.book import NewWork
 from vendors.history import Actor
+from vendors.mail_classes import CLASSES, MailClass, class_named
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
@@ -95,6 +96,8 @@ class Command(BaseCommand):
             action="store_true",
             help="nobody can unsubscribe from it; the sponsor must be allowed to",
         )
+        about = "before or after other mail; default: the template's, else bulk, and usual if nobody can unsubscribe"
+        add("--class", dest="mail_class", choices=CLASSES, help=about)
         add("--region", metavar="GB", help="of phone numbers without country code; default: the sponsor's, or none")
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         by = parser.add_mutually_exclusive_group(required=True)
@@ -120,7 +123,11 @@ class Command(BaseCommand):
             add(f"--{rule}-limit", type=float, metavar="PERCENT", help=about)
         add("--test-to", metavar="ADDRESS", help="send only the first row's letter, now, to this address of your own")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
-        add("--json", action="store_true", help="one object: job, campaign, recipients, left_out, suppressed, status")
+        add(
+            "--json",
+            action="store_true",
+            help="one object: job, campaign, recipients, left_out, suppressed, status, class",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
@@ -162,6 +169,7 @@ class Command(BaseCommand):
         if options["json"]:
             counts = {"recipients": job.size, "left_out": left_out, "suppressed": job.suppressed}
             facts = {"job": job.pk, "campaign": job.campaign_id, **counts, "status": job.status}
+            facts["class"] = MailClass(job.mail_class).word
             facts["approval"] = "waiting" if approval else None
             self.stdout.write(json.dumps(facts))
         elif sums:
@@ -197,6 +205,11 @@ def _accept(
     if hours:
         content = replace(content, compiled=hours.with_zones(vendor.channel, content.compiled))
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
+    named: int | None = class_named(options["mail_class"])
+    if named is None and content.version:
+        named = content.version.template.mail_class
+    size = 1 if options["test_to"] else len(recipients)
+    entitlements.class_for(sponsor, credential, named, size, transactional=options["transactional"])
     if options["preview"] or options["check"]:
         campaign = content.campaign(topic, options["transactional"])
         starts_at = at if isinstance(at, datetime) else timezone.now()
@@ -226,6 +239,7 @@ def _accept(
         identity=options["identity"],
         topic=options["topic"],
         transactional=options["transactional"],
+        mail_class=named,
         pauses=pauses,
         route=None if options["test_to"] else route,
         by=Actor(arguments.person()),

@@ -10,6 +10,7 @@ from campaigns.management.sponsors import KNOWN, filter_by_sponsor, find_of_spon
 from campaigns.models import Template, TemplateVersion
 from campaigns.template_versions import comparing, versions
 from vendors.history import Actor
+from vendors.mail_classes import CLASSES, MailClass
 from vendors.management.arguments import person
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Vendor
@@ -17,6 +18,7 @@ from vendors.models import Vendor
 NAMED = (argument("sponsor"), argument("name", metavar="NAME"))
 VERSIONS = ("version", "made_by", "made_at", "remark", "campaigns")
 
+BY_KIND = "by-kind"
 BASED_ON = "the version that this started from, 0: none; if there is a newer one, nothing is stored"
 CONTENT = (
     argument("--channel", choices=Vendor.Channel.values, help="of a new template"),
@@ -37,8 +39,8 @@ CONTENT = (
 
 class Command(ResourceCommand):
     help = (
-        "Templates of sponsors: list, show, versions, add, diff, archive, restore. A version never changes: add stores "
-        "the next one, compiled and checked; send_campaign --template NAME@VERSION names one. "
+        "Templates of sponsors: list, show, versions, add, diff, class, archive, restore. A version never changes: add "
+        "stores the next one, compiled and checked; send_campaign --template NAME@VERSION names one. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     shown = ("sponsor", "name", "channel", "version", "made_by", "made_at", "archived")
@@ -114,6 +116,17 @@ class Command(ResourceCommand):
         facts = {"name": name, "old": old, "new": new, "differences": text}
         self.tell(text or f"{name}@{old} and {name}@{new} say the same", facts)
 
+    @verb(
+        "the class of campaigns that name none",
+        *NAMED,
+        argument("mail_class", choices=(*CLASSES, BY_KIND), help="by-kind: bulk, or usual if nobody can unsubscribe"),
+    )
+    def do_class(self, sponsor: str, name: str, mail_class: str, **options: Any) -> None:
+        template = _named(sponsor, name)
+        changed = versions.set_class(template, CLASSES.get(mail_class), Actor(person()))
+        facts = {"sponsor": template.sponsor.name, "name": template.name, "class": mail_class, "changed": changed}
+        self.tell(f"{template.sponsor.name}/{template.name}: {mail_class}{'' if changed else ' already'}", facts)
+
     @verb("no new campaign can name it", *NAMED)
     def do_archive(self, sponsor: str, name: str, **options: Any) -> None:
         template = _named(sponsor, name)
@@ -155,6 +168,7 @@ def _facts(row: Template, version: TemplateVersion) -> dict[str, Any]:
         "version": version.number,
         "made_by": version.made_by,
         "made_at": version.made_at,
+        "class": MailClass(row.mail_class).word if row.mail_class else None,
         "archived": row.archived_at is not None,
     }
 

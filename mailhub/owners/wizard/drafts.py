@@ -41,6 +41,7 @@ LABELS = {
     "identity": gettext_lazy("From"),
     "topic": gettext_lazy("Topic"),
     "transactional": gettext_lazy("Not a newsletter: nobody can unsubscribe from it"),
+    "mail_class": gettext_lazy("Class"),
     "template_version": gettext_lazy("Template"),
     "subject": gettext_lazy("Subject"),
     "html": gettext_lazy("HTML"),

@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from campaigns import entitlements
 from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
 from campaigns.drafts.keeping import MESSAGE, Closed, Stale
@@ -23,6 +24,7 @@ from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
+from campaigns.models.identities import Urgent
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import guarded
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step
@@ -30,6 +32,7 @@ from mailhub.owners.wizard.uploads import MAKE
 from vendors.condition.reading import condition_of_route, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition
 from vendors.instants import write_time
+from vendors.mail_classes import MailClass
 from vendors.said import show as show_sentence
 
 MOST_SPONSORS = 200  # in the list of sponsors
@@ -47,6 +50,10 @@ class MessageForm(forms.Form):
     identity: Any = forms.ModelChoiceField(None, required=False, label=LABELS["identity"])
     topic: Any = forms.ModelChoiceField(None, required=False, label=LABELS["topic"])
     transactional = forms.BooleanField(required=False, label=LABELS["transactional"])
+    mail_class = forms.TypedChoiceField(
+        required=False, label=LABELS["mail_class"], coerce=int, empty_value=None,
+        help_text=gettext_lazy("Urgent messages go before those of all others, bulk messages after them."),
+    )  # fmt: skip
     subject = forms.CharField(required=False, max_length=1000, label=LABELS["subject"], strip=False)
     html = forms.CharField(
         required=False, max_length=MAX_SIZE, widget=forms.Textarea, label=LABELS["html"], strip=False
@@ -87,6 +94,8 @@ class MessageForm(forms.Form):
         fields["topic"].empty_label = _("none")
         if not sponsor.may_be_transactional:
             del fields["transactional"]
+        classes = [one for one in MailClass if one != MailClass.URGENT or self._offers_urgent(sponsor)]
+        fields["mail_class"].choices = [("", _("by its kind")), *((one.value, _(one.word)) for one in classes)]
         for name in ("identity", "topic"):
             if not (self.data.get(name) or fields[name].queryset.exists()):
                 del fields[name]
@@ -94,6 +103,11 @@ class MessageForm(forms.Form):
         chosen = (kwargs.get("initial") or {}).get("by")
         if not chosen:
             self.initial["by"] = self.prefer(list(names))
+
+    def _offers_urgent(self, sponsor: Sponsor) -> bool:
+        """Tell if the sponsor may send a list as urgent over one of its vendors, or if that is chosen already."""
+        is_chosen = self.initial.get("mail_class") == MailClass.URGENT
+        return is_chosen or Urgent.ALL in entitlements.rights_of(sponsor.pk).urgent.values()
 
     @property
     def channels(self) -> dict[str, str]:
@@ -122,6 +136,7 @@ class MessageForm(forms.Form):
             "identity_id": getattr(data.get("identity"), "pk", None),
             "topic_id": getattr(data.get("topic"), "pk", None),
             "transactional": data.get("transactional", False),
+            "mail_class": data.get("mail_class"),
             **texts,
         }
 
@@ -168,7 +183,7 @@ def _values(form: MessageForm, version: TemplateVersion | None, draft: Draft | N
 
 def initial(draft: Draft) -> dict[str, Any]:
     by = f"route:{draft.route_id}" if draft.route_id else f"credential:{draft.credential_id}"
-    names = ("name", "identity_id", "topic_id", "transactional", "subject", "html", "text")
+    names = ("name", "identity_id", "topic_id", "transactional", "mail_class", "subject", "html", "text")
     return {"by": by, **{name.removesuffix("_id"): getattr(draft, name) for name in names}}
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, locks, report_counts, restarts, second_person
+from vendors import adapters, configuration, health, locks, mail_classes, report_counts, restarts, second_person
 from vendors import history as records
 from vendors.condition.reading import conditions_of_vendors
 from vendors.condition.values import describe_condition
@@ -23,7 +23,10 @@ from vendors.models import Credential, Vendor
 from vendors.said import Said, gettext_noop
 
 # option -> field; stored as typed
-FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
+FIELDS = {
+    "name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone",
+    "floor": "floor",
+}  # fmt: skip
 HEALTH_OPTIONS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
 SLUG = argument("slug")
 OWN = (  # what a new vendor gets and what can be changed later
@@ -31,6 +34,7 @@ OWN = (  # what a new vendor gets and what can be changed later
     argument("--owner", metavar="SPONSOR", help="whose users govern it; empty: the installation's"),
     argument("--channel", choices=Vendor.Channel.values),
     argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small"),
+    argument("--floor", type=int, metavar="PERCENT", help="of its rate, for usual and bulk mail each; 0: they wait"),
     argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch"),
     argument("--time-zone", metavar="ZONE", help="for example Europe/London"),
     argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday"),
@@ -99,6 +103,7 @@ class Command(ResourceCommand):
         row = arguments.vendor(slug)
         lines = [f"{name}: {word(value)}" for name, value in vendor_facts(row).items()]
         lines += map(configuration.describe_rate_limit, configuration.rate_limits(row))
+        lines += [] if row.floor else [mail_classes.NO_FLOOR]
         self._tell_stored(row, "\n".join(lines))
 
     @verb("calls may start again", SLUG)
@@ -158,6 +163,7 @@ class Command(ResourceCommand):
             forgotten = configuration.save_vendor(row, changed, by, options["same_account"])
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
         summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
+        summary += [mail_classes.NO_FLOOR] if "floor" in changed and not row.floor else []
         self._tell_stored(row, "\n".join(summary))
 
     @verb(

@@ -1,0 +1,30 @@
+"""The classes of mail, by which urgent mail goes before other mail at a vendor (campaigns/engine/turns.py)."""
+
+from django.db.models import IntegerChoices
+
+from vendors.said import gettext_noop
+
+
+class MailClass(IntegerChoices):
+    """The class of a job; a smaller one goes first. It is stored, so a number keeps its meaning."""
+
+    URGENT = 1, gettext_noop("urgent")
+    USUAL = 2, gettext_noop("usual")
+    BULK = 3, gettext_noop("bulk")
+
+    @property
+    def word(self) -> str:
+        """Its word in commands, requests and metrics."""
+        return self.name.lower()
+
+
+CLASSES = {one.word: one for one in MailClass}
+FLOOR, FLOOR_MAX = 10, 40  # percent of a vendor's rate that each lower class keeps; 40: two of them leave some
+
+
+def class_named(word: str | None) -> MailClass | None:
+    """Return the class of this word; None if there is no word. Raises KeyError."""
+    return CLASSES[word] if word else None
+
+
+NO_FLOOR = gettext_noop("It has no floor: usual and bulk mail waits as long as more urgent mail comes.")
