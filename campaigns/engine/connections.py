@@ -200,7 +200,6 @@ class Connections:
         if self._expiry is not None:
             await cut_off(self._expiry)
             self._expiry = None
-        await self._store_histograms()
         await self._close(float("inf"))
         redis, self._redis = self._redis, None
         if redis is not None:

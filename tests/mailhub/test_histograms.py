@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -41,7 +42,8 @@ def test_a_job_that_is_sent_is_in_each_histogram_of_senders(sandbox: Any) -> Non
     Campaign.objects.filter(pk=campaign.pk).update(created_at=timezone.now() - timedelta(minutes=10))
     job = factories.job(campaign, "DISPATCHED")
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
-    assert not sending.send(job.pk, 1).left
+    with closing(sending.Sender(many=True)) as sender:
+        assert not sender.send(job.pk, 1).left
     found = read()
     for name in ("accept_to_call_seconds", "call_seconds", "call_to_stored_seconds"):
         assert value(found, f"{name}_count", vendor="post") == 50, name

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
@@ -26,7 +27,7 @@ from campaigns.engine.sending.recording import Recorder
 from campaigns.engine.sending.stream import Stream, StreamEnd
 from campaigns.engine.threads import DatabaseThreads, LoopThread, T, drop_lost_connection
 from campaigns.models import Job
-from vendors import alarms
+from vendors import alarms, histograms
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class Sender:
             self._loop = None
         if self._database is not None:
             self._database.close()
+            histograms.store_now(settings.REDIS_URL)  # one of a single job leaves that to the next look
 
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         to_vendor = self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter)
