@@ -3,9 +3,12 @@
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -18,7 +21,7 @@ from campaigns.engine import turns
 from campaigns.engine.casting.mailcaster import claim
 from campaigns.engine.lifecycle import move
 from campaigns.engine.ports import NotEntitled
-from campaigns.models import Campaign, ClassCredit, Entitlement, Job, Sponsor, SponsorTurn, Template
+from campaigns.models import Campaign, ClassCredit, Entitlement, Job, Session, Sponsor, SponsorTurn, Template
 from campaigns.models.identities import Urgent
 from campaigns.models.states import S
 from campaigns.template_versions import versions
@@ -293,3 +296,21 @@ def test_entitlements_of_before_allow_single_letters(login: Credential) -> None:
         )
     row = Entitlement.objects.get(sponsor=sponsor)
     assert row.urgent == Urgent.SINGLE
+
+
+def test_jobs_of_before_have_the_class_of_what_they_are(login: Credential, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the migration does with jobs that will still be sent, in batches. Rows of before are bulk."""
+    migration = import_module("campaigns.migrations.0082_class_of_jobs")
+    monkeypatch.setattr(migration, "BATCH", 2)
+    sponsor = make.sponsor()
+    code, letter, listed, bulk, done = (
+        make.campaign_with_job(size, of=login, by=sponsor, messages=False, status=status)
+        for size, status in ((1, S.DISPATCHED), (1, S.READY), (5, S.RENDERED), (5, S.P_QUEUED), (1, S.LOGGED))
+    )
+    Campaign.objects.filter(pk=listed.campaign_id).update(transactional=True)
+    Session.objects.create(
+        id=uuid4(), sponsor=sponsor, job=code, key_prefix="k", idempotency_key="k", fingerprint=b"", answer="{}"
+    )
+    migration.class_jobs(None, SimpleNamespace(connection=connection))
+    classes = dict(Job.objects.values_list("pk", "mail_class"))
+    assert [classes[job.pk] for job in (code, letter, listed, bulk, done)] == [URGENT, USUAL, USUAL, BULK, BULK]
