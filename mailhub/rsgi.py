@@ -188,7 +188,7 @@ class Listener:
         while True:
             environ, protocol, kind, done = self._ready.get()
             answer: LargeAnswer | Again | None = None
-            log_ids.IDS.set(environ[IDS])
+            log_ids.IDS.set(environ.get(IDS, {}))
             try:
                 with shares.answering(kind):
                     answer = _answer(self._django, environ, protocol)

@@ -6,11 +6,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q, UniqueConstraint
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
 from vendors import prices
 from vendors.models import Vendor
+from vendors.models.constraints import SentenceCheck
 from vendors.models.prices import known_currency
 from vendors.said import Said, gettext_noop, show
 
@@ -81,14 +82,18 @@ class SponsorQuota(models.Model):
                 name="sponsor_quota_once",
                 nulls_distinct=False,
             ),
-            models.CheckConstraint(
+            SentenceCheck(
                 condition=Q(most__gte=0, most__lt=LARGEST, warn_percent__gte=1, warn_percent__lte=100),
                 name="sponsor_quota_range",
+                violation_error_message=gettext_lazy("A quota is not negative, and it warns from 1 to 100 percent on."),
             ),
-            models.CheckConstraint(
+            SentenceCheck(
                 condition=Q(measure="money", span="month") & ~Q(currency="")
                 | Q(measure__in=["messages", "units"], currency=""),
                 name="sponsor_quota_money",
+                violation_error_message=gettext_lazy(
+                    "Money has a currency and goes with a month; messages and units have none."
+                ),
             ),
         ]
 

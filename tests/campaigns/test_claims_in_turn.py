@@ -72,8 +72,8 @@ def credential_paused_by_command(job: Job) -> None:
 
 
 def credential_paused_by_page(job: Job) -> None:
-    page = f"/admin/vendors/credential/{job.credential_id}/change/"
-    by_page(page, login_form(name=job.credential.name, paused="on", paused_reason="tests"))
+    page = f"/admin/vendors/credential/{job.credential_id}/pause/"
+    by_page(page, {"confirmed": "1", "was": "running", "reason": "tests"})
 
 
 def credential_paused_by_sender(job: Job) -> None:

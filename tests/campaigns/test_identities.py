@@ -214,7 +214,7 @@ def test_the_page_of_entitlements_grants_and_withdraws(admin_client: Client) -> 
     velma, vendor = make.sponsor("Velma"), make.vendor("v")
     velma.entitlements.all().delete()
     url = "/admin/campaigns/entitlement/"
-    new = {"sponsor": velma.pk, "vendor": vendor.pk, "credential": ""}
+    new = {"sponsor": velma.pk, "vendor": vendor.pk, "credential": "", "urgent": "single"}
     assert admin_client.post(f"{url}add/", new).status_code == 302
     row = velma.entitlements.get()
     foreign = make.credential(make.vendor("w"))

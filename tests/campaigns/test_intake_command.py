@@ -63,7 +63,8 @@ def test_a_file_becomes_a_campaign_that_waits_for_the_night(vendor: Vendor, file
     facts = json.loads(send(files, "--json"))
     job = Job.objects.get(pk=facts["job"])
     counts = {"recipients": 2, "left_out": 0, "suppressed": 0}
-    assert facts == {"job": job.pk, "campaign": job.campaign_id, **counts, "status": S.RENDERED, "approval": None}
+    shown = {"job": job.pk, "campaign": job.campaign_id, "status": S.RENDERED, "approval": None, "class": "bulk"}
+    assert facts == shown | counts
     assert job.campaign.name == "people"
     assert (job.vendor, job.campaign.sponsor.name) == (vendor, "Velma")
     messages = Message.objects.order_by("id").values_list("recipient", "params")

@@ -166,7 +166,8 @@ def test_a_bound_that_refuses_messages_months_later_is_told_by_status_doctor_the
     assert not warning.is_serious() and "message_until: CHECK ((id < '9000000000'::bigint))" in warning.msg
     assert "refuses messages by a constraint" in admin_client.get("/admin/operations/audit/").content.decode()
     psql("SELECT campaigns_partition_forget_bounds();\n")
-    assert "constraint" not in said("status", "--check")[0] and said("doctor", "--installation")[1] == 0
+    assert "constraint" not in said("status", "--check")[0]
+    assert "refuses messages" not in said("doctor", "--installation")[0]
     assert [one for one in checks.of_database() if one.id == "mailhub.W005"] == []
 
 

@@ -990,7 +990,7 @@ def test_a_vendor_that_cannot_send_now_is_marked_and_never_preselected(client, l
     Vendor.objects.filter(pk=bad.vendor_id).update(name="A Mail")
     factories.condition(down, failing=timedelta(hours=1), answer="no connection")
     shown, chosen = choices(client)
-    assert next(iter(shown.values())) == "A Mail (E-mail): cannot send now: credential paused"
+    assert next(iter(shown.values())) == "A Mail (E-mail): cannot send now: account paused"
     assert re.fullmatch(r"b \(E-mail\): cannot send now: failing since \d\d:\d\d", shown[f"credential:{down.pk}"])
     assert shown[f"credential:{login.pk}"] == "M Mail (E-mail)" and chosen == [f"credential:{login.pk}"]
     Credential.objects.filter(pk=login.pk).update(**REFUSES)
@@ -1005,11 +1005,11 @@ def test_the_check_page_says_what_will_happen_over_a_paused_credential(client, l
     Credential.objects.filter(pk=login.pk).update(**REFUSES)
     check = reverse("draft_check", args=[draft.pk])
     page = plain(client.get(check))
-    assert f"Nothing would be sent now: credential {login.name} paused: http 401. The campaign waits for it" in page
+    assert f"Nothing would be sent now: account {login.name} paused: http 401. The campaign waits for it" in page
     assert "Send 2 e-mails as soon as Good Mail can" in page and "Ask whoever runs mailhub" in page
     press(client, draft, "send", **SOON)
     page = plain(client.get(reverse("draft_sent", args=[draft.pk]), follow=True))
-    assert "is stored, for 2 recipients." in page and f"It waits: credential {login.name} paused: http 401" in page
+    assert "is stored, for 2 recipients." in page and f"It waits: account {login.name} paused: http 401" in page
     assert "on its way" not in page
 
 

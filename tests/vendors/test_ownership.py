@@ -155,11 +155,11 @@ def test_only_who_governs_a_vendor_lets_a_sponsor_use_it_or_ends_that(
     assert "own" in shown and "theirs" not in shown and "shared" not in shown
     for foreign in (theirs, ours):
         login = foreign.credentials.get()
-        client.post(add, {"sponsor": alpha.pk, "vendor": foreign.pk, "credential": ""})
-        client.post(add, {"sponsor": alpha.pk, "vendor": foreign.pk, "credential": login.pk})
-    client.post(add, {"sponsor": beta.pk, "vendor": mine.pk, "credential": ""})
+        client.post(add, {"sponsor": alpha.pk, "vendor": foreign.pk, "credential": "", "urgent": "single"})
+        client.post(add, {"sponsor": alpha.pk, "vendor": foreign.pk, "credential": login.pk, "urgent": "single"})
+    client.post(add, {"sponsor": beta.pk, "vendor": mine.pk, "credential": "", "urgent": "single"})
     assert not Entitlement.objects.exists()
-    client.post(add, {"sponsor": alpha.pk, "vendor": mine.pk, "credential": ""})
+    client.post(add, {"sponsor": alpha.pk, "vendor": mine.pk, "credential": "", "urgent": "single"})
     (of_own,) = Entitlement.objects.all()
     assert (of_own.sponsor, of_own.vendor) == (alpha, mine)
 

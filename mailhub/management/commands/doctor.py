@@ -101,7 +101,8 @@ class Command(BaseCommand):
         errors, warnings = found.count(VerdictLevel.ERROR), found.count(VerdictLevel.WARNING)
         if not errors and not (options["strict"] and warnings):
             return ""
-        return f"the installation has {errors} errors and {warnings} warnings"
+        counts = (f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")))
+        return f"the installation has {' and '.join(counts)}"
 
     def _show(self, identity: Identity, of_it: list[Finding]) -> None:
         self.stdout.write(f"{identity}: {identity.shown}")
