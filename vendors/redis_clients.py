@@ -31,6 +31,26 @@ KEPT = 64  # of these, by each script
 ASKED = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}  # seconds for a Sentinel; then the next one is asked
 
 
+class MasterRedis(Redis):
+    """A client of the master. Its end closes the connections to the Sentinels, too."""
+
+    def close(self) -> None:
+        super().close()
+        pool: Any = self.connection_pool
+        for sentinel in pool.sentinel_manager.sentinels:
+            sentinel.close()
+
+
+class AsyncMasterRedis(AsyncRedis):
+    """The same for an event loop."""
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)
+        pool: Any = self.connection_pool
+        for sentinel in pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
 def connect(url: str, seconds: float = SECONDS) -> Redis:
     """Return a client with this timeout for each command. The caller closes it.
 
@@ -42,7 +62,7 @@ def connect(url: str, seconds: float = SECONDS) -> Redis:
         return Redis.from_url(url, **patience)
     sentinels: Any = Sentinel  # redis-py gives it no types
     sentinels = sentinels(of.nodes, sentinel_kwargs={**patience, **ASKED, **of.sentinel_login, **of.tls})
-    found: Redis = sentinels.master_for(of.master, Redis, db=of.database, **of.login, **of.tls, **patience)
+    found: Redis = sentinels.master_for(of.master, MasterRedis, db=of.database, **of.login, **of.tls, **patience)
     return found
 
 
@@ -54,7 +74,7 @@ def connect_async(url: str) -> AsyncRedis:
     sentinels: Any = AsyncSentinel
     sentinels = sentinels(of.nodes, sentinel_kwargs={**patience, **ASKED, **of.sentinel_login, **of.tls})
     more: Any = {"max_connections": ASYNC_MOST, **of.login, **of.tls, **patience}
-    found: AsyncRedis = sentinels.master_for(of.master, AsyncRedis, db=of.database, **more)
+    found: AsyncRedis = sentinels.master_for(of.master, AsyncMasterRedis, db=of.database, **more)
     return found
 
 

@@ -97,7 +97,15 @@ NO_PAGES = {
         "draft_send",
     ),
     *("draft-typed", "template-typed"),  # the preview of what is typed on draft_message and template-edit
-    *("draft_delete", "template-archive", "template-restore", "webhook-rotate", "webhook-switch", "webhook-redeliver"),
+    *(
+        "draft_delete",
+        "template-archive",
+        "template-class",
+        "template-restore",
+        "webhook-rotate",
+        "webhook-switch",
+        "webhook-redeliver",
+    ),
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
     *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause", "vendors_credential_try"),

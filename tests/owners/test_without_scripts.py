@@ -189,6 +189,7 @@ def templates(browser: PlainBrowser) -> None:
     browser.follow("Edit")
     browser.submit("Save", body="Dearest {{ name }}")
     page = browser.address
+    browser.submit("Keep the class", mail_class="usual")
     browser.submit("Archive")
     browser.open(page)
     browser.submit("Use it again")
