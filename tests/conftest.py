@@ -15,7 +15,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from tests.emptying import Emptying, forget_keys
 from tests.migrated import Migrated
 from tests.sandbox import sandbox
-from vendors import receivers
+from vendors import receivers, redis_clients
 
 __all__ = ["django_db_setup", "sandbox"]
 
@@ -62,6 +62,13 @@ def frozen_clock() -> Iterator[datetime]:
     """Python's clock stands still, so that no minute and no day ends within the test. PostgreSQL's goes on."""
     with time_machine.travel(timezone.now(), tick=False):
         yield timezone.now()
+
+
+@pytest.fixture
+def no_workers(settings: Any) -> None:
+    """No worker is registered; one that a test has killed stays so for a minute."""
+    with redis_clients.connect(settings.REDIS_URL) as client:
+        client.delete(redis_clients.KEY)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -18,7 +18,7 @@ from tests import factories as make
 from tests.dns_server import DnsServer, dns_server
 from vendors.adapters import dkim
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_workers")]
 HERE = "velma.example"
 KEY = dkim.DkimKey(HERE, "mh1", dkim.new_private_key())
 

@@ -32,7 +32,12 @@ from tests.waiting import DEADLINE, wait_until
 from tests.workers import celery
 from tests.workers import environment as environment_of
 
-pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow("servers"),
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("no_workers"),
+]
 SAFE = {"fsync": "on", "full_page_writes": "on"}
 QUESTION = "no setting of PostgreSQL lets a crash take back what was committed (else: doctor)"
 

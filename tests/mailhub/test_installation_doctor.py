@@ -35,7 +35,12 @@ from tests.postgres_pair import Pair, Server
 from tests.private_redis import PrivateRedis
 from tests.waiting import DEADLINE, wait_until
 
-pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow("servers"),
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("no_workers"),
+]
 PATIENT = ("--seconds", str(DEADLINE))
 
 
