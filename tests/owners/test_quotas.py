@@ -18,11 +18,11 @@ def quota(sponsor, most, span="month", vendor=None):
 def test_the_first_page_has_his_own_quotas_and_nobody_elses(client, login, ann):
     mine, other = ann.sponsors.get(), factories.sponsor()
     assert "Quotas" not in client.get("/").content.decode()
-    quota(mine, 10), quota(other, 77)
+    quota(mine, 10), quota(other, 7_654_321)
     factories.campaign_with_job(9, status="DISPATCHED", of=login, by=mine, messages=False)
     page = client.get("/").content.decode()
     assert "has used 9 of 10 messages a month in all (90 %)" in page and "nearly used" in page
-    assert "77" not in page and other.name not in page
+    assert "7,654,321" not in page and other.name not in page
 
 
 def test_the_check_page_says_what_does_not_fit_and_sends_nothing(client, login, ann):
