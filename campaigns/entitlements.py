@@ -95,7 +95,6 @@ def credentials_seen(user: Any) -> "QuerySet[Credential]":
 
 
 Allowed = dict[int, frozenset[int] | None]
-RIGHTS = (Urgent.NOTHING, Urgent.SINGLE, Urgent.ALL)  # the larger one later
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +110,8 @@ class SponsorRights:
     def urgent_over(self, vendor_id: int, credential_id: int | None) -> Urgent:
         """Return the larger right of the two that may hold for a credential."""
         keys = {(vendor_id, None), (vendor_id, credential_id)}
-        return max(
-            (Urgent(self.urgent[key]) for key in keys if key in self.urgent), key=RIGHTS.index, default=RIGHTS[0]
-        )
+        rights = (Urgent(self.urgent[key]) for key in keys if key in self.urgent)
+        return max(rights, key=[*Urgent].index, default=Urgent.NOTHING)
 
 
 def rights_of(sponsor_id: int) -> SponsorRights:

@@ -239,12 +239,11 @@ WITH given AS (
         %(rates)s::float8[]) AS a(vendor, sponsor, mail_class, units, rate)
 ), credited AS (
     INSERT INTO campaigns_classcredit AS k (vendor_id, mail_class, credit, most, least)
-    SELECT s.vendor, c.mail_class, s.share - s.own[c.mail_class], {CREDIT_SECONDS} * s.share,
-        -greatest({2 * CREDIT_SECONDS} * s.share, s.units)
+    SELECT s.vendor, c.mail_class, s.share
+            - coalesce((SELECT sum(g.units) FROM given g WHERE g.vendor = s.vendor AND g.mail_class = c.mail_class), 0),
+        {CREDIT_SECONDS} * s.share, -greatest({2 * CREDIT_SECONDS} * s.share, s.units)
     FROM (
-        SELECT g.vendor, sum(g.units) AS units, sum(g.units) * max(v.floor) / 100.0 AS share,
-            ARRAY[0, coalesce(sum(g.units) FILTER (WHERE g.mail_class = 2), 0),
-                coalesce(sum(g.units) FILTER (WHERE g.mail_class = 3), 0)] AS own
+        SELECT g.vendor, sum(g.units) AS units, sum(g.units) * max(v.floor) / 100.0 AS share
         FROM given g JOIN vendors_vendor v ON v.id = g.vendor GROUP BY 1
     ) s CROSS JOIN unnest(ARRAY[{MailClass.USUAL.value}, {MailClass.BULK.value}]) AS c(mail_class)
     ORDER BY 1, 2
