@@ -1,15 +1,20 @@
 """A credential works after a good answer alone, and says since when it fails, why it is shut, and who can mend it."""
 
 import asyncio
+import os
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 from django.utils import timezone
 
 from campaigns.engine.connections import SharedRows
 from tests import factories
+from tests.waiting import eventually
+from vendors.condition import feeding
 from vendors.condition.feeding import ConditionFeeds
 from vendors.condition.reading import conditions_of_credentials, conditions_of_vendors
 from vendors.condition.values import Condition, ConditionKind, Mender, describe_condition
@@ -38,7 +43,7 @@ def answered(login: Credential, *outcomes: Outcome | None, destination: int = 0)
         for one in outcomes:
             good = isinstance(one, Accepted)
             of.note(one, good, getattr(one, "reason", ""))
-        await feeds.flush()
+        await feeds.close()
         await rows.close(float("inf"))
 
     asyncio.run(feed())
@@ -150,3 +155,38 @@ class Counted:
     def __call__(self, execute: Any, sql: str, *args: Any) -> Any:
         self.statements.append(sql)
         return execute(sql, *args)
+
+
+@pytest.mark.parametrize("unlocked", [True, False], ids=["unlocked", "locked until the end"])
+def test_feeds_that_close_leave_no_write_behind(unlocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that went on would use a connection that nobody closes any more."""
+    login = factories.credential()
+    answered(login, GOOD)
+    rival = psycopg.connect(os.environ["DATABASE_URL"], dbname=connection.settings_dict["NAME"])
+    if not unlocked:
+        monkeypatch.setattr(feeding, "LAST_WRITE", 0.05)
+
+    async def is_waiting() -> bool:
+        rival.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction sees what it saw first
+        seen = rival.execute(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return seen.fetchone() is not None
+
+    async def feed() -> None:
+        rows = SharedRows(1)
+        feeds = ConditionFeeds(rows)
+        feeds.of(login.pk, 0).note(DOUBT, False, "http 500")
+        await eventually(is_waiting, "the write waits for the lock")
+        ending = asyncio.create_task(feeds.close())
+        await asyncio.sleep(0)
+        if unlocked:
+            rival.rollback()
+        await ending
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await rows.close(float("inf"))
+
+    with closing(rival):
+        rival.execute("SELECT FROM vendors_vendorcondition FOR UPDATE")
+        asyncio.run(feed())
+    assert condition(login).kind == (ConditionKind.FAILING if unlocked else ConditionKind.WORKS)

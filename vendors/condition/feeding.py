@@ -17,6 +17,8 @@ from vendors.outcomes import InDoubt, NotSent, Outcome
 
 EVERY = 1.0
 """Seconds between two writes of a credential by one process, unless its condition changes."""
+LAST_WRITE = 2.0
+"""Seconds that the end of a process waits for its last writes."""
 ANSWER_MOST = 200
 LATE = 5.0
 """Seconds that a call may have begun before a later one with a clear answer; a doubt about an older call is no news."""
@@ -188,6 +190,7 @@ class ConditionFeeds:
         self._feeds: dict[tuple[int, str], ConditionFeed] = {}
         self._changed: asyncio.Event | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._one_write = asyncio.Lock()
 
     def of(self, credential_id: int, destination: int, receiver: str = "") -> ConditionFeed:
         """Return the feed of a credential at its present destination (vendors/destinations.py)."""
@@ -197,9 +200,18 @@ class ConditionFeeds:
             feed = self._feeds[key] = ConditionFeed(credential_id, destination, receiver, self._wake)
         return feed
 
-    async def flush(self) -> None:
-        """Write everything now. Ignores errors of the database: the next answer tells the same."""
-        await self._write(list(self._feeds.values()))
+    async def close(self) -> None:
+        """Write everything now, for LAST_WRITE seconds at most, and end the task that writes.
+
+        What the database refuses, or is too slow for, is left out: the next answer tells the same.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WRITE):
+                await self._write(list(self._feeds.values()))
+        if self._writing is not None:  # it must not use a connection that nobody closes after this
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
+            self._writing = None
 
     def _wake(self) -> None:
         if self._writing is None:
@@ -225,11 +237,12 @@ class ConditionFeeds:
     async def _write(self, feeds: Sequence[ConditionFeed]) -> bool:
         """Return True if the database refused one of them."""
         failed = False
-        for feed in feeds:
-            try:
-                await feed.write(self._rows)
-            except RowsError:
-                failed = True
+        async with self._one_write:
+            for feed in feeds:
+                try:
+                    await feed.write(self._rows)
+                except RowsError:
+                    failed = True
         return failed
 
 

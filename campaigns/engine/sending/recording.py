@@ -239,7 +239,7 @@ class Recorder:
         for task in (self._storing, self._merging, *self._merges):
             if task is not None:
                 await asyncio.wait([task])
-        await self.conditions.flush()
+        await self.conditions.close()
 
     async def _store_all(self) -> None:
         while self._waiting:
