@@ -447,7 +447,8 @@ class LetterEditor {
     box.addEventListener("input", (event) => event.stopPropagation()); // it is no part of the letter
     box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); this.link("take"); } });
     this.dialog.addEventListener("click", (event) => { if (event.target.dataset.link) this.link(event.target.dataset.link); });
-    this.dialog.addEventListener("close", () => this.squire.focus());
+    // Not on "close", which comes late: by then whoever types may have gone on to another tool.
+    this.dialog.addEventListener("cancel", (event) => { event.preventDefault(); this.link("cancel"); });
   }
 
   ask() {
@@ -461,6 +462,7 @@ class LetterEditor {
   link(what) {
     const address = this.dialog.querySelector("input").value.trim();
     this.dialog.close();
+    this.squire.focus();
     this.squire.setSelection(this.at);
     if (what === "remove") this.squire.removeLink();
     if (what === "take" && addressed(address)) this.squire.makeLink(addressed(address));
