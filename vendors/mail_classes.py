@@ -2,7 +2,7 @@
 
 from django.db.models import IntegerChoices
 
-from vendors.said import gettext_noop
+from vendors.said import Said, gettext_noop
 
 
 class MailClass(IntegerChoices):
@@ -25,6 +25,14 @@ FLOOR, FLOOR_MAX = 10, 40  # percent of a vendor's rate that each lower class ke
 def class_named(word: str | None) -> MailClass | None:
     """Return the class of this word; None if there is no word. Raises KeyError."""
     return CLASSES[word] if word else None
+
+
+def warn_of_floor(mail_class: MailClass, vendor: str, floor: int) -> str:
+    """Return what mail of this class has to expect at a vendor without a floor; "" elsewhere. vendor: its name."""
+    if floor or mail_class == MailClass.URGENT:
+        return ""
+    form = gettext_noop("%(vendor)s has no floor: %(mail_class)s mail waits there as long as more urgent mail comes")
+    return Said(form, vendor=vendor, mail_class=Said(mail_class.label))
 
 
 NO_FLOOR = gettext_noop("It has no floor: usual and bulk mail waits as long as more urgent mail comes.")

@@ -19,7 +19,9 @@ from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, Template
 from campaigns.suppression.links import links_of
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
+from vendors import mail_classes
 from vendors.adapters.base import Attachment, Letter
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor
 from vendors.said import Said
 
@@ -70,8 +72,7 @@ def of(draft: Draft) -> CampaignContent:
     by = logins(draft)
     vendor = by[0].vendor
     identity(draft, vendor)
-    recipients = (draft.found or {}).get("good") or MANY
-    entitlements.class_for(draft.sponsor, by[0], draft.mail_class, recipients, transactional=draft.transactional)
+    mail_class(draft, by[0])
     entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
     subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
     if draft.channel == Vendor.Channel.EMAIL and not subject.strip():
@@ -91,6 +92,18 @@ def of(draft: Draft) -> CampaignContent:
         others=entries.vendors(draft.route) if draft.route else (),
         logins=by,
     )
+
+
+def mail_class(draft: Draft, login: Credential) -> MailClass:
+    """Return the class that the campaign gets over this credential. Raises NotEntitled."""
+    recipients = (draft.found or {}).get("good") or MANY
+    return entitlements.class_for(draft.sponsor, login, draft.mail_class, recipients, transactional=draft.transactional)
+
+
+def warn_of_floor(draft: Draft) -> str:
+    """Return what it has to expect from a vendor without a floor for its class; "" elsewhere. Raises NotEntitled."""
+    login = logins(draft)[0]
+    return mail_classes.warn_of_floor(mail_class(draft, login), login.vendor.name, login.vendor.floor)
 
 
 def hours(draft: Draft) -> Hours | None:

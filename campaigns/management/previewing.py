@@ -19,7 +19,8 @@ from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 from vendors.printing import previews as printed
 
-Looked = tuple[list[Letter], estimates.ByLogin, list[str]]  # letters, cost, and quotas, of an unsaved campaign
+Notes = dict[str, Any]  # quotas: what they would say; floor: what to expect from a vendor without one, or ""
+Looked = tuple[list[Letter], estimates.ByLogin, Notes]  # letters, cost and notes, of an unsaved campaign
 
 
 def number(options: dict[str, Any]) -> int:
@@ -39,11 +40,9 @@ def look(
     campaign: Campaign,
     recipients: Recipients,
     options: dict[str, Any],
-    quotas: list[str],
+    notes: Notes,
 ) -> Looked:
     """Make letters and cost of an unsaved campaign, and a PDF if requested. Raises CommandError.
-
-    quotas: what they would say.
 
     logins: credentials of the route; the letters are for the first.
     """
@@ -52,20 +51,20 @@ def look(
     made = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
     if options["preview_pdf"]:
         sys.stderr.write(f"{_write_pdf(made, content.files, vendor, options)}\n")
-    return made, estimates.of_table(logins, campaign, content.compiled, recipients), quotas
+    return made, estimates.of_table(logins, campaign, content.compiled, recipients), notes
 
 
 def show(
-    made: Sequence[Letter], by: estimates.ByLogin, quotas: list[str], options: dict[str, Any], out: OutputWrapper
+    made: Sequence[Letter], by: estimates.ByLogin, notes: Notes, options: dict[str, Any], out: OutputWrapper
 ) -> None:
     """Print the preview as text or JSON, except letters already in a PDF."""
     shown = [] if options["preview_pdf"] else made
     if not options["json"]:
         out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), estimates.sentences(by)]))
-        for said in quotas:
+        for said in filter(None, (*notes["quotas"], notes["floor"])):
             out.write(said)
     elif options["check"]:
-        out.write("\n".join(json.dumps({**estimates.facts(*one), "quotas": quotas}) for one in by.items()))
+        out.write("\n".join(json.dumps({**estimates.facts(*one), **notes}) for one in by.items()))
     else:
         out.write(json.dumps([previews.facts(letter) for letter in made]))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -15,6 +16,7 @@ from campaigns.engine.dispatch.dispatcher import in_batches
 from campaigns.models import Campaign, Job
 from campaigns.models.states import S
 from tests import factories as make
+from vendors.mail_classes import MailClass
 
 NOW = datetime(2026, 3, 2, 18, 0, tzinfo=UTC)
 
@@ -93,6 +95,31 @@ def test_the_jobs_of_one_sponsor_do_not_stand_before_the_first_one_of_another() 
     assert [state(job) for job in (long[1], short[1])] == [S.DISPATCHED] * 2
     assert [state(job) for job in long[2:]] == [S.RENDERED] * 3
     assert [done.jobs for done in steps] == [2, 1]
+
+
+@pytest.mark.django_db
+def test_at_night_urgent_jobs_go_first_and_within_a_class_the_sponsors_take_turns() -> None:
+    """Velma's codes come last into the night, behind Anton's newsletters and codes."""
+    login, anton, velma = make.credential(), make.sponsor(), make.sponsor()
+    names: dict[int, str] = {}
+    for name, by, mail_class in (
+        ("news of Anton", anton, MailClass.BULK),
+        ("codes of Anton", anton, MailClass.URGENT),
+        ("letters of Anton", anton, MailClass.USUAL),
+        ("news of Velma", velma, MailClass.BULK),
+        ("codes of Velma", velma, MailClass.URGENT),
+    ):
+        facts: dict[str, Any] = {"status": S.RENDERED, "of": login, "by": by, "mail_class": mail_class}
+        names |= {make.campaign_with_job(**facts).pk: name for _ in range(2)}
+    order: list[str] = []
+    for _done in in_batches(Job.objects.filter(status=S.RENDERED), login.vendor, NOW, batch=1):
+        (gone,) = Job.objects.filter(pk__in=names, status=S.DISPATCHED).values_list("pk", flat=True)
+        order.append(names.pop(gone))
+    assert order == [
+        *("codes of Anton", "codes of Velma") * 2,
+        *("letters of Anton",) * 2,
+        *("news of Anton", "news of Velma") * 2,
+    ]
 
 
 @pytest.mark.django_db

@@ -19,7 +19,7 @@ from django.utils import timezone
 from campaigns import entitlements, intake
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.lifecycle import move
-from campaigns.models import CostEntry, Job, Sponsor, SponsorQuota
+from campaigns.models import CostEntry, Entitlement, Job, Sponsor, SponsorQuota
 from campaigns.models.states import S
 from campaigns.operators import actions
 from campaigns.quotas import admission
@@ -471,6 +471,22 @@ def test_a_check_at_the_shell_says_what_a_quota_would_say(login: Credential, tmp
     row.save()
     assert "Velma has used 2 of 2 messages a month in all (100 %)" in manage(*asked, "--check")
     assert "Job" in manage(*asked)
+
+
+def test_a_check_at_the_shell_says_that_the_vendor_has_no_floor(login: Credential, tmp_path: Path) -> None:
+    make.sponsor("Velma")
+    file, body = tmp_path / "list.csv", tmp_path / "body.txt"
+    file.write_text("email\nann@sandbox.example\nbob@sandbox.example\n")
+    body.write_text("Good day")
+    asked = ["send_campaign", str(file), "--sponsor", "Velma", "--vendor", login.vendor.slug, "--subject", "Hello"]
+    asked += ["--body", str(body), "--check"]
+    assert "no floor" not in manage(*asked) and json.loads(manage(*asked, "--json"))["floor"] == ""
+    Vendor.objects.update(floor=0)
+    waits = f"{login.vendor.name} has no floor: bulk mail waits there as long as more urgent mail comes"
+    assert waits in manage(*asked) and json.loads(manage(*asked, "--json"))["floor"] == waits
+    assert "no floor: usual mail waits" in manage(*asked, "--class", "usual")
+    Entitlement.objects.update(urgent="all")
+    assert "no floor" not in manage(*asked, "--class", "urgent")
 
 
 def test_the_admin_edits_a_quota_at_once_and_shows_what_is_used(login: Credential, admin_client: Client) -> None:

@@ -6,6 +6,7 @@ from django.urls import reverse
 from campaigns.models import Campaign, SponsorQuota
 from tests import factories
 from tests.owners.test_wizard import SOON, ann, login, press, ready
+from vendors.models import Vendor
 
 __all__ = ["ann", "login"]
 pytestmark = pytest.mark.django_db
@@ -49,6 +50,15 @@ def test_a_quota_at_another_vendor_is_not_asked(client, login, ann):
     assert "the quota of" not in page
     press(client, draft, "send", **SOON)
     assert Campaign.objects.exists()
+
+
+def test_the_check_page_says_that_the_vendor_keeps_nothing_for_his_class(client, login, ann):
+    draft = ready(client, login)
+    page = reverse("draft_check", args=[draft.pk])
+    assert "no floor" not in client.get(page).content.decode()
+    Vendor.objects.update(floor=0)
+    waits = f"{login.vendor.name} has no floor: bulk mail waits there as long as more urgent mail comes."
+    assert waits.lower() in client.get(page).content.decode().lower()
 
 
 def test_a_held_campaign_says_why_on_its_page(client, login, ann):

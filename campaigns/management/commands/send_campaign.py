@@ -35,7 +35,7 @@ from campaigns.models.states import Status
 from campaigns.quotas import admission
 from campaigns.quotas.book import NewWork
 from vendors.history import Actor
-from vendors.mail_classes import CLASSES, MailClass, class_named
+from vendors.mail_classes import CLASSES, MailClass, class_named, warn_of_floor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
@@ -209,13 +209,16 @@ def _accept(
     if named is None and content.version:
         named = content.version.template.mail_class
     size = 1 if options["test_to"] else len(recipients)
-    entitlements.class_for(sponsor, credential, named, size, transactional=options["transactional"])
+    mail_class = entitlements.class_for(sponsor, credential, named, size, transactional=options["transactional"])
     if options["preview"] or options["check"]:
         campaign = content.campaign(topic, options["transactional"])
         starts_at = at if isinstance(at, datetime) else timezone.now()
         work = NewWork(sponsor.pk or 0, vendor.pk, credential.pk, len(recipients), starts_at)
-        quotas = [str(one.sentence) for one in admission.foresee([work])]
-        return previewing.look(content, logins, campaign, recipients, options, quotas)
+        notes = {
+            "quotas": [str(one.sentence) for one in admission.foresee([work])],
+            "floor": str(warn_of_floor(mail_class, vendor.name, vendor.floor)),
+        }
+        return previewing.look(content, logins, campaign, recipients, options, notes)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region, is_for_sending=True)

@@ -159,6 +159,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             context["identity"] = contents.identity(draft, vendor) if vendor else None
             now = timezone.now()
             context["quotas"] = [said.show(one.sentence) for one in sending.foresee_quotas(draft)]
+            context["floor"] = said.show(contents.warn_of_floor(draft))
             costs = contents.estimate(draft).items()
             context |= _find_obstacle(request, [one.end.obstacle for _name, one in costs if one])
             context["units"] = _units(facts)
