@@ -301,12 +301,16 @@ async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[Bi
     """Read a large body, or one without a length. Its deadline grows with the bytes received (RATE)."""
     began, size = limit.when() or 0.0, 0
     spool: Any = SpooledTemporaryFile(max_size=LITTLE)  # noqa: SIM115 (Django reads it)
-    async for chunk in protocol:
-        size += len(chunk)
-        if size > most:
-            raise too_large(most)
-        spool.write(chunk)
-        limit.reschedule(began + size / RATE)
+    try:
+        async for chunk in protocol:
+            size += len(chunk)
+            if size > most:
+                raise too_large(most)
+            spool.write(chunk)
+            limit.reschedule(began + size / RATE)
+    except BaseException:  # such as a client that goes away
+        spool.close()
+        raise
     spool.seek(0)
     return spool, str(size)
 

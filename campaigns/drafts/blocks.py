@@ -63,12 +63,15 @@ def each(draft_id: int, kind: str, version: int, first: int = 0) -> Iterator[byt
 def spool(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> BinaryIO:
     """Return the uploaded list as a temporary file. alive: called after each block. Raises GoneAway."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-    for content in each(draft_id, DraftBlock.LIST, version):
-        file.write(content)
-        alive()
-    if file.tell() != size:
+    try:
+        for content in each(draft_id, DraftBlock.LIST, version):
+            file.write(content)
+            alive()
+        if file.tell() != size:
+            raise GoneAway
+    except BaseException:
         file.close()
-        raise GoneAway
+        raise
     return file
 
 

@@ -1,5 +1,6 @@
 """Somebody who has never seen a shell makes a campaign: drafts, lists, what two windows do, and the one campaign."""
 
+import gc
 import html
 import io
 import re
@@ -394,6 +395,13 @@ def test_a_list_that_is_replaced_while_it_is_checked_is_not_mixed_up(client, log
     draft = ready(client, login)
     with pytest.raises(blocks.GoneAway):
         blocks.spool(draft.pk, draft.list_version + 1, draft.list_bytes, lambda: None)
+
+    def is_lost() -> None:
+        raise checking.FenceLost
+
+    with pytest.raises(checking.FenceLost):
+        blocks.spool(draft.pk, draft.list_version, draft.list_bytes, is_lost)
+    gc.collect()  # a file left open would warn here
     old = draft.seen
     put(client, draft, "email,first_name\nzoe@example.com,Zoe\n", "june.csv")
     page = put(client, draft, "email,first_name\nyan@example.com,Yan\n", "july.csv", seen=old).content.decode()

@@ -203,9 +203,11 @@ def _copied(name: str) -> BinaryIO:
         else:
             with Path(name).open("rb") as file:
                 shutil.copyfileobj(file, copy)
-    except OSError as error:
+    except BaseException as error:
         copy.close()
-        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+        if isinstance(error, OSError):
+            raise CommandError(f"cannot read {name}: {error.strerror}") from error
+        raise
     file_copy: BinaryIO = copy
     return file_copy
 
