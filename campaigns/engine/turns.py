@@ -9,14 +9,16 @@ virtual time grows by the units of its calls, divided by its weight. The clock o
 time of the sponsor that had the last turn, or was charged last while no other one waited. A sponsor that comes back
 from a pause starts there, so it has saved nothing up. Whoever waits is never behind the clock.
 
-A mailcaster takes the job of the sponsor with the least virtual time (`casting/mailcaster.py`). Only if several
-sponsors or classes wait does that read more than one probe of an index, or write. A sponsor with running leaves is
-taken to be given one more slice of each, since senders store what was given only once a second (`charge`). What is
-charged late is therefore what a process was granted within a second; a killed process never charges it.
+A mailcaster takes the job of a sponsor without a running leaf, and of those the one with the least virtual time
+(`casting/mailcaster.py`). One leaf is enough for a sponsor's share of a limit, as permits go by weights
+(`vendors/limits/shares.lua`). Only if several sponsors or classes wait does that read more than one probe of an index,
+or write. A running leaf is taken to be given one more slice, since senders store what was given only once a second
+(`charge`). What is charged late is therefore what a process was granted within a second; a killed process never
+charges it.
 
-A leaf whose sponsor is ahead of one that waits for a mailcaster gives way after a time slice, and at the next look if
-mail of a higher class waits (`choose_leavers`). All processes decide from the same rows, so each sponsor that waits
-gets one leaf's place in a look.
+A sponsor that waits gets the place of a leaf (`choose_leavers`): at the next look, of a lower class, or of a sponsor
+that has another one; after a time slice, of a sponsor that is ahead. All processes decide from the same rows, so each
+sponsor that waits gets one leaf's place in a look.
 """
 
 from collections import Counter
@@ -40,7 +42,8 @@ CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remain
             AND coalesce(l.retry_after_until <= {{now}}, true) AND coalesce(l.rate_limited_until <= {{now}}, true)"""
 UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
 
-LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class
+LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class, or to a sponsor that has no leaf
+LEAST_SLICE_SECONDS = 2.0  # however many sponsors wait: each turn costs some statements, and calls must end
 # The classes and sponsors with waiting jobs at vendor {vendor}, in order: one probe of an index for each of them.
 _NEXT = f"""SELECT j.mail_class, j.sponsor_id AS sponsor FROM campaigns_job j
         WHERE j.vendor_id = {{vendor}} AND j.status IN {sql_list(WAITING)} AND j.parent_id IS {{parent}}
@@ -149,9 +152,9 @@ class Competitor:
     start: float
     leaves: int = 0
 
-    def key(self, ahead: float) -> float:
+    def key(self, ahead: float) -> tuple[bool, float]:
         """Return its place in the order. ahead: units that a running leaf will still be charged."""
-        return self.start + self.leaves * ahead / self.weight
+        return self.leaves > 0, self.start + self.leaves * ahead / self.weight
 
 
 class Turn(NamedTuple):
@@ -334,8 +337,18 @@ class _Look:
         self._ahead = {mail_class: AHEAD_SECONDS * rate or 1.0 for mail_class, rate in rates.items()}
         self._known = {(leaf.mail_class, leaf.sponsor): (leaf.weight, leaf.given) for leaf in leaves}
         self._known |= {(one.mail_class, one.sponsor): (one.weight, one.given) for one in waiters}
+        self._slices = {one: self._slice_of(one, waiters) for one in self.of_class}
 
-    def key(self, one: Leaf | Waiter, fewer: int = 0) -> float:
+    def _slice_of(self, mail_class: int, waiters: Sequence[Waiter]) -> float:
+        """Return seconds, such that each sponsor of the class has its turn within a time slice if possible."""
+        without = sum(one.mail_class == mail_class and not self.has_leaf(one) for one in waiters)
+        fair = self.seconds * self.of_class[mail_class] / max(1, without)
+        return min(self.seconds, max(LEAST_SLICE_SECONDS, fair))
+
+    def has_leaf(self, one: Waiter) -> bool:
+        return self.running[one.mail_class, one.sponsor] > 0
+
+    def key(self, one: Leaf | Waiter, fewer: int = 0) -> tuple[bool, float]:
         """Return the place of its sponsor within the class. fewer: leaves that it would have less."""
         whose = one.mail_class, one.sponsor
         weight, given = self._known[whose]
@@ -351,7 +364,9 @@ class _Look:
         if leaf.job in self.leavers or not one.may_use(leaf.kind):
             return False
         if leaf.mail_class == one.mail_class:
-            is_other = leaf.sponsor != one.sponsor and leaf.age >= self.seconds
+            is_spare = self.running[leaf.mail_class, leaf.sponsor] > 1 and not self.has_leaf(one)
+            enough = min(self.seconds, LOOK_SECONDS) if is_spare else self._slices[leaf.mail_class]
+            is_other = leaf.sponsor != one.sponsor and leaf.age >= enough
             return is_other and self.key(leaf, fewer=1) > self.key(one)
         if self.classes.keeps_leaf(leaf.mail_class, self.of_class[leaf.mail_class]):
             return False
@@ -373,8 +388,9 @@ def choose_leavers(
 
     Each sponsor that waits, and no idle mailcaster takes, gets the place of a leaf of a lower class, or of one of its
     own class that is behind it: of the sponsor that is ahead most, the oldest leaf that has had its time slice. A
-    sponsor is ahead only if it would still be without that leaf. A lower class that is due gets the place of a leaf of
-    a higher one. seconds: the time slice.
+    sponsor is ahead only if it would still be without that leaf; one that has no leaf is behind all that have two. A
+    lower class that is due gets the place of a leaf of a higher one. seconds: the time slice. It is shorter while more
+    sponsors wait than leaves run.
     """
     look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
     for one in sorted(waiters, key=lambda one: (not look.is_due(one), one.mail_class, look.key(one), one.sponsor)):
@@ -382,7 +398,7 @@ def choose_leavers(
             continue
         able = [leaf for leaf in leaves if look.gives_way(leaf, one)]
         if able:
-            look.leave(max(able, key=lambda leaf: (leaf.mail_class, look.key(leaf), leaf.age, leaf.job)), one)
+            look.leave(max(able, key=lambda leaf: (leaf.mail_class, look.key(leaf, fewer=1), leaf.age, leaf.job)), one)
     return look.leavers
 
 

@@ -142,6 +142,19 @@ def test_casters_that_are_free_at_once_are_shared_out(login: Credential) -> None
     assert whose == {one.pk: 3, other.pk: 3}
 
 
+def test_nobody_has_a_second_leaf_while_another_sponsor_waits_for_its_first(login: Credential) -> None:
+    """Ten sponsors. One was alone for a slice, and is charged more than all others will be for minutes."""
+    sponsors = [make.sponsor() for _ in range(10)]
+    for weight, sponsor in enumerate(sponsors, start=1):
+        weigh(login, sponsor, weight)
+        letters(login, sponsor, 4)
+    turns.charge(login.vendor_id, sponsors[0].pk, 300, rate=6.0)
+    taken = [claim(caster(login).pk, NOW) for _ in range(13)]
+    whose = Counter(Job.objects.get(pk=claimed.job_id).sponsor_id for claimed in taken if claimed)
+    assert {*whose} == {one.pk for one in sponsors}
+    assert whose.total() == 13 and whose[sponsors[0].pk] == 1, "who is ahead has no second one"
+
+
 def test_a_sponsor_whose_jobs_may_not_go_is_passed_over_and_loses_no_turn(login: Credential) -> None:
     one, other = make.sponsor(), make.sponsor()
     paused = letters(login, one, 2)
@@ -176,6 +189,8 @@ def test_order_is_by_virtual_time_and_running_leaves_count_as_given() -> None:
     assert [turn.sponsor for turn in order] == [1, 2, 3]
     assert [turn.start for turn in order] == [10.0, 12.0, 11.0]
     assert [turn.clock for turn in order] == [10.0, 11.0, 11.0], "the clock does not pass the third one"
+    compared[1] += [[3, 4, 1, 99.0, 2.0, 0], [3, 5, 1, 10.0, 2.0, 1]]
+    assert [turn.sponsor for turn in order_turns(compared)] == [1, 2, 4, 5, 3], "without a leaf, and then by time"
 
 
 def test_a_weight_is_set_by_command_and_its_history_tells(login: Credential) -> None:

@@ -1,8 +1,8 @@
 """Turns and slices over a model of the rows: no sponsor waits longer than its bound, and shares go by weights.
 
-The model has mailcasters, sponsors with weights, and a vendor whose limit is shared equally by the leaves that run. A
-step is a second: senders charge, leaves give way, free mailcasters choose. Lists of three classes arrive, are stopped,
-and senders are killed, whose last second is never charged.
+The model has mailcasters, sponsors with weights, and a vendor whose limit is shared by the weights of the sponsors with
+leaves. A step is a second: senders charge, leaves give way, free mailcasters choose. Lists of three classes arrive, are
+stopped, and senders are killed, whose last second is never charged.
 """
 
 import math
@@ -72,11 +72,12 @@ class Model:
             one.waits = one.waits + 1 if one.backlog > 0 and key not in held else 0
 
     def serve(self, killed: bool) -> None:
-        each, waiting = self.rate / max(1, len(self.running)), set(self.waiting())
+        held, waiting = Counter(key for key, _ in self.running.values()), set(self.waiting())
+        weights = sum(self.sponsors[key].weight for key in held)
         charged: Counter[int] = Counter()
         for leaf, (key, _) in list(self.running.items()):
             one = self.sponsors[key]
-            units = min(each, one.backlog)
+            units = min(self.rate * one.weight / weights / held[key], one.backlog)
             one.backlog -= units
             one.sent += units
             if not killed:
@@ -199,6 +200,30 @@ def test_sponsors_with_endless_lists_get_shares_by_their_weights(
     for one in model.sponsors.values():
         fair = sent * one.weight / sum(weights)
         assert abs(one.sent - fair) <= 0.25 * fair + 7 * SLICE * rate
+
+
+@given(WEIGHTS, st.integers(0, 3), st.sampled_from([5.0, 60.0, 5000.0]), st.integers(0, 30))
+@settings(max_examples=30, deadline=None)
+def test_with_a_mailcaster_for_each_sponsor_the_weights_hold_in_each_half_minute(
+    weights: list[int], more: int, rate: float, alone: int
+) -> None:
+    """The first one was alone for a while, with all mailcasters."""
+    model = Model({key: Sponsor(weight) for key, weight in enumerate(weights)}, len(weights) + more, rate)
+    model.sponsors[0].backlog = 1e12
+    for _ in range(alone):
+        model.step()
+    for one in model.sponsors.values():
+        one.backlog = 1e12
+    for _ in range(4):
+        model.step()
+        assert all(one.waits <= 2 for one in model.sponsors.values()), "nobody waits for a slice to end"
+    for _ in range(4):
+        before = {key: one.sent for key, one in model.sponsors.items()}
+        for _ in range(30):
+            model.step()
+        for key, one in model.sponsors.items():
+            fair = 30 * rate * one.weight / sum(weights)
+            assert abs(one.sent - before[key] - fair) <= 0.05 * fair
 
 
 @given(st.integers(1, 7), st.sampled_from([5.0, 60.0, 5000.0]), st.sampled_from([5, 10, 25, 40]))

@@ -1,7 +1,7 @@
 """Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns.py).
 
 Once a second one statement charges what was given, and another one looks whether leaves of the process give way. The
-second one is made only for vendors at which a stream has had its time slice, or may give way to a higher class.
+second one is made only for vendors at which a stream may give way.
 """
 
 import logging
@@ -15,7 +15,6 @@ from psycopg import AsyncConnection
 
 from campaigns.engine import turns
 from campaigns.engine.turns import Leaf, UnitsGiven, VendorClasses, Waiter
-from vendors.mail_classes import MailClass
 
 log = logging.getLogger(__name__)
 ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
@@ -40,9 +39,8 @@ class StreamSlice:
         return self.vendor_id, self.sponsor_id, self.mail_class
 
     def may_give_way(self, now: float, seconds: float) -> bool:
-        """Tell if it has had its time slice, or may give way to a higher class at each look."""
-        enough = seconds if self.mail_class == MailClass.URGENT else min(seconds, turns.LOOK_SECONDS)
-        return now - self.began >= enough
+        """Tell if some leaves of its age give way: to a higher class, or to a sponsor that has none."""
+        return now - self.began >= min(seconds, turns.LOOK_SECONDS)
 
 
 class Slices:
