@@ -34,6 +34,12 @@ def held(job: Job, longest: float = 3600.0) -> tuple[int, int]:
     return sum(units for _, left, units in rows if left <= 0), sum(units for _, left, units in rows if left > 0)
 
 
+def held_for(job: Job, receiver: str, longest: float = 3600.0) -> tuple[int, int]:
+    """The same of what the rebuilt window of a receiver holds."""
+    rows = rebuild.read_receiver_ledger(job.vendor_id, receiver, longest, 1000)
+    return sum(units for _, left, units in rows if left <= 0), sum(units for _, left, units in rows if left > 0)
+
+
 def merge(job: Job) -> None:
     with transaction.atomic():
         lifecycle.hold([job.pk])
@@ -119,6 +125,37 @@ def test_what_was_claimed_together_ends_job_by_job() -> None:
     answered(the_claim(two), "aaa", last=True)
     merge(two)
     assert held(one) == (5, 0)
+
+
+def test_a_receiver_waits_for_the_open_calls_of_a_claim_and_for_no_answered_one() -> None:
+    job = sending(6)
+    claim(job)
+    Usage.objects.update(receivers={"gmail": 4, "web": 2})
+    assert held_for(job, "gmail") == (0, 4) and held_for(job, "web") == (0, 2)
+    answered(the_claim(job), "aaa", [0, 1, 2])
+    assert held_for(job, "gmail") == (1, 3), "each of the three open calls may have gone there"
+    assert held_for(job, "web") == (0, 2) and held_for(job, "never named") == (3, 3)
+    answered(the_claim(job), "rd", [3, 4])
+    merge(job)
+    assert held_for(job, "gmail") == (3, 1) and held_for(job, "web") == (1, 1)
+    answered(the_claim(job), "a", [5], last=True)
+    assert held_for(job, "gmail") == (4, 0) and held_for(job, "web") == (2, 0)
+    merge(job)
+    assert not Claim.objects.exists() and held_for(job, "gmail") == (4, 0)
+    assert rebuild.read_receiver_ledger(job.vendor_id, "gmail", 3600.0, 3)[0][2] == 3, "no more than can count"
+
+
+def test_a_receiver_waits_until_the_deadline_for_a_sender_that_was_lost() -> None:
+    job = sending(3)
+    claim(job)
+    Usage.objects.update(receivers={"gmail": 2})
+    answered(the_claim(job), "aa", [0, 1])
+    merge(job)
+    recovered(job)
+    assert held_for(job, "gmail") == (0, 2)
+    Job.objects.filter(pk=job.pk).update(status="SENT")
+    assert finalizer.finalise(job.pk) and not Claim.objects.exists()
+    assert held_for(job, "gmail") == (0, 2)
 
 
 def test_calls_of_a_sender_that_was_lost_may_be_open_until_their_deadline_whatever_becomes_of_the_job() -> None:

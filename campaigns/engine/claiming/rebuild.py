@@ -23,14 +23,13 @@ log = logging.getLogger(__name__)
 
 PLACES_MOST = 2_000_000_000
 
-# Allowed calls, with the latest moment at which each can have ended: seconds from now, negative if past.
+# The calls that each row allowed: how many may be open, and when the others had ended (`ended`; `until`: unknown).
 #
 # A call counts as open until its deadline unless something proves otherwise. Either its claim is gone and its ledger
 # row says when (ended_at), or its claim exists and its answer is stored, merged into the message or not. A message in a
 # claim of an earlier sender proves nothing: it may be in doubt because that sender was lost during the call.
-LEDGER = """
-WITH recent AS (
-    SELECT id, credential_id, until, units, ended_at FROM vendors_usage
+ENDS = """recent AS (
+    SELECT id, credential_id, until, units, receivers, ended_at FROM vendors_usage
     WHERE vendor_id = %(vendor)s AND until > clock_timestamp() - %(reach)s * interval '1 second'
 ), call AS (
     SELECT c.ledger, coalesce(u.units, 1) AS units, CASE
@@ -51,7 +50,10 @@ WITH recent AS (
 ), known AS (
     SELECT r.*, least(greatest(r.ended_at, o.ended_at), r.until) AS ended, least(coalesce(o.open, 0), r.units) AS open
     FROM recent r LEFT JOIN of_row o ON o.ledger = r.id
-), split AS (
+)"""
+# Allowed calls, with the latest moment at which each can have ended: seconds from now, negative if past.
+LEDGER = f"""
+WITH {ENDS}, split AS (
     SELECT credential_id, until AS ended, CASE WHEN ended < until THEN open ELSE units END AS units FROM known
     UNION ALL SELECT credential_id, ended, units - open FROM known WHERE ended < until
 )
@@ -59,22 +61,22 @@ SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, uni
 WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 """
 
-# The same of one receiver, all of a row at once: open until the deadline unless all its calls have ended. A row that
-# does not name the receiver was written without a limit of it, so all its calls may have gone there. So they may up to
-# the row at which the receiver last gained a domain. `most`: more places, of the newest calls of a credential, no limit
-# can count.
-OF_RECEIVER = """
-WITH call AS (
-    SELECT u.credential_id, coalesce(CASE
-            WHEN u.id > coalesce((SELECT m.ledger FROM vendors_receivermove m WHERE m.receiver = %(receiver)s), 0)
-            THEN (u.receivers ->> %(receiver)s)::bigint END, u.units) AS units, CASE
-        WHEN u.ended_at < u.until AND NOT EXISTS (SELECT FROM campaigns_claim c WHERE c.ledger = u.id)
-        THEN u.ended_at ELSE u.until END AS ended
-    FROM vendors_usage u
-    WHERE u.vendor_id = %(vendor)s AND u.until > clock_timestamp() - %(reach)s * interval '1 second'
+# The same of one receiver: any of a row's open calls may have gone there. A row that does not name the receiver was
+# written without a limit of it, so all its calls may have gone there. So they may up to the row at which the receiver
+# last gained a domain. `most`: more places, of the newest calls of a credential, no limit can count.
+OF_RECEIVER = f"""
+WITH {ENDS}, mine AS (
+    SELECT k.credential_id, k.until, k.ended, k.open, coalesce(CASE
+        WHEN k.id > coalesce((SELECT m.ledger FROM vendors_receivermove m WHERE m.receiver = %(receiver)s), 0)
+        THEN (k.receivers ->> %(receiver)s)::bigint END, k.units) AS units
+    FROM known k
+), split AS (
+    SELECT credential_id, until AS ended, CASE WHEN ended < until THEN least(open, units) ELSE units END AS units
+    FROM mine
+    UNION ALL SELECT credential_id, ended, units - least(open, units) FROM mine WHERE ended < until
 ), newest AS (
     SELECT *, sum(units) OVER (PARTITION BY credential_id ORDER BY ended DESC ROWS UNBOUNDED PRECEDING) - units AS newer
-    FROM call WHERE units > 0
+    FROM split WHERE units > 0 AND ended > clock_timestamp() - %(reach)s * interval '1 second'
 )
 SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, least(units, %(most)s)
 FROM newest WHERE newer < %(most)s
