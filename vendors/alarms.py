@@ -145,6 +145,13 @@ WINDOW_LOST = Alarm(
     "Set the clocks",
 )
 
+REDIS_AWAY = Alarm(
+    WARNING,
+    "job %s: nothing is called, Redis is away: %s",
+    "No permits. The sender tries again twice a second, and after a minute gives its job back",
+    "Restore Redis",
+)
+
 TASK_NOT_NOTIFIED = Alarm(
     WARNING,
     "%s (%s): the broker cannot be reached, the sweep will notify again: %s",

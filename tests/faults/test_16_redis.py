@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from campaigns.engine import sending as sender
+from campaigns.engine.finishing import finalizer
 from campaigns.models import Job
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, taken
 from tests.private_redis import PrivateRedis
 from tests.sandbox import Sandbox
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow("servers"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 LIMIT = (10, 1.0)
@@ -53,6 +55,13 @@ def test_after_a_loss_in_the_middle_of_a_window_the_vendor_is_called_no_faster(
     assert sums()["accepted"] + sums()["in doubt"] == 28
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders give their jobs back after their second try to reach Redis."""
+    monkeypatch.setattr("campaigns.engine.sending.stream.REDIS_PATIENCE", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_17_while_redis_cannot_be_reached_nobody_is_called(sandbox: Sandbox, settings: Any) -> None:
     url, settings.REDIS_URL = settings.REDIS_URL, "unix:///nowhere/redis.sock"
     job = taken(5, login(sandbox.url))
@@ -66,6 +75,7 @@ def test_17_while_redis_cannot_be_reached_nobody_is_called(sandbox: Sandbox, set
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 5}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_17_redis_dies_while_calls_are_open_and_their_answers_are_not_lost(
     sandbox: Sandbox, redis: PrivateRedis
 ) -> None:
@@ -81,3 +91,19 @@ def test_17_redis_dies_while_calls_are_open_and_their_answers_are_not_lost(
     Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 40}
+
+
+def test_17_a_sender_keeps_its_job_while_redis_is_away_and_goes_on_by_itself(
+    sandbox: Sandbox, redis: PrivateRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker may be away together with Redis, so nobody may come to take up again a job that is given back."""
+    job = taken(80, login(sandbox.url, LIMIT))
+    with being_sent(job) as sending:
+        calls(sandbox, 5)
+        redis.kill()
+        wait_until(lambda: "nothing is called, Redis is away" in caplog.text, "the sender has noticed")
+        assert not sending.done() and len(sandbox.books().entries) < 80
+        redis.restart(keep=False)
+        assert not sending.result().left, "the sender has sent the rest"
+    assert finalizer.finalise(job.pk)
+    assert judge(sandbox.books(), windows=[(*LIMIT, None)]) == [] and sums() == {"accepted": 80}

@@ -58,6 +58,10 @@ MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
 GIVES_WAY = "waits for its turn at the vendor"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
+# Seconds between a stream's tries while Redis is away, and until it gives its job back. No other job could be sent
+# meanwhile, as there is one Redis for all. A job that was given back comes again only by the broker, which may be away
+# together with Redis, and longer: Celery's workers reconnect to it later and later.
+TRY_REDIS, REDIS_PATIENCE = 0.5, 60.0
 
 
 def _one_message() -> int:
@@ -123,6 +127,7 @@ class Stream:
         self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
         self._health_noted = time.monotonic()
+        self._redis_away_since: float | None = None
 
     async def run(self) -> StreamEnd:
         """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
@@ -159,7 +164,7 @@ class Stream:
             except RowsError as error:
                 end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
-                end = self._later(5, f"the throttle's Redis cannot be reached: {error}")
+                end = await self._await_redis(error)
             if end is None or self._pool.in_flight or self._probe:
                 continue
             if end.drained:
@@ -167,6 +172,17 @@ class Stream:
             if end is not None:
                 self._charge_in_vain(end)
                 return replace(end, cursor=self._cursor)
+
+    async def _await_redis(self, error: ThrottleUnreachable) -> StreamEnd | None:
+        """Wait for the next try, or return an end if Redis has been away for long. Nothing is called meanwhile."""
+        now = time.monotonic()
+        if self._redis_away_since is None:
+            self._redis_away_since = now
+            alarms.REDIS_AWAY.log(log, self._job.lease.job_id, error)
+        if now - self._redis_away_since >= REDIS_PATIENCE:
+            return self._later(5, f"the throttle's Redis cannot be reached: {error}")
+        await asyncio.sleep(TRY_REDIS)
+        return None
 
     def _charge_in_vain(self, end: StreamEnd) -> None:
         """Charge a unit for a turn without a call that may come again at once: it must not take every turn."""
@@ -402,6 +418,7 @@ class Stream:
             job.destination, probe, self._more,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
+        self._redis_away_since = None
         if not isinstance(answer, Permitted):
             return await self._await_permits(answer)
         self._served = time.monotonic()
@@ -475,6 +492,8 @@ class Stream:
     async def _mend(self) -> StreamEnd | None:
         try:
             await rebuild_lost(self._context.scope)
+        except ThrottleUnreachable:
+            raise
         except Exception as error:
             alarms.WINDOW_LOST.log(log, self._job.lease.job_id, error)
             return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
