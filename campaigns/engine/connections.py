@@ -130,6 +130,14 @@ class KeptAdapter(NamedTuple):
     adapter: Adapter
 
 
+async def close_adapter(adapter: Adapter) -> None:
+    """Close an adapter. An error of it is only logged: all calls are over, and others wait to be closed."""
+    try:
+        await adapter.close()
+    except Exception as error:
+        log.info("%s does not close its connections: %r", type(adapter).__name__, error)
+
+
 class Connections:
     """The connections of one process, shared by all its streams.
 
@@ -160,13 +168,13 @@ class Connections:
         try:
             yield used
         except BaseException:
-            await used.close()
+            await close_adapter(used)
             raise
         finally:
             await self._store_size(credential_id, used.size_offered)
         self._adapters.append(KeptAdapter(time.monotonic(), credential_id, key, used))
         if len(self._adapters) > VENDORS_MOST:
-            await self._adapters.pop(0).adapter.close()
+            await close_adapter(self._adapters.pop(0).adapter)
 
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
         """Return the throttle and the health store. Redis's client checks its idle connections itself."""
@@ -215,7 +223,7 @@ class Connections:
         former = [kept for kept in of_credential if kept.key != key]
         self._adapters = [kept for kept in self._adapters if kept not in former and kept not in same[-1:]]
         for kept in former:
-            await kept.adapter.close()
+            await close_adapter(kept.adapter)
         return same[-1].adapter if same else None
 
     async def _expire(self) -> None:
@@ -240,7 +248,7 @@ class Connections:
         gone = [kept for kept in self._adapters if kept.since <= unused_since]
         self._adapters = [kept for kept in self._adapters if kept.since > unused_since]
         for kept in gone:
-            await kept.adapter.close()
+            await close_adapter(kept.adapter)
         await self.claims.close(unused_since)
         await self.results.close(unused_since)
 
