@@ -125,8 +125,9 @@ class Store(models.Model):
     """One row: the PostgreSQL that wrote the rows. Calls start only on this one (campaigns/engine/failover/guard.py).
 
     system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. At least one of
-    them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
-    newest migrations; empty while migrations run. mark: of the machine and the disk, if mailhub brings its own
+    them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. applied:
+    the newest migrations; tables: those of the oldest program that may call, one version before if what came since is
+    additive, and empty while the tables change. mark: of the machine and the disk, if mailhub brings its own
     PostgreSQL (mailhub/presence.py). held: why calls wait for a person, and what was in its place
     (failover/holding.py).
     """
@@ -138,6 +139,7 @@ class Store(models.Model):
     adopted_at = models.DateTimeField(db_default=Now())
     noticed_at = models.DateTimeField(null=True, help_text="When it was first seen that the store was taken over.")
     tables = models.TextField(blank=True)
+    applied = models.TextField(blank=True, db_default="")
     mark = models.JSONField(null=True)
     held = models.JSONField(null=True)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from django.apps import apps
 from django.db import ProgrammingError, connection
+from django.db.backends.utils import CursorWrapper
 
 from campaigns.models import Store
 from vendors.said import Said
@@ -36,7 +37,11 @@ DURABLE = """set_config('synchronous_commit', CASE WHEN current_setting('synchro
 NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false), {DURABLE}"
 SAME = f"""(s.system = current_setting('mailhub.system', true) AND s.relation = s.tableoid::bigint
     AND s.timeline = {TIMELINE})"""
-FITS = "(s.tables = current_setting('mailhub.tables', true))"
+# After additive migrations the program before them may call, too: `tables` names its migrations, `applied` all of them.
+# While `tables` is empty, nobody may.
+FITS = "(s.tables <> '' AND current_setting('mailhub.tables', true) IN (s.tables, s.applied))"
+# The same where the column may still be missing: beside the tables of a version that did not have it.
+FITS_SEEN = FITS.replace("s.applied", "coalesce(to_jsonb(s) ->> 'applied', '')")
 # A crash removes the row behind this. The row comes back once a comparison has found no loss (crash.py).
 INTACT = "campaigns_is_intact()"
 KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS} AND {INTACT}"
@@ -72,8 +77,11 @@ def tables() -> str:
     return " ".join(f"{name}.{known[-1]}" for name, known in migrations().items())
 
 
-def another_version() -> str | None:
-    """Return why this database cannot be migrated to this version and what to do, or None if it can."""
+def another_version(*, to_migrate: bool = True) -> str | None:
+    """Return why this version cannot use this database and what to do, or None if it can.
+
+    to_migrate: it is to change the tables. Otherwise tables that are ahead by additive migrations are fine.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
         if not cursor.fetchone()[0]:
@@ -81,8 +89,9 @@ def another_version() -> str | None:
         cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id", [list(OURS)])
         applied = cursor.fetchall()
     unknown = [f"{app}.{name}" for app, name in applied if name not in migrations()[app]]
-    what = NEWER if SINCE_0_2 in applied else ANEW
-    return f"{ANOTHER} (it has {unknown[-1]}): {what}" if unknown else None
+    if not unknown or (not to_migrate and SINCE_0_2 in applied and unfit() is None):
+        return None
+    return f"{ANOTHER} (it has {unknown[-1]}): {NEWER if SINCE_0_2 in applied else ANEW}"
 
 
 def has_unapplied() -> bool:
@@ -98,7 +107,7 @@ def has_unapplied() -> bool:
 
 # Replaces the timeline if a crash has lost commits, so that no PostgreSQL counts as the one that wrote the rows.
 NO_TIMELINE = "lost"
-STATE = f"{SAME}, {FITS}, s.tables = '', s.timeline = '{NO_TIMELINE}', s.timeline = '{HELD_TIMELINE}'"
+STATE = f"{SAME}, {FITS_SEEN}, s.tables = '', s.timeline = '{NO_TIMELINE}', s.timeline = '{HELD_TIMELINE}'"
 ASK = f"SELECT {STATE} FROM campaigns_store s"
 ALL = f"{STATE}, {INTACT}"
 ASK_ALL = f"SELECT {ALL} FROM campaigns_store s"
@@ -140,19 +149,37 @@ INSERT INTO campaigns_store (id, system, relation, timeline, adoptions, tables)
 SELECT 1, {SYSTEM}, 'campaigns_store'::regclass::oid::bigint, {TIMELINE}, 1, ''
 ON CONFLICT (id) DO NOTHING
 """
-FIT = """
-UPDATE campaigns_store SET tables = (
-    SELECT string_agg(app || '.' || name, ' ' ORDER BY app) FROM (
-        SELECT app, max(name) AS name FROM django_migrations WHERE app = ANY(%(ours)s) GROUP BY app
-    ) newest)
+NEWEST = """
+SELECT string_agg(app || '.' || name, ' ' ORDER BY app) AS names FROM (
+    SELECT app, max(name) AS name FROM django_migrations WHERE app = ANY(%(ours)s) GROUP BY app
+) newest"""
+# Whoever closed the store has emptied `tables`, and nobody but the new program may call. Otherwise everything that was
+# applied is additive, so the program before may go on.
+FIT = f"""
+UPDATE campaigns_store s SET applied = n.names, tables = CASE
+    WHEN s.tables = '' THEN n.names
+    WHEN s.applied IN ('', n.names) THEN s.tables
+    ELSE s.applied END
+FROM ({NEWEST}) n
+"""
+FIT_WITHOUT = f"UPDATE campaigns_store SET tables = n.names FROM ({NEWEST}) n"
+HAS_APPLIED = """
+SELECT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = 'campaigns_store'::regclass AND attname = 'applied' AND NOT attisdropped)
 """
 
 
 def migrated() -> None:
-    """Finish a migration: adopt PostgreSQL in a new installation, and store the newest migrations."""
+    """Finish a migration: adopt PostgreSQL in a new installation, and store who may call from now on."""
     with connection.cursor() as cursor:
         cursor.execute(ADOPT)
-        cursor.execute(FIT, {"ours": list(OURS)})
+        cursor.execute(FIT if _has_applied(cursor) else FIT_WITHOUT, {"ours": list(OURS)})
+
+
+def _has_applied(cursor: CursorWrapper) -> bool:
+    """Return False for tables of 0.3.0 and before, where only one version fits."""
+    cursor.execute(HAS_APPLIED)
+    return bool(cursor.fetchone()[0])
 
 
 def close() -> str | None:
