@@ -205,8 +205,8 @@ VENDOR_SECOND_PERSON = environment.choice("VENDOR_SECOND_PERSON", "auto", "yes",
 """A [second person](../how-to/add-a-vendor.md#a-second-person) confirms changes of vendors' destinations: `yes`,
 `no`, `auto` (with several sponsors)."""
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
-"""Equally worded refusals in a row over a credential, none of them the recipients' fault, that pause it; `0`:
-never."""
+"""Equally worded refusals in a row, none of them the recipients' fault, that pause a sponsor's campaigns, or the
+account; `0`: never."""
 BOUNCE_RECEIVER = environment.mail_server("BOUNCE_RECEIVER", "lmtp://127.0.0.1:2424", ("lmtp", "smtp"))
 """Address for [returned mail](../how-to/bounces.md), as `lmtp://127.0.0.1:2424` or `smtp://192.0.2.1:25`; empty:
 none."""

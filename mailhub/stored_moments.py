@@ -169,6 +169,7 @@ PAST = {
     "campaigns.RecipientAnswer": ("written_at", "stored_at", "decided_at"),
     "campaigns.DispatchRun": ("due_at", "started_at", "finished_at"),
     "campaigns.RefusalRun": ("since", "full_at"),
+    "campaigns.SponsorRefusalRun": ("since", "full_at"),
     "campaigns.RefusalTail": ("at",),
     "campaigns.Resolution": ("created_at",),
     "campaigns.Audited": ("at",),

@@ -282,8 +282,8 @@ CAMPAIGN_PAUSED = Alarm(
     WARNING,
     "campaign %s has paused itself: %s",
     (
-        "Too many refusals, bounces or complaints; or its first recipients are done; or its letters need the missing "
-        "`PUBLIC_URL`"
+        "Too many refusals, bounces or complaints; or a row of equal refusals; or its first recipients are done; or "
+        "its letters need the missing `PUBLIC_URL`"
     ),
     "[Check, then `resume_job` or `stop_job`](../how-to/stop-and-retry.md#a-campaign-that-pauses-itself)",
     "mailhub_campaigns_paused",

@@ -35,7 +35,8 @@ HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO
 HOLD_FREE = f"{HOLD} SKIP LOCKED"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
 OF_CAMPAIGN = """
-SELECT id FROM campaigns_job WHERE campaign_id = %(campaign)s AND parent_id IS {parent} ORDER BY id FOR NO KEY UPDATE
+SELECT id FROM campaigns_job WHERE campaign_id = ANY(%(campaigns)s) AND parent_id IS {parent}
+ORDER BY id FOR NO KEY UPDATE
 """
 HOLD_WHOLE, HOLD_PARTS = OF_CAMPAIGN.format(parent="NULL"), OF_CAMPAIGN.format(parent="NOT NULL")
 # Children are cut only from uncalled messages. But a move by a route may split a child during this wait, and a called
@@ -64,8 +65,13 @@ def hold_family(job_id: int) -> list[int]:
 
 def hold_campaign(campaign_id: int) -> list[int]:
     """Lock all jobs of a campaign, including children cut during the wait for their parents. Merges like `hold`."""
-    campaign = {"campaign": campaign_id}
-    return _hold((HOLD_WHOLE, campaign), (HOLD_PARTS, campaign))
+    return hold_campaigns([campaign_id])
+
+
+def hold_campaigns(campaign_ids: Iterable[int]) -> list[int]:
+    """Lock all jobs of these campaigns, as `hold_campaign` does."""
+    campaigns = {"campaigns": list(campaign_ids)}
+    return _hold((HOLD_WHOLE, campaigns), (HOLD_PARTS, campaigns))
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:

@@ -28,7 +28,16 @@ from campaigns.models.message_events import (
     VendorMessageId,
     WaitingReport,
 )
-from campaigns.models.operations import Audited, CostEntry, DispatchRun, RefusalRun, RefusalTail, Resolution, Store
+from campaigns.models.operations import (
+    Audited,
+    CostEntry,
+    DispatchRun,
+    RefusalRun,
+    RefusalTail,
+    Resolution,
+    SponsorRefusalRun,
+    Store,
+)
 from campaigns.models.quotas import SponsorQuota
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.sharing import ClassCredit, ClassTurn, SponsorTurn
@@ -72,6 +81,7 @@ __all__ = [
     "Session",
     "Sponsor",
     "SponsorQuota",
+    "SponsorRefusalRun",
     "SponsorTurn",
     "Store",
     "StoredFile",

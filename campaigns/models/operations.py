@@ -86,6 +86,34 @@ class RefusalRun(models.Model):
         return f"{self.code} {self.sub_type}".strip()
 
 
+class SponsorRefusalRun(models.Model):
+    """Equal refusals in a row of one sponsor's mail over one credential, since its last acceptance.
+
+    Columns as of RefusalRun.
+    """
+
+    SPONSOR = "sponsor"
+    credential = models.ForeignKey(
+        Credential, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    code = models.TextField()
+    sub_type = models.TextField()
+    messages = ArrayField(models.BigIntegerField())
+    since = models.DateTimeField()
+    full_at = models.DateTimeField(null=True)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        constraints = [UniqueConstraint(fields=["credential", "sponsor"], name="sponsor_refusal_run_once")]
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.sub_type}".strip()
+
+
 class RefusalTail(models.Model):
     """Calls over a credential that were open when a run of equal refusals was put back.
 

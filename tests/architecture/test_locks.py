@@ -37,7 +37,7 @@ ALLOWED = {
     "campaigns/engine/doubts/queries.py:CALL": "a vendor, then its credential",
     "campaigns/engine/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/engine/doubts/resolve.py:DOUBTS": "messages, after their jobs",
-    "campaigns/engine/refusal_runs.py:RUN": "a run of refusals, after the jobs of its messages",
+    "campaigns/engine/refusal_runs.py:RunStatements": "a run of refusals, after the jobs of its messages",
     "campaigns/engine/refusal_runs.py:TAIL": "the tail of a run, after the jobs of its messages",
     "campaigns/drafts/checking.py:_keep": "a draft alone, before its blocks",
     "campaigns/drafts/checking.py:claim": "a draft alone, SKIP LOCKED",

@@ -16,14 +16,14 @@ from campaigns.engine import audit, refusal_runs, sending
 from campaigns.engine.connections import connect
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing.sweep import sweep
-from campaigns.engine.refusal_runs import KnownRuns, RunPart
-from campaigns.models import Job, Message, RefusalRun, RefusalTail, Resolution
+from campaigns.engine.refusal_runs import KnownRuns, RunKey, RunPart, RunStatements
+from campaigns.models import Job, Message, RefusalRun, RefusalTail, Resolution, SponsorRefusalRun
 from campaigns.models.states import Status
 from campaigns.operators import actions
 from tests import factories
 from tests.ageing import make_older
 from tests.campaigns.rows import accepted, family, recount
-from tests.faults.sending import login, meanwhile, take_again, taken
+from tests.faults.sending import login, meanwhile, take_again
 from tests.programs import wait_until
 from vendors.causes import AnswerCause
 from vendors.health import HealthPolicy, at
@@ -75,9 +75,17 @@ def vendor() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def no_other_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else sends over the credential, so nobody has to be waited for."""
-    for name in ("FULL", "MESSAGES", "RUN"):
-        sql = getattr(refusal_runs, name)
-        monkeypatch.setattr(refusal_runs, name, sql.replace(f">= {refusal_runs.CONFIRMED}", ">= 0"))
+    waits, now = f">= {refusal_runs.CONFIRMED}", ">= 0"
+    monkeypatch.setattr(refusal_runs, "FULL", refusal_runs.FULL.replace(waits, now))
+    for name in ("messages", "whole"):
+        asked = getattr(RunStatements, name)
+        monkeypatch.setattr(RunStatements, name, property(lambda of, asked=asked: asked.fget(of).replace(waits, now)))
+
+
+def taken(recipients: int | list[str], of: Credential) -> Job:
+    """A leaf of the only sponsor, which a mailcaster has taken."""
+    only = factories.sponsor("House")
+    return take_again(factories.campaign_with_job(recipients, of=of, by=only, status="DISPATCHED"))
 
 
 def paused(account: Credential) -> str:
@@ -96,7 +104,8 @@ def failed(job: Job) -> int:
 
 def swept() -> None:
     """Sweeps until every run is put back."""
-    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.filter(full_at__isnull=False).exists(), "put back")
+    runs = RefusalRun.objects, SponsorRefusalRun.objects
+    wait_until(lambda: sweep(LEASE) and not any(of.filter(full_at__isnull=False).exists() for of in runs), "put back")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -175,7 +184,7 @@ def test_open_calls_that_end_otherwise_stay_as_they_are(vendor: Any) -> None:
     first, last = job.first_message, job.first_message + 20
     Message.objects.filter(id__gte=first, id__lt=last).update(**refused_so("E_7113", "state 4"))
     run = full_run(account, job, 20)
-    assert refusal_runs.put_runs_back() == [account.pk] and paused(account)
+    assert refusal_runs.put_runs_back() == [RunKey(account.pk)] and paused(account)
     assert RefusalTail.objects.get().messages == [last, last + 1] and not RefusalRun.objects.exists()
     refusal_runs.put_runs_back()
     assert RefusalTail.objects.get().messages == [last, last + 1], "they are open"
@@ -286,13 +295,13 @@ def test_a_finished_parent_shows_what_waits_again_in_a_stopped_child(stopped: li
 
 def noted(account: Credential, job: Job, code: str, numbers: list[int], anew: bool = False) -> None:
     """Extends the run of the credential as a sender does."""
-    part = RunPart(account.pk, Refused(code, "state 4"), [job.first_message + n for n in numbers], anew)
+    part = RunPart(RunKey(account.pk), Refused(code, "state 4"), [job.first_message + n for n in numbers], anew)
 
     async def note() -> None:
         rows = await connect()
         try:
             await part.note(rows, code, "state 4")
-            await refusal_runs.end_run(rows, account.pk, timezone.now() if code == "E_7113" else EPOCH)
+            await refusal_runs.end_run(rows, RunKey(account.pk), timezone.now() if code == "E_7113" else EPOCH)
         finally:
             await rows.close()
 
@@ -438,7 +447,7 @@ def test_zero_in_the_settings_bears_any_number(vendor: Any, settings: Any) -> No
 
 def test_a_part_of_a_run_is_equal_in_a_row_and_not_of_recipients() -> None:
     def part(*answers: Any) -> tuple[int, bool] | None:
-        found = KnownRuns().read_part(1, enumerate(follow_cause(one) for one in answers))
+        found = KnownRuns().read_part(RunKey(1), enumerate(follow_cause(one) for one in answers))
         return found and (len(found.messages), found.anew)
 
     policy, other = Refused("550", "5.3.0"), Refused("554", "")

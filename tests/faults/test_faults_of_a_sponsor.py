@@ -14,11 +14,23 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from campaigns.engine import sending
+from campaigns.engine import audit, sending
+from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing.sweep import sweep
-from campaigns.models import Job, RefusalRun, Sponsor
+from campaigns.models import (
+    Campaign,
+    Entitlement,
+    Job,
+    Message,
+    RefusalRun,
+    RefusalTail,
+    Sponsor,
+    SponsorRefusalRun,
+)
+from campaigns.operators import pausing
 from tests import factories
-from tests.faults.sending import login, sent, take_again
+from tests.faults.sending import login, meanwhile, sent, take_again
+from tests.programs import wait_until
 from vendors.health import HealthPolicy, HealthStatus, at
 from vendors.models import Credential
 
@@ -28,10 +40,14 @@ WIDE = 30  # connections: as many answers come before the first of them is heede
 
 
 class ManyLogins(http.server.BaseHTTPRequestHandler):
-    """A vendor: who is `gone` is refused as unknown, and 401 is the answer to a wrong login."""
+    """A vendor: `gone` is refused as unknown, `odd` in words that no rule knows; 401 is the answer to a wrong login."""
 
     protocol_version = "HTTP/1.1"
+    counting = threading.Lock()
     together = threading.Barrier(WIDE)  # calls with a wrong login come together
+    knows = False  # the unknown words are over
+    slow_calls = 0
+    answers_slow: threading.Event  # who is `odd-slow` waits for it
 
     def do_POST(self) -> None:
         letter = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -40,6 +56,12 @@ class ManyLogins(http.server.BaseHTTPRequestHandler):
             status, answer = 401, {"code": "bad_login"}
         elif letter["recipient"].startswith("gone"):
             status, answer = 422, {"code": "unknown_recipient"}
+        elif letter["recipient"].startswith("odd") and not self.knows:
+            if letter["recipient"].startswith("odd-slow"):
+                with self.counting:
+                    type(self).slow_calls += 1
+                self.answers_slow.wait(120)
+            status, answer = 422, {"code": "E_7113", "sub_type": "state 4"}
         else:
             status, answer = 200, {"id": letter["reference"]}
         body = json.dumps(answer).encode()
@@ -53,17 +75,23 @@ class ManyLogins(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def shared_login() -> Iterator[Credential]:
+def rules() -> Any:
+    """The vendor's handler: what a test changes of its answers."""
+    return type("Handler", (ManyLogins,), {"together": threading.Barrier(WIDE), "answers_slow": threading.Event()})
+
+
+@pytest.fixture
+def shared_login(rules: Any) -> Iterator[Credential]:
     """The credential that both sponsors may use."""
 
     class Server(http.server.ThreadingHTTPServer):
-        request_queue_size = 2 * WIDE
+        request_queue_size = 4 * WIDE
 
-    handler: Any = type("Handler", (ManyLogins,), {"together": threading.Barrier(WIDE)})
-    with Server(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), rules) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield login(f"http://127.0.0.1:{server.server_port}", concurrency=WIDE)
-        handler.together.abort()
+        rules.together.abort()
+        rules.answers_slow.set()
         server.shutdown()
 
 
@@ -92,7 +120,7 @@ def nothing_stands(account: Credential) -> None:
     assert not account.paused and not account.vendor.paused
     assert account.retry_after_until is None and account.rate_limited_until is None
     assert health_of(account).accepting, health_of(account)
-    assert not RefusalRun.objects.exists()
+    assert not RefusalRun.objects.filter(full_at__isnull=False).exists()
 
 
 def test_refused_addresses_of_one_sponsor_let_the_other_ones_mail_through(
@@ -120,3 +148,168 @@ def test_wrong_logins_on_a_credential_of_his_own_pause_that_one_alone(
     nothing_stands(shared_login)
     mine = sent(job_of(velma, [f"other{number}@example.org" for number in range(20)], shared_login))
     assert (mine.refused, mine.accepted) == (0, 20)
+
+
+def readers(number: int) -> list[str]:
+    return [f"reader{one}@example.org" for one in range(number)]
+
+
+def waits_paused(job: Job) -> bool:
+    """Its campaign has paused itself, and nothing of the job has failed."""
+    sweep(LEASE)
+    job.refresh_from_db()
+    campaign = Campaign.objects.get(pk=job.campaign_id)
+    return bool(campaign.paused_at) and campaign.paused_by == "mailhub" and job.refused == 0
+
+
+def odd(number: int, first: int = 0) -> list[str]:
+    return [f"odd{one}@example.org" for one in range(first, first + number)]
+
+
+def refused_all(job: Job) -> Job:
+    """Sends a list of which each message is refused, until it is logged."""
+    logged = sent(job)
+    assert (logged.refused, logged.accepted) == (logged.size, 0)
+    return logged
+
+
+def is_paused(account: Credential) -> bool:
+    account.refresh_from_db()
+    return account.paused
+
+
+def test_refusals_in_unknown_words_pause_the_campaign_of_their_sponsor_alone(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    """The other one's mail goes out while the run is full, too."""
+    theirs = job_of(anton, odd(300), shared_login)
+    assert sending.send(theirs.pk, theirs.fence).left
+    theirs.refresh_from_db()
+    assert 20 <= theirs.refused <= 20 + WIDE
+    assert SponsorRefusalRun.objects.get().full_at
+    mine = sent(job_of(velma, readers(20), shared_login))
+    assert (mine.refused, mine.accepted) == (0, 20)
+    wait_until(lambda: waits_paused(theirs), "his campaign is paused, and his messages wait")
+    why = Campaign.objects.get(pk=theirs.campaign_id).paused_reason
+    assert "messages in a row were refused with the same words: E_7113 state 4. They wait" in why
+    assert why.endswith("then resume") and "Velma" not in why
+    nothing_stands(shared_login)
+    rules.knows = True
+    pausing.resume([theirs.pk], by="anton")
+    theirs = sent(take_again(theirs))
+    assert (theirs.refused, theirs.accepted) == (0, 300)
+    assert not [check for check in audit.run() if not check.ok]
+
+
+def test_another_ones_acceptances_beside_do_not_let_a_list_be_refused_whole(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    theirs = job_of(anton, odd(200), shared_login)
+    mine = job_of(velma, readers(2_000), shared_login)
+    with meanwhile(sending.send, mine.pk, mine.fence) as beside:
+        assert sending.send(theirs.pk, theirs.fence).left
+        beside.result()
+    assert finalizer.finalise(mine.pk)
+    wait_until(lambda: waits_paused(theirs), "his campaign is paused, and his messages wait")
+    nothing_stands(shared_login)
+    mine.refresh_from_db()
+    assert (mine.refused, mine.accepted) == (0, 2_000)
+
+
+def test_a_second_sponsors_run_in_the_same_words_pauses_the_credential(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    theirs = job_of(anton, odd(20), shared_login)
+    assert not sending.send(theirs.pk, theirs.fence).left and finalizer.finalise(theirs.pk)
+    wait_until(lambda: waits_paused(theirs), "the first one's campaign is paused, though its job had ended")
+    assert not is_paused(shared_login)
+    mine = job_of(velma, odd(19), shared_login)
+    assert not sending.send(mine.pk, mine.fence).left and finalizer.finalise(mine.pk)
+    sweep(LEASE)
+    assert not is_paused(shared_login) and RefusalRun.objects.get().full_at is None
+    more = job_of(velma, odd(40), shared_login)
+    assert sending.send(more.pk, more.fence).left
+    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
+    assert is_paused(shared_login) and "were refused with the same words" in shared_login.paused_reason
+    assert not SponsorRefusalRun.objects.exists()
+    assert not Campaign.objects.filter(sponsor=velma, paused_at__isnull=False).exists(), "it is not hers"
+    assert not Message.objects.filter(error_code="E_7113").exists(), "all wait again"
+    assert not [check for check in audit.run() if not check.ok]
+
+
+def test_few_refusals_each_of_many_sponsors_pause_the_credential(shared_login: Credential, rules: Any) -> None:
+    jobs = [job_of(factories.sponsor(f"Sponsor {one}"), odd(6), shared_login) for one in range(5)]
+    for job in jobs:
+        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
+    wait_until(lambda: sweep(LEASE) and is_paused(shared_login), "24 of them are not of the first")
+    assert not Message.objects.filter(error_code="E_7113").exists(), "all wait again"
+    assert not Campaign.objects.filter(paused_at__isnull=False).exists()
+
+
+def test_the_only_sponsor_of_a_credential_pauses_it(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    """Nobody else is harmed, and the account is the likelier cause."""
+    Entitlement.objects.filter(sponsor=velma).delete()
+    own = factories.credential(shared_login.vendor)
+    Entitlement.objects.create(sponsor=velma, vendor=own.vendor, credential=shared_login)
+    job = job_of(anton, odd(40), own)
+    assert sending.send(job.pk, job.fence).left
+    assert is_paused(own)
+    wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
+    job.refresh_from_db()
+    assert job.refused == 0 and Campaign.objects.get(pk=job.campaign_id).paused_at is None
+    shared_login.refresh_from_db()
+    assert not shared_login.paused
+
+
+def test_his_calls_that_are_open_at_the_pause_belong_to_it(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    early = job_of(anton, [f"odd-slow{one}@example.org" for one in range(3)], shared_login)
+    hers = job_of(velma, [f"odd-slow{one}@example.org" for one in range(10, 12)], shared_login)
+    full = job_of(anton, odd(40), shared_login)
+    with meanwhile(sending.send, early.pk, early.fence) as one, meanwhile(sending.send, hers.pk, hers.fence) as other:
+        wait_until(lambda: rules.slow_calls == 5, "the calls are open")
+        assert sending.send(full.pk, full.fence).left
+        wait_until(lambda: waits_paused(full), "his campaign is paused, and his messages wait")
+        assert Campaign.objects.get(pk=early.campaign_id).paused_at, "its calls would go on after their answer"
+        rules.answers_slow.set()
+        one.result()
+        other.result()
+    for job in (early, hers):
+        finalizer.finalise(job.pk)
+    wait_until(lambda: sweep(LEASE) and not RefusalTail.objects.exists(), "the tail is put back")
+    early.refresh_from_db()
+    hers.refresh_from_db()
+    assert (early.refused, early.status) == (0, "DISPATCHED")
+    assert hers.refused == 2, "two in the same words are far from a run"
+    nothing_stands(shared_login)
+
+
+def test_his_own_acceptance_ends_his_run_alone(shared_login: Credential, anton: Sponsor, velma: Sponsor) -> None:
+    for sponsor in (anton, velma):
+        refused_all(job_of(sponsor, odd(10), shared_login))
+    assert SponsorRefusalRun.objects.count() == 2
+    sent(job_of(velma, readers(3), shared_login))
+    assert not RefusalRun.objects.exists(), "the account works"
+    assert SponsorRefusalRun.objects.get().sponsor_id == anton.pk
+    refused_all(job_of(anton, odd(10, first=10), shared_login))
+    assert SponsorRefusalRun.objects.get().full_at
+
+
+def test_whoever_resumes_gets_past_what_was_refused_before(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor
+) -> None:
+    """A message is put back once, or recipients truly refused in unknown words would block their list for good."""
+    job = job_of(anton, odd(20), shared_login)
+    sending.send(job.pk, job.fence)
+    assert finalizer.finalise(job.pk)
+    wait_until(lambda: waits_paused(job), "his campaign is paused, and his messages wait")
+    pausing.resume([job.pk], by="anton")
+    job = refused_all(take_again(job))
+    wait_until(lambda: sweep(LEASE) and not SponsorRefusalRun.objects.exists(), "the run is looked at")
+    job.refresh_from_db()
+    assert (job.refused, job.status) == (20, "LOGGED")
+    assert Campaign.objects.get(pk=job.campaign_id).paused_at is None, "nothing of it is left to pause"
+    nothing_stands(shared_login)

@@ -101,7 +101,7 @@ def _of_whole(consequence: Consequence) -> str:
         return "waits, as stated or as usual"
     if consequence.brakes:
         return "claims stop after several in a row"
-    return "paused after `EQUAL_REFUSALS` equal ones in a row, which are put back" if consequence.runs else ""
+    return "it or campaigns pause after `EQUAL_REFUSALS` equal in a row, which are put back" if consequence.runs else ""
 
 
 def _of_list(consequence: Consequence) -> str:

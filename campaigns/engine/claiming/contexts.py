@@ -47,6 +47,7 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     l.asked_wait IS NOT NULL, {receiver_waits.STAMP} AS stamp, {refusal_runs.SEEN} AS run,
+    {refusal_runs.SEEN_OF_SPONSOR} AS sponsor_run,
     l.braked_at, l.brake_released_at, l.probed_at, j.sponsor_id, j.mail_class, v.floor,
     (SELECT t.weight FROM campaigns_sponsorturn t
      WHERE t.vendor_id = j.vendor_id AND t.sponsor_id = j.sponsor_id) AS weight,
@@ -172,7 +173,8 @@ class SendContext:
     waited: the vendor asked to wait, and no good answer since is known. receivers: those that wait or have accepted
     nothing since, with the end of their wait (Unix seconds by the database's clock); receivers_known: there are no
     others. held: groups of receivers to which
-    the job may not send before a person lets it. run: equal refusals over the credential.
+    the job may not send before a person lets it. run: equal refusals over the credential; sponsor_run: of the sponsor's
+    mail over it.
     braked_at: since when only probes may call the vendor (vendors/condition/brake.py), the last of them at probed_at;
     brake_released_at: the end of the last brake. share: by which the vendor's permits are shared out;
     floor: percent of them for each lower class.
@@ -197,6 +199,7 @@ class SendContext:
     receivers_known: bool
     held: frozenset[str]
     run: SeenRun | None
+    sponsor_run: SeenRun | None
     braked_at: datetime | None
     brake_released_at: datetime | None
     probed_at: datetime | None
@@ -261,6 +264,7 @@ class _Row(NamedTuple):
     waited: bool
     stamp: int | None
     run: list[Any] | None
+    sponsor_run: list[Any] | None
     braked_at: datetime | None
     brake_released_at: datetime | None
     probed_at: datetime | None
@@ -298,7 +302,8 @@ def _context(of: Read, asked: float, answered: float, row: _Row, known: KnownRow
     return SendContext(
         asked, answered, row.now, guard.why_halted(*state), adoptions, ours, terms.version, scope, row.paused,
         row.retry_after_until, row.left, row.next_message, row.unreached_since, bool(row.given_up), row.waited,
-        waits.until, waits.is_whole, held, SeenRun.read(row.run), row.braked_at, row.brake_released_at, row.probed_at,
+        waits.until, waits.is_whole, held, SeenRun.read(row.run), SeenRun.read(row.sponsor_run),
+        row.braked_at, row.brake_released_at, row.probed_at,
         SponsorShare(row.sponsor, row.weight or 1, row.mail_class), row.floor,
         HealthPolicy(row.min_requests, row.min_ratio, row.health_ttl, row.retry_after),
     )  # fmt: skip

@@ -322,6 +322,10 @@ class CallPool:
         self._undecided = 0
         self.refusal = heavier(self.refusal, run.pause())
 
+    def forget_undecided(self) -> None:
+        """Count undecided answers neither as good nor as bad: one sponsor's mail says nothing about the vendor."""
+        self._undecided = 0
+
     def settle_health(self) -> None:
         """Count the undecided answers for the vendor's health: no more answers will come."""
         self.well += self._undecided

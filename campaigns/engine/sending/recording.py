@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
-from campaigns.engine.refusal_runs import KnownRuns, RunPart
+from campaigns.engine.refusal_runs import KnownRuns, RunKey, RunPart
 from campaigns.engine.sending.receiver_runs import ReceiverRuns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
@@ -47,11 +48,11 @@ class CallResult(NamedTuple):
 
 
 class JobResults(NamedTuple):
-    """Call results of one job. credential_id: whose runs of equal refusals they extend; 0: none."""
+    """Call results of one job. key: the run of equal refusals that they extend, beside its credential's."""
 
     lease: Lease
     results: Sequence[CallResult]
-    credential_id: int = 0
+    key: RunKey | None = None
 
 
 APPEND = """
@@ -69,7 +70,7 @@ KINDS: dict[type, str] = dict(
 
 async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[JobResults], runs: KnownRuns) -> None:
     """Store call results like `append`, with the runs of equal refusals that they extend."""
-    parts = [part for _, part in sorted(_parts(answers, runs), key=lambda one: one[0])]
+    parts = sorted(_parts(answers, runs), key=lambda one: one.key)
     if not parts:
         await append(connection, answers)
         return
@@ -83,15 +84,15 @@ async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[Jo
         runs.part_noted(part, is_full)
 
 
-def _parts(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[tuple[int, RunPart]]:
-    by_credential: dict[int, list[JobResults]] = {}
+def _parts(answers: Iterable[JobResults], runs: KnownRuns) -> Iterator[RunPart]:
+    by_key = defaultdict[RunKey, list[JobResults]](list)
     for one in answers:
-        by_credential.setdefault(one.credential_id, []).append(one)
-    by_credential.pop(0, None)
-    for credential_id, its in by_credential.items():
+        for key in (one.key, one.key.of_all) if one.key else ():
+            by_key[key].append(one)
+    for key, its in by_key.items():
         said = ((result.call.message.id, result.outcome) for one in its for result in one.results)
-        if part := runs.read_part(credential_id, said):
-            yield credential_id, part
+        if part := runs.read_part(key, said):
+            yield part
 
 
 async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
@@ -195,14 +196,14 @@ class Recorder:
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
     async def store(
-        self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0, credential_id: int = 0
+        self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0, key: RunKey | None = None
     ) -> None:
         """Return once the results are stored. They wait up to `patience` seconds for others to share a commit.
 
-        credential_id: as in JobResults. Raises the database's error if storing has failed for a minute.
+        key: as in JobResults. Raises the database's error if storing has failed for a minute.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((JobResults(lease, results, credential_id), stored))
+        self._waiting.append((JobResults(lease, results, key), stored))
         if (due := time.monotonic() + patience) < self._due:
             self._due = due
             self._hurry.set()

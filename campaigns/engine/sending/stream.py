@@ -34,6 +34,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import merge
 from campaigns.engine.quiet_hours import QuietWatch
+from campaigns.engine.refusal_runs import RunKey
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
@@ -56,6 +57,7 @@ RECEIVER_FULL = "waits: its limit is used up"
 RECEIVER_ASKED = "waits: it asked us to slow down"
 MOVED = Said("its vendor is called elsewhere, or as somebody else, by now")
 GIVES_WAY = "waits for its turn at the vendor"
+REFUSED_ALIKE = "refused in a row with the same words: its campaign pauses"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
 # Seconds between a stream's tries while Redis is away, and until it gives its job back. No other job could be sent
@@ -123,6 +125,7 @@ class Stream:
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
         self._pool = CallPool(job, self._write, connections.attachments, recorder.together, self._condition, run)
         self._probe: SoleCall | None = None
+        self._run_key = RunKey(job.credential_id, job.campaign.sponsor_id)
         self._closes: datetime | None = None
         self._closes_asked: datetime | None = None
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
@@ -246,13 +249,7 @@ class Stream:
             return await self._expire()
         if end := await self._reason_to_end():
             return end
-        if self._context.run and self._context.run.is_confirmed:
-            self._pool.refuse_run(self._context.run)
-            return None
-        if self._runs_are_full():
-            await self._pool.wait(0.2)
-            return None
-        return await self._claim_if_open()
+        return await (self._await_runs() if self._runs_are_full() else self._claim_if_open())
 
     async def _claim_if_open(self) -> StreamEnd | None:
         if self._context.closed_for:
@@ -264,9 +261,23 @@ class Stream:
         ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
         return await self._claim() if ready else None
 
+    async def _await_runs(self) -> StreamEnd | None:
+        """Apply a full run of equal refusals that is confirmed, or wait for that. Returns an end if a sponsor's is."""
+        run, sponsor_run = self._context.run, self._context.sponsor_run
+        if run and run.is_confirmed:
+            self._pool.refuse_run(run)
+        elif sponsor_run and sponsor_run.is_confirmed:
+            self._pool.forget_undecided()
+            return self._later(PATIENCE, REFUSED_ALIKE)  # the sweep pauses the campaign
+        else:
+            await self._pool.wait(0.2)
+        return None
+
     def _runs_are_full(self) -> bool:
         """Tell whether claims wait, because equal refusals over the credential are not contradicted yet."""
-        return self._recorder.runs.holds_claims(self._job.credential_id, self._context.run, self._context.asked)
+        runs, seen, key = self._recorder.runs, self._context, self._run_key
+        of_all = runs.holds_claims(key.of_all, seen.run, seen.asked)
+        return of_all or runs.holds_claims(key, seen.sponsor_run, seen.asked)
 
     async def _look_for_loss(self) -> None:
         """Compare the store after a crash of PostgreSQL. The stream goes on once nothing turns out to be lost."""
@@ -295,9 +306,12 @@ class Stream:
             await limits.reached(self._claims, self._job.credential_id, self._context.now)
         if self._context.served_at(self._pool.served_at):
             await limits.served(self._claims, self._job.credential_id)
-        run, credential_id = self._context.run, self._job.credential_id
-        if run and self._recorder.runs.contradicts(credential_id, self._context.monotonic(run.since)):
-            await refusal_runs.end_run(self._claims, credential_id, run.since)
+        ended = False
+        for key, run in ((self._run_key.of_all, self._context.run), (self._run_key, self._context.sponsor_run)):
+            if run and self._recorder.runs.contradicts(key, self._context.monotonic(run.since)):
+                await refusal_runs.end_run(self._claims, key, run.since)
+                ended = True
+        if ended:
             self._context = await self._followed.read()
 
     async def _mind_brake(self) -> None:
@@ -539,5 +553,5 @@ class Stream:
                 receivers[answer.call.receiver] += answer.call.permits
         await asyncio.gather(
             self._permits.done(self._context.scope, permits, receivers),
-            self._recorder.store(self._job.lease, answers, self._pool.patience, self._job.credential_id),
+            self._recorder.store(self._job.lease, answers, self._pool.patience, self._run_key),
         )
