@@ -325,7 +325,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     late = phase in ("rcpt", "data", "dot")
     enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
     detail = enhanced[1] if enhanced else ""
-    judged = judge_reply(code, text, detail, is_early=not late)
+    judged = judge_reply(code, text, detail, is_early=False if phase == "rcpt" else None if late else True)
     if 400 <= code < 500:
         ours = follows_from(judged.cause, AnswerProof.DEFERRED, alone=judged.alone).waits
         wait = max(RETRY_DEFAULT, capacity_wait(judged.wait, text)) if ours else RETRY_DEFAULT
@@ -334,19 +334,25 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     if 500 <= code < 600:
         if late and recipient_codes and {str(code), detail} & set(recipient_codes):
             return Refused(str(code), _why_refused(phase, code, detail, text), AnswerCause.RECIPIENT)
-        scope = _scope_of_reply(AnswerProof.REFUSED, code, late and code not in _LOGIN_WANTED, judged, text)
-        follows = follows_from(judged.cause, AnswerProof.REFUSED)
+        followed = _follow_policy(judged, detail)
+        scope = _scope_of_reply(AnswerProof.REFUSED, code, late and code not in _LOGIN_WANTED, followed, text)
+        follows = follows_from(followed.cause, AnswerProof.REFUSED)
         if follows.waits and code not in _LOGIN_WANTED:
             return NotSent(shown, capacity_wait(judged.wait, text), scope, cause=judged.cause)
         if follows.pauses and scope == "receiver":
             return NotSent(shown, POLICY_WAIT, scope, pause=True, cause=judged.cause)
-        policy = follows.pauses or (judged.cause == AnswerCause.CONTENT and detail.startswith("5.7."))
-        if not late or code in _LOGIN_WANTED or policy:
+        if not late or code in _LOGIN_WANTED or follows.pauses:
             return NotSent(shown, scope="credential", pause=True, cause=judged.cause)
         return Refused(str(code), _why_refused(phase, code, detail, text), judged.cause)
     if phase == "dot":
         return InDoubt(shown, answered=True)
     return NotSent(shown)
+
+
+def _follow_policy(judged: Judgement, detail: str) -> Judgement:
+    """Return what is followed: a policy's verdict on the letter, such as spam, pauses like one on us."""
+    policy = judged.cause == AnswerCause.CONTENT and detail.startswith("5.7.")
+    return Judgement(AnswerCause.US) if policy else judged
 
 
 def _scope_of_reply(

@@ -103,11 +103,16 @@ def test_what_does_not_say_that_nobody_is_there_is_not_hard(status: str, text: s
         "550 No such user on this server",
         "550 This account is no longer available",
         "550 Recipient address rejected: User unknown in virtual mailbox table",
-        "550 Domain example.org not found",
+        "550 Recipient domain example.org not found",
+        "550 Domain example.org not found (in reply to RCPT TO command)",
     ],
 )
 def test_what_says_that_nobody_is_there_is_hard(text: str) -> None:
     assert of_bounce("5.0.0", text)[0] == MessageEvent.Kind.HARD_BOUNCE
+
+
+def test_a_domain_that_may_be_ours_does_not_make_a_bounce_hard() -> None:
+    assert of_bounce("5.0.0", "550 Domain example.org not found")[0] == MessageEvent.Kind.BLOCKED
 
 
 @settings(max_examples=300)

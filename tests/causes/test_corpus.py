@@ -7,12 +7,13 @@ the later files say how many were right at the first try.
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
 
-from vendors.causes import NAMES, AnswerCause, judge_code, judge_reply
-from vendors.causes.reading import PAIRS
+from vendors.causes import NAMES, AnswerCause, _judge_said, judge_code, judge_reply
+from vendors.causes.reading import BLAMED, PAIRS
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
@@ -24,7 +25,7 @@ RIGHT_IN_EACH = 0.95
 OURS = ("us", "capacity")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
     """An answer as it was said. `code`: the basic code; None for a service, or if the source quotes none.
 
@@ -39,7 +40,7 @@ class Reply:
     text: str
     file: str
 
-    @property
+    @cached_property
     def judged(self) -> str:
         return judge_reply(self.code, self.text).cause.value
 
@@ -51,6 +52,7 @@ class Reply:
         return f"{self.origin}: {self.code or ''} {self.text!r} is {self.cause}, judged {self.judged}"
 
 
+@cache
 def replies() -> list[Reply]:
     return [
         Reply(
@@ -202,6 +204,64 @@ def test_why_a_sender_was_rejected_is_not_about_the_recipient(reason):
 )
 def test_words_of_recipients_in_an_answer_about_us_blame_no_recipient(text):
     assert judge_reply(550, text).cause == "us"
+
+
+@pytest.mark.parametrize(
+    "text", ["Domain does not exist", "No thank you: Domain not found", "Unknown domain example.org"]
+)
+def test_a_domain_that_does_not_exist_is_the_recipients_only_after_rcpt_or_if_the_words_say_so(text):
+    """Servers look the sender's domain up as well; before RCPT it cannot be another."""
+    assert judge_reply(550, text).cause == "us"
+    assert judge_reply(550, text, is_early=True).cause == "us"
+    assert judge_reply(550, text, is_early=False).cause == "recipient"
+    assert judge_reply(550, f"{text} (in reply to RCPT TO command)").cause == "recipient"
+    assert judge_reply(550, f"5.1.2 {text}").cause == "recipient"
+    assert judge_reply(550, f"Recipient rejected: {text}").cause == "recipient"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("0x0000000B", "recipient"), ("0x0000000a", "us"), ("0x00000058", "capacity"), ("0x00000008", "vendor")],
+)
+def test_smpp_may_give_the_number_of_its_code(code, cause):
+    assert judge_reply(None, f"command_status {code}").cause == cause
+    assert judge_code(code).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("field", "cause"),
+    [("to", "recipient"), ("dest", "recipient"), ("from", "us"), ("api_pwd", "us"), ("txt", "content")],
+)
+def test_a_field_of_the_request_says_whose_fault_it_is(field, cause):
+    assert judge_reply(None, f"104 Missing parameter: {field}").cause == cause
+    assert judge_reply(None, f"E621 The '{field}' is required").cause == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("looked like SPAM", "content"),
+        ("blocked as spam", "content"),
+        ("your IP is blocked as spam source", "us"),
+        ("too much spam from your server", "us"),
+    ],
+)
+def test_a_letter_that_looks_like_spam_blames_the_letter_unless_the_words_blame_the_server(text, cause):
+    assert judge_reply(550, text).cause == cause
+
+
+def test_what_an_answer_merely_mentions_never_blames_the_recipient():
+    assert "recipient" not in BLAMED.values()
+    assert judge_reply(None, "Sending pool: 17").cause == "us"
+    assert judge_reply(None, "Recipient: 17").cause == "unknown"
+    assert judge_reply(None, "Template and recipient: 17").cause == "unknown"
+
+
+def test_an_answer_that_differs_by_its_address_alone_is_read_once():
+    before = _judge_said.cache_info().misses
+    for number in range(100):
+        judge_reply(550, f"5.1.1 <person{number}@example.org>: no such person in our house of a hundred rooms")
+    assert _judge_said.cache_info().misses - before == 1
 
 
 @pytest.mark.parametrize("code", ["unknown_user", "user not found", "INVALID-USER", "user_disabled"])

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from vendors.causes.reading import read_subject
+from vendors.causes.reading import read_subject, read_subject_alone
 
 RULES, NAMES = Path(__file__).with_name("replies.toml"), Path(__file__).with_name("names.toml")
 TEXT_MAX = 2_000
@@ -26,16 +26,25 @@ _LISTS = re.compile(r"spamhaus|spamcop|sorbs|barracudacentral|uceprotect|senders
 _NAME = re.compile(
     r"\b[A-Za-z]+(?:[A-Z][a-z]+|_[A-Za-z]+|-[A-Z]{2,})+\b"
 )  # as InvalidPhoneNumber, NO_CREDIT, NO-CREDIT
-_CODE = re.compile(r"[A-Za-z]\w*(?:-\w+)*(?:\.\w+)?")
+_CODE = re.compile(r"0x[0-9A-Fa-f]{8}|[A-Za-z]\w*(?:-\w+)*(?:\.\w+)?")  # SMPP writes its codes as 0x0000000B
 _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
 # Words of every bounce and the names of a JSON answer's fields, which say nothing of the cause.
 _NOISE = re.compile(
     r"\(in reply to [^)]*\)+|delivery to the following recipients? (has been delayed|failed( permanently)?)"
     r"|could not be delivered to (one or more|all) of its recipients|technical details of \w+ failure"
+    r"|the given data was invalid|unprocessable( entity)?|transaction failed:"
     r"|\"(\w+[_-]text|[\w-]*(code|count|details?|description|errors?|messages?|msg|name|reason|status|title|type))\"(?=\s*:)",
     re.IGNORECASE,
 )
 _FIELD = re.compile(r'"([A-Za-z][\w.]*)"\s*:\s*\[?\s*"?')  # of a JSON answer, as "to": ["is invalid"]
+_QUOTE = "['\"`‘’]"
+_PARAMETER = re.compile(  # a field of the request: "Missing parameter: dest", "'to' is required"
+    rf"\b(?:parameter|param|field|attribute|argument)s?(?: name)?\s?[:=]?\s?{_QUOTE}?([a-z]\w{{1,20}})\b{_QUOTE}?"
+    r"(?=\W*$|\W+(?:is|was|are|must|cannot|has)\b)"
+    rf"|(?<!\w){_QUOTE}([a-z]\w{{1,20}}){_QUOTE}"
+    r"(?= (?:field |parameter )?(?:is|was|are|must|cannot|can|has|required|field|parameter)\b)",
+    re.IGNORECASE,
+)
 _HYPHENS = re.compile(r"\b[a-z]+(?:-[a-z]+){2,}\b")  # as rejected-wrong-user-id
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]")
 _WORD = re.compile(r"[^\W\d_]{3}")
@@ -49,6 +58,18 @@ _QUOTED = re.compile(
 _EARLY = re.compile(
     r"\b(?i:after|reply to|response to) (?:initial connection|HELO|EHLO|MAIL)\b"
     r"|(?i:refused to talk to me|my name was rejected)"
+)
+_AFTER_RCPT = re.compile(r"\b(?:after|reply to|response to) RCPT\b", re.IGNORECASE)
+# A domain that does not exist may be the sender's as well as the recipient's.
+_NO_DOMAIN = re.compile(
+    r"\bdomain( name)?\b.{0,60}?\b(not (be )?(found|exist|known|resolved?|valid)|n.t exist|unknown|invalid)\b"
+    r"|\b(unknown|invalid|no such|non-?existent|bad) domain\b",
+    re.IGNORECASE,
+)
+_OF_RECEIVER = re.compile(
+    r"recipient|host or domain|\brcpt\b|\bdestination|\bmx\b|\bdns\b|name ?serv|nxdomain|\bremote\b|\buser\b"
+    r"|(receive|accept|handle|host)s? (e-?)?mail|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
+    re.IGNORECASE,
 )
 # A user of whom a service says no more may be our login.
 _USER = re.compile(
@@ -110,33 +131,51 @@ class ReplyRule:
 
 @dataclass(frozen=True, slots=True)
 class SubjectRule:
-    """Judges by the subject of the sentence, if it names one."""
+    """Judges by the subject of the sentence, if it names one. `alone`: whatever the sentence says of it."""
+
+    alone: bool = False
 
     def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
-        cause = read_subject(text, is_service=not is_of_server(code, enhanced, text))
+        is_service = not is_of_server(code, enhanced, text)
+        cause = read_subject_alone(text) if self.alone else read_subject(text, is_service=is_service)
         return Judgement(AnswerCause(cause)) if cause else None
 
 
-def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bool = False) -> Judgement:
+def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bool | None = None) -> Judgement:
     """Judge a refusal or deferral of a mail server, or the words of a bounce.
 
     `code`: the basic code, if known. `enhanced`: the code of RFC 3463; if "", the first one in the text counts.
-    `is_early`: the server does not know the recipient yet, so the answer is not about the recipient.
+    `is_early`: True if the server does not know the recipient yet, so the answer is not about the recipient; False if
+    it answers RCPT; None if neither is known.
     Addresses and links in the text are not read. Names of vendors' codes that are known decide before anything else,
     then the reply of another server that the text quotes, then the whole text.
     """
-    if named := _find_name(text[:TEXT_MAX]):
+    said = text[:TEXT_MAX]
+    return _judge_said(code, _ADDRESS.sub("", said) if "@" in said else said, enhanced, is_early)
+
+
+@lru_cache(maxsize=512)  # a server says the same of many recipients, but for their addresses
+def _judge_said(code: int | None, text: str, enhanced: str, is_early: bool | None) -> Judgement:
+    if named := _find_name(text):
         return Judgement(named)
-    without_addresses = _ADDRESS.sub("", text[:TEXT_MAX])
-    said = _WEB.sub(_keep_list, without_addresses).replace("_", " ")
-    said = said if _WORD.search(said) else without_addresses  # a block list may give its link alone
+    said = _PARAMETER.sub(_name_field, _WEB.sub(_keep_list, text)).replace("_", " ")
+    said = said if _WORD.search(said) else text  # a block list may give its link alone
     basic = str(code) if code else ""
-    is_early = is_early or _EARLY.search(said) is not None
+    if is_early is None and _EARLY.search(said):
+        is_early = True
+    is_after_rcpt = is_early is False or _AFTER_RCPT.search(said) is not None
     said = _FIELD.sub(r"; field \1 ", _NOISE.sub(" ", said))
     judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
+    if judged.cause == AnswerCause.RECIPIENT and not is_after_rcpt and _names_no_receiver(said, enhanced):
+        return Judgement(AnswerCause.US)
     if is_early and judged.cause in (AnswerCause.RECIPIENT, AnswerCause.UNKNOWN):
         return Judgement({"4": AnswerCause.VENDOR, "5": AnswerCause.US}.get(basic[:1], AnswerCause.UNKNOWN))
     return judged
+
+
+def _names_no_receiver(said: str, enhanced: str) -> bool:
+    """Tell whether a domain does not exist, and no word says that it is the recipient's."""
+    return _NO_DOMAIN.search(said) is not None and _OF_RECEIVER.search(f"{enhanced} {said}") is None
 
 
 def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
@@ -149,6 +188,10 @@ def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
     if judged.cause == AnswerCause.RECIPIENT and _OF_SENDER.search(said[: quoted.start()]):
         return None
     return judged if judged.cause != AnswerCause.UNKNOWN or _EARLY.search(said) else None
+
+
+def _name_field(parameter: re.Match[str]) -> str:
+    return f" field {parameter[1] or parameter[2]} "
 
 
 def _find_enhanced(text: str) -> str:
@@ -204,7 +247,6 @@ def stated_wait(text: str, *, now: float) -> float | None:
     return wait if wait > 0 else None
 
 
-@lru_cache(maxsize=512)  # a server says the same of many recipients
 def _judge(code: str, enhanced: str, said: str) -> Judgement:
     text = said if is_of_server(code, enhanced, said) else split_names(said)
     judged = (one for rule in _rules() if (one := rule.judge(code, enhanced, text)))
@@ -228,7 +270,7 @@ def _rules() -> tuple[ReplyRule | SubjectRule, ...]:
 
 def _rule(keys: dict[str, Any]) -> ReplyRule | SubjectRule:
     if "read" in keys:
-        return SubjectRule()
+        return SubjectRule(bool(keys.get("alone", False)))
     judgement = Judgement(AnswerCause(keys["cause"]), float(keys.get("wait", 0)), bool(keys.get("alone", False)))
     return ReplyRule(judgement, *(_pattern(keys.get(name)) for name in ("code", "enhanced", "text", "unless")))
 

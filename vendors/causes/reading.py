@@ -30,14 +30,26 @@ _LEAVE = re.compile(  # the rules know these better, whomever the sentence names
 )
 _CAPITALS = re.compile(r"\b[A-Z]{2,}(?:[ _-][A-Z]{2,})+\b")
 _SENTENCE = re.compile(r"[a-z]{3}|[^\x00-\xff]")
-_DROPPED = re.compile(  # quotes around words, IP addresses, codes, and what servers say of the order of commands
+_DROPPED = re.compile(  # quotes around words, IP addresses, codes, who it was that refused, and the order of commands
     r"(?<!\w)['\"`](?=\w)|(?<=\w)['\"`](?!\w)|[\[(]?\b\d{1,3}(?:\.\d{1,3}){3}\b[\])]?"
     r"|(?<![\d.])[245]\.\d{1,3}\.\d{1,3}(?![\d.])|\b(?:must precede|need RCPT command) \[?[Dd][Aa][Tt][Aa]\]?"
+    r"|\b(?:by|for|on|with) (?:the |this |your )?(?:carrier|operator|network|provider)\b"
+    r"(?! (?:\w+ )?(?:error|fail|down))"
 )
 _CLAUSE = re.compile(r"[.;:!?|\n。；：！，]+(?:\s|$)|\s[-/]\s|(?<=[。；：！，（）])")
 _EDGES = " \t{}[]\"':,"
 _BLANK = re.compile(r" (?![*?+])")
 Causes = dict[tuple[str, str], str]
+
+
+BLAMED = {
+    "sender": "us", "ip": "us", "our_account": "us", "account": "us", "auth": "us", "money": "us", "contract": "us",
+    "content": "content", "file": "content", "header": "content", "server": "vendor", "remote": "vendor",
+}  # fmt: skip
+"""The cause of a subject of which nothing is said that is known. Nothing blames the recipient without a word."""
+PALE = frozenset({"message", "email"})
+"""Subjects that any answer may name, so the next one counts if nothing is known of them."""
+NEUTRAL = frozenset({"message", "email", "sending", "service", "query"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,13 @@ def read_subject(text: str, *, is_service: bool) -> str:
     return weak
 
 
+def read_subject_alone(text: str) -> str:
+    """Return the cause of the only kind of subject that an answer names; "" if it names several, or the recipient."""
+    found = {one.lastgroup or "" for one in _table().subjects.finditer(text[:READ_MAX])} - NEUTRAL
+    causes = {BLAMED.get(subject, "") for subject in found}
+    return causes.pop() if len(causes) == 1 else ""
+
+
 def _clauses(text: str) -> Iterator[str]:
     """Yield the clauses of a text. A code's name in capitals comes last, because the sentence beside it is clearer."""
     said = text.replace("’", "'")
@@ -85,10 +104,19 @@ def _causes_in(clause: str, table: SubjectTable, causes: Causes) -> Iterator[tup
     for state in states:
         near = [one for one in subjects if _is_beside(one, state)]
         near = [one for one in near if not _is_complement(one, state)] or near
-        gaps = [(_gap(one, state), one.lastgroup or "") for one in near]
+        gaps = sorted((_gap(one, state), one.lastgroup or "") for one in near)
         name = state.lastgroup or ""
-        if gaps and min(gaps)[0] <= GAP_MAX and (cause := causes.get((min(gaps)[1], name))):
+        if cause := _cause_of_nearest([subject for gap, subject in gaps if gap <= GAP_MAX], name, causes):
             yield name, cause
+
+
+def _cause_of_nearest(subjects: list[str], state: str, causes: Causes) -> str:
+    """Return the cause of the first subject, or of the next if the first is pale. The next never blames a recipient."""
+    for place, subject in enumerate(subjects):
+        cause = causes.get((subject, state), "")
+        if cause or subject not in PALE:
+            return "" if place and cause == "recipient" else cause
+    return ""
 
 
 def _is_complement(subject: re.Match[str], state: re.Match[str]) -> bool:
@@ -139,8 +167,8 @@ def _one_of(groups: dict[str, list[str]]) -> re.Pattern[str]:
 
 
 def _bounded(word: str) -> str:
-    """Return a pattern for whole words; Chinese, Japanese and Korean words stand without blanks."""
-    if any(sign >= "\u2e80" for sign in word):
+    """Return a pattern for whole words; Chinese, Japanese, Korean and Thai words stand without blanks."""
+    if any(sign >= "\u2e80" or "\u0e00" <= sign <= "\u0e7f" for sign in word):
         return word
     start, end = (r"(?<![a-z0-9])", r"(?![a-z0-9])") if word.isascii() else (r"\b", r"\b")  # Chinese may follow at once
     return rf"{start}(?:{_BLANK.sub(' +', word.replace(' ?', ' *'))}){end}"
