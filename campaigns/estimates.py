@@ -33,6 +33,7 @@ from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys
 from vendors import adapters, prices
 from vendors.adapters.base import Adapter, Letter, one_unit
 from vendors.adapters.options import InvalidSettings
+from vendors.mail_classes import MailClass
 from vendors.models import Credential
 from vendors.said import Said, show
 
@@ -289,7 +290,8 @@ def _priced(login: Any, weight: Weight, total: int, campaign: Campaign) -> Estim
     amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
     without_files = campaign.has_files and not weight.counts_messages
-    start, end = _calls(login, weight.units, campaign.sponsor_id)
+    by_kind = MailClass.BULK if total > 1 and not campaign.transactional else MailClass.USUAL
+    start, end = _calls(login, weight.units, campaign.sponsor_id, campaign.mail_class or by_kind)
     channel = login.vendor.channel
     return Estimate(total, weight.units, weight.made, currency, amount, start, end, without_files, channel)
 
@@ -309,12 +311,12 @@ async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: 
         await adapter.close()
 
 
-def _calls(login: Any, units: int, sponsor_id: int | None) -> tuple[Eta, Eta]:
+def _calls(login: Any, units: int, sponsor_id: int | None, mail_class: int) -> tuple[Eta, Eta]:
     """Forecast the first and last call for these units of a sponsor, after its own that wait at the vendor now."""
     now = timezone.now()
     queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
     sizes = 1, math.ceil(units / queue.each)
-    first, last = (eta.of_batch(queue, login.pk, sponsor_id, 0, many, now) for many in sizes)
+    first, last = (eta.of_batch(queue, login.pk, sponsor_id, 0, many, now, mail_class) for many in sizes)
     return first, last
 
 

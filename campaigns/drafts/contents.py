@@ -191,5 +191,8 @@ def estimate(draft: Draft) -> estimates.ByLogin:
     Raises BadInput, TemplateError, NotEntitled.
     """
     content, found = of(draft), draft.found or {"good": 0}
-    campaign = Campaign(sponsor_id=draft.sponsor_id, has_files=content.files is not None)
-    return estimates.of_weights(logins(draft), found.get("weights", {}), found["good"], campaign)
+    by = logins(draft)
+    campaign = Campaign(
+        sponsor_id=draft.sponsor_id, has_files=content.files is not None, mail_class=mail_class(draft, by[0])
+    )
+    return estimates.of_weights(by, found.get("weights", {}), found["good"], campaign)

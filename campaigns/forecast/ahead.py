@@ -1,8 +1,8 @@
 """Tells what goes before a job or a batch: messages of its own sponsor, and other sponsors at the vendor.
 
-Sponsors with queued messages share a vendor by their weights (fair_shares). A place in the queue is therefore counted
-in messages that the vendor takes until then, of all sponsors. Operators read names and numbers; owners only read that
-others share the vendor, and about which part of it is theirs.
+Sponsors with queued messages share a vendor by classes of mail, then by their weights (fair_shares). A place in the
+queue is therefore counted in messages that the vendor takes until then, of all sponsors. Operators read names and
+numbers; owners only read that others share the vendor, and about which part of it is theirs.
 """
 
 import math
@@ -14,58 +14,79 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from campaigns import labels
-from campaigns.forecast.fair_shares import Claimant, FairShares, split_rate
+from campaigns.forecast.fair_shares import Claimant, FairShares, split_all, split_classes
 from campaigns.forecast.queues import LoginQueue, SponsorQueue, VendorQueue
 from vendors.limits.values import Limit
+from vendors.mail_classes import MailClass
+from vendors.said import show
 
 MOST_NAMED = 3  # sponsors in a sentence
+FURTHEST = 1e15  # messages; a place that never comes
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What goes before a sponsor's messages. own: its messages before them; weight: its own.
 
-    others: the other sponsors with queued messages at the vendor, those with most first.
+    others: the other sponsors with queued messages of the same class at the vendor; higher: those with more urgent
+    ones; each with how many, those with most first. of_class: the part of the vendor that its class has meanwhile.
     """
 
     own: int
     weight: int = 1
-    others: tuple[SponsorQueue, ...] = ()
+    others: tuple[tuple[SponsorQueue, int], ...] = ()
     name: str = ""
+    higher: tuple[tuple[SponsorQueue, int], ...] = ()
+    of_class: float = 1.0
 
     @property
     def weights(self) -> int:
-        return self.weight + sum(one.weight for one in self.others)
+        return self.weight + sum(one.weight for one, _count in self.others)
 
     @property
     def for_operators(self) -> str:
         """Say it with names and numbers; "" if nothing goes before them."""
         own = _("behind %(count)s of its own") % {"count": labels.number(self.own)} if self.own else ""
-        if not self.others:
-            return own
         form = _("%(sponsor)s has %(weight)s of %(weights)s shares of the vendor beside %(others)s")
         shares = form % {
             "sponsor": self.name, "weight": labels.number(self.weight), "weights": labels.number(self.weights),
             "others": name_sponsors(self.others),
         }  # fmt: skip
-        return "; ".join(filter(None, (own, shares)))
+        return "; ".join(filter(None, (own, self._describe_higher(), shares if self.others else "")))
+
+    def _describe_higher(self) -> str:
+        if not self.higher:
+            return ""
+        values = {"others": name_sponsors(self.higher), "percent": f"{100 * self.of_class:.0f}"}
+        if self.of_class:
+            form = _("more urgent mail goes first, but for a floor of %(percent)s percent: %(others)s")
+        else:
+            form = _("more urgent mail goes first, and there is no floor: %(others)s")
+        return form % values
 
     @property
     def for_owners(self) -> str:
         """Say it without names and numbers of other sponsors."""
         own = _("behind %(count)s of your own") % {"count": labels.number(self.own)} if self.own else ""
+        urgent = _("more urgent mail of others goes first") if self.higher else ""
         shares = _("others share this vendor, and you have about %(part)s of it") % {"part": self.part}
-        return "; ".join(filter(None, (own, shares if self.others else "")))
+        if self.higher and not self.of_class:
+            shares = _("yours waits as long as it comes")
+        return "; ".join(filter(None, (own, urgent, shares if self.others or self.higher else "")))
 
     @property
     def rounded(self) -> float:
         """The sponsor's share, rounded so that it does not give away who the others are."""
-        return max(0.01, round(20 * self.weight / self.weights) / 20)
+        return max(0.01, round(20 * self._share) / 20)
 
     @property
     def part(self) -> str:
         """The sponsor's share in words, or rounded to 5 percent."""
-        return describe_part(self.weight / self.weights)
+        return describe_part(self._share)
+
+    @property
+    def _share(self) -> float:
+        return self.of_class * self.weight / self.weights
 
 
 def describe_part(part: float) -> str:
@@ -81,21 +102,36 @@ def describe_part(part: float) -> str:
     return _("%(percent)s percent") % {"percent": percent}
 
 
-def name_sponsors(others: Collection[SponsorQueue]) -> str:
-    """Name sponsors with their weights and queued messages, the first few."""
+def name_sponsors(others: Collection[tuple[SponsorQueue, int]]) -> str:
+    """Name sponsors with their weights and so many queued messages, the first few."""
     form = _("%(sponsor)s (%(weight)s, %(count)s wait)")
     named = [
-        form % {"sponsor": one.name, "weight": labels.number(one.weight), "count": labels.number(one.queued)}
-        for one in list(others)[:MOST_NAMED]
+        form % {"sponsor": one.name, "weight": labels.number(one.weight), "count": labels.number(count)}
+        for one, count in list(others)[:MOST_NAMED]
     ]
     if (more := len(others) - MOST_NAMED) > 0:
         named.append(_("%(count)s more") % {"count": labels.number(more)})
     return ", ".join(named)
 
 
-def of_sponsor(queue: VendorQueue, sponsor_id: int, own: int, name: str = "") -> Ahead:
-    """Return what goes before messages of this sponsor that have `own` more of it before them."""
-    return Ahead(own, queue.weights.get(sponsor_id, 1), tuple(others(queue, sponsor_id)), name)
+def of_sponsor(queue: VendorQueue, sponsor_id: int, own: int, mail_class: int, name: str = "") -> Ahead:
+    """Return what goes before messages of this sponsor and class that have `own` more of both before them."""
+    rest, mine = others(queue, sponsor_id), queue.sponsors.get(sponsor_id)
+    beside = [(one, count) for one in rest if (count := one.count(mail_class))]
+    higher = [(one, count) for one in rest if (count := one.count_higher(mail_class))]
+    there = {mail_class, *(of for one in rest for of in one.classes)}
+    return Ahead(
+        own + (mine.count_higher(mail_class) if mine else 0),
+        queue.weights.get(sponsor_id, 1),
+        _with_most_first(beside),
+        name,
+        _with_most_first(higher),
+        split_classes(1.0, queue.floor / 100, dict.fromkeys(there, math.inf))[mail_class],
+    )
+
+
+def _with_most_first(found: list[tuple[SponsorQueue, int]]) -> tuple[tuple[SponsorQueue, int], ...]:
+    return tuple(sorted(found, key=lambda one: (-one[1], one[0].name)))
 
 
 def others(queue: VendorQueue, sponsor_id: int) -> list[SponsorQueue]:
@@ -115,24 +151,46 @@ class SharingSponsor:
     def facts(self) -> dict[str, Any]:
         """Return it for --json."""
         of = self.sponsor
-        return {"sponsor": of.name, "weight": of.weight, "messages": of.queued, "share": round(self.part, 3)}
+        classes = {MailClass(one).word: of.count(one) for one in of.classes}
+        return {
+            "sponsor": of.name, "weight": of.weight, "messages": of.queued, "classes": classes,
+            "share": round(self.part, 3),
+        }  # fmt: skip
 
 
 def list_sharing(queue: VendorQueue, now: datetime) -> list[SharingSponsor]:
     """Return the sponsors with queued messages at a vendor, those with most first, with their shares now."""
     sponsors = others(queue, 0)
     weights, rate = sum(one.weight for one in sponsors), queue.message_rate(queue.limits)
-    rates = dict[int, float]()
-    if 0 < rate < math.inf and sponsors:
-        rates = split_rate(rate, SharedPlaces(queue, sponsors[0].id, now).claimants())
-    return [
-        SharingSponsor(one, weights, rates.get(one.id, 0.0) / rate if rates else one.weight / weights)
-        for one in sponsors
-    ]
+    is_limited = 0 < rate < math.inf
+    if is_limited and sponsors:
+        claimants = SharedPlaces(queue, sponsors[0].id, now, sponsors[0].classes[0]).claimants()
+    else:
+        rate = 1.0
+        claimants = [Claimant(one.id, one.weight, 1.0, mail_class=of) for one in sponsors for of in one.classes]
+    parts = dict[int, float]()
+    for (_class, sponsor), share in split_all(rate, queue.floor / 100, claimants).items():
+        parts[sponsor] = parts.get(sponsor, 0.0) + share / rate
+    return [SharingSponsor(one, weights, parts.get(one.id, 0.0)) for one in sponsors]
 
 
-def describe_sharing(queue: VendorQueue, now: datetime) -> str:
-    """Say for operators which sponsors share a vendor; "" if fewer than two have queued messages."""
+def describe_sharing(queue: VendorQueue, now: datetime) -> list[str]:
+    """Say for operators which classes and sponsors share a vendor, if more than one has queued messages."""
+    return list(filter(None, (_describe_sponsors(queue, now), describe_classes(queue))))
+
+
+def describe_classes(queue: VendorQueue) -> str:
+    """Say for operators how many messages of each class wait; "" if all are of one."""
+    found = queue.by_class
+    if len(found) < 2:
+        return ""
+    form = _("%(class)s %(count)s")
+    named = [form % {"class": show(MailClass(one).label), "count": labels.number(found[one])} for one in found]
+    form = _("classes: %(classes)s; floor %(percent)s percent") if queue.floor else _("classes: %(classes)s; no floor")
+    return form % {"classes": ", ".join(named), "percent": queue.floor}
+
+
+def _describe_sponsors(queue: VendorQueue, now: datetime) -> str:
     found = list_sharing(queue, now)
     if len(found) < 2:
         return ""
@@ -152,49 +210,55 @@ def describe_sharing(queue: VendorQueue, now: datetime) -> str:
 class SharedPlaces:
     """Places in a vendor's queue, in messages that the vendor, or one of its credentials, takes until then.
 
-    sponsor: whose places are asked for; more: its further messages, not among those that were counted.
+    sponsor, mail_class: whose places are asked for; more: its further messages, not among those that were counted.
     """
 
-    def __init__(self, queue: VendorQueue, sponsor: int, now: datetime, more: int = 0) -> None:
-        self._queue, self._sponsor, self._now, self._more = queue, sponsor, now, more
+    def __init__(self, queue: VendorQueue, sponsor: int, now: datetime, mail_class: int, more: int = 0) -> None:
+        self._queue, self._sponsor, self._now, self._class, self._more = queue, sponsor, now, mail_class, more
 
     def of_vendor(self, own: int) -> int:
-        """Return the place of the sponsor's nth message at the vendor. Without a limit it is `own`."""
+        """Return the place of the sponsor's nth message of the class at the vendor. Without a limit it is `own`."""
         return self._place(own, self._queue.limits, 0)
 
     def of_login(self, own: int, login: LoginQueue) -> int:
-        """Return the place of the sponsor's nth message at the credential."""
+        """Return the place of the sponsor's nth message of the class at the credential."""
         return self._place(own, login.limits, login.id)
 
     def _place(self, own: int, limits: Iterable[Limit], login_id: int) -> int:
         rate = self._queue.message_rate(limits)
         if not (0 < rate < math.inf and own > 0):
             return own
-        before = rate * self._fair(rate, login_id).seconds_until(self._sponsor, own - 1)
-        return max(own, math.floor(before + 1e-6) + 1)
+        before = rate * self._fair(rate, login_id).seconds_until(self._sponsor, own - 1, self._class)
+        return max(own, math.floor(min(before, FURTHEST) + 1e-6) + 1)
 
     def _fair(self, rate: float, login_id: int) -> FairShares:
         """Return the model, kept with the queue if it is the same for every sponsor that is asked about."""
         key = login_id, rate
         if self._more or self._waits(self._sponsor):
-            return FairShares(rate, self.claimants(login_id))
+            return FairShares(rate, self.claimants(login_id), self._queue.floor / 100)
         if key not in self._queue.fair:
-            self._queue.fair[key] = FairShares(rate, self.claimants(login_id))
+            self._queue.fair[key] = FairShares(rate, self.claimants(login_id), self._queue.floor / 100)
         found: FairShares = self._queue.fair[key]
         return found
 
     def claimants(self, login_id: int = 0) -> list[Claimant]:
-        """Return the sponsors that share the vendor, or a credential, now."""
+        """Return the sponsors that share the vendor, or a credential, now, with each of their classes."""
         found = [
-            Claimant(one.id, one.weight, _queued(one, login_id), math.inf if login_id else self._cap(one))
+            self._claimant(one, login_id, mail_class)
             for one in self._queue.sponsors.values()
-            if one.id != self._sponsor and not self._waits(one.id)
+            if one.id == self._sponsor or not self._waits(one.id)
+            for mail_class in one.classes
+            if not (self._more and one.id == self._sponsor and mail_class == self._class)
         ]
-        own = self._queue.sponsors.get(self._sponsor) or SponsorQueue(
-            self._sponsor, "", self._queue.weights.get(self._sponsor, 1)
-        )
-        units = _queued(own, login_id) + self._more
-        return [*found, Claimant(own.id, own.weight, units, math.inf if login_id else self._cap(own))]
+        if self._more:
+            weight = self._queue.weights.get(self._sponsor, 1)
+            own = self._queue.sponsors.get(self._sponsor) or SponsorQueue(self._sponsor, "", weight)
+            found.append(self._claimant(own, login_id, self._class, self._more))
+        return found
+
+    def _claimant(self, of: SponsorQueue, login_id: int, mail_class: int, more: int = 0) -> Claimant:
+        cap = math.inf if login_id else self._cap(of, mail_class)
+        return Claimant(of.id, of.weight, of.count(mail_class, login_id) + more, cap, mail_class)
 
     def _waits(self, sponsor: int) -> bool:
         """Return whether all credentials of a sponsor's messages wait as the vendor asked."""
@@ -202,17 +266,16 @@ class SharedPlaces:
         until = [self._queue.logins[login].retry_after_until for login in logins if login in self._queue.logins]
         return bool(until) and all(at is not None and at > self._now for at in until)
 
-    def _cap(self, of: SponsorQueue) -> float:
-        """Return the messages a second that a sponsor's credentials allow it. Others may use them, too."""
+    def _cap(self, of: SponsorQueue, mail_class: int) -> float:
+        """Return the messages a second that a sponsor's credentials allow it in a class. Others may use them, too.
+
+        Its other classes are left out: the places at the credential tell which of them goes first there.
+        """
         found = 0.0
-        for login_id in of.by_login:
+        for login_id in (login for one, login in of.by_class if one == mail_class):
             rate = self._queue.message_rate(self._queue.logins[login_id].limits)
             if rate == math.inf:
                 return rate
-            weights = sum(one.weight for one in self._queue.sponsors.values() if login_id in one.by_login)
-            found += rate * of.weight / weights
+            sharing = (one for one in self._queue.sponsors.values() if (mail_class, login_id) in one.by_class)
+            found += rate * of.weight / sum(one.weight for one in sharing)
         return found or math.inf
-
-
-def _queued(of: SponsorQueue, login_id: int) -> int:
-    return of.by_login.get(login_id, 0) if login_id else of.queued

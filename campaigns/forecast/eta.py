@@ -28,6 +28,7 @@ from vendors import redis_clients
 from vendors.instants import write_time
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
+from vendors.mail_classes import MailClass
 from vendors.remedies import Remedy
 
 
@@ -193,20 +194,27 @@ def of_sponsors(queue: VendorQueue, now: datetime) -> list[tuple[SharingSponsor,
 
 
 def _end_of_sponsor(queue: VendorQueue, sponsor: SponsorQueue, now: datetime) -> Eta:
-    places = SharedPlaces(queue, sponsor.id, now)
+    places = {one: SharedPlaces(queue, sponsor.id, now, one) for one in sponsor.classes}
     ends = []
-    for login_id, queued in sponsor.by_login.items():
-        login = queue.logins[login_id]
-        ends.append(_end(queue, login, (places.of_vendor(sponsor.queued), places.of_login(queued, login)), now))
+    for (mail_class, login_id), queued in sponsor.by_class.items():
+        login, of = queue.logins[login_id], places[mail_class]
+        counts = of.of_vendor(sponsor.count(mail_class)), of.of_login(queued, login)
+        ends.append(_end(queue, login, counts, now))
     return next((end for end in ends if end.obstacle), None) or max(
         ends, key=lambda end: (end.ends_at is not None, end.ends_at or now)
     )
 
 
 def of_batch(
-    queue: VendorQueue, login_id: int | None, sponsor_id: int | None, before: int, messages: int, now: datetime
+    queue: VendorQueue,
+    login_id: int | None,
+    sponsor_id: int | None,
+    before: int,
+    messages: int,
+    now: datetime,
+    mail_class: int = MailClass.BULK,
 ) -> Eta:
-    """Forecast when this many messages of a sponsor end if they come last in its queue, after `before` more.
+    """Forecast when this many messages of a sponsor end if they come last in its class, after `before` more.
 
     Without a sponsor they come after everything that is queued.
     """
@@ -219,8 +227,8 @@ def of_batch(
     more = before + messages
     if sponsor_id is None:
         return _end(queue, login, (queue.queued + more, login.queued + more), now)
-    own, places = queue.sponsors.get(sponsor_id), SharedPlaces(queue, sponsor_id, now, more)
-    of_vendor, of_login = (own.queued, own.by_login.get(login.id, 0)) if own else (0, 0)
+    own, places = queue.sponsors.get(sponsor_id), SharedPlaces(queue, sponsor_id, now, mail_class, more)
+    of_vendor, of_login = (own.count(mail_class), own.count(mail_class, login.id)) if own else (0, 0)
     return _end(queue, login, (places.of_vendor(of_vendor + more), places.of_login(of_login + more, login)), now)
 
 
@@ -300,13 +308,12 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
         return JobForecast(turn)
-    places = SharedPlaces(queue, job.sponsor_id, now)
+    places = SharedPlaces(queue, job.sponsor_id, now, job.mail_class)
     end = _end(queue, login, (places.of_vendor(position.of_vendor), places.of_login(position.of_login, login)), now)
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason, plain=end.obstacle.plain) if end.obstacle else JobForecast(turn)
-    goes_before = ahead.of_sponsor(
-        queue, job.sponsor_id, max(0, position.of_vendor - position.own), job.campaign.sponsor.name
-    )
+    own = max(0, position.of_vendor - position.own)
+    goes_before = ahead.of_sponsor(queue, job.sponsor_id, own, job.mail_class, job.campaign.sponsor.name)
     first = _first(job, sums, queue, login, position, places, now)
     if job.wait_after:
         waits = _("waits after its first %(count)s") % {"count": number(job.wait_after)}

@@ -1,31 +1,40 @@
 """The shares of sponsors in a vendor's rate, as a fluid model of the turns (campaigns/engine/turns.py). Pure.
 
 Sponsors with queued units get the rate by their weights. A sponsor gets no more than its own limits allow (its cap);
-the others share the rest by their weights again (water-filling). A sponsor leaves when its units are done. Classes of
-mail come before the weights: `split_rate` and `FairShares` would share out the rate of one class after another.
+the others share the rest by their weights again (water-filling). A sponsor leaves when its units are done.
+
+Classes of mail come before the weights: each lower class that waits gets its floor, and what is left goes to the
+highest class, then to the next one. Within a class the weights hold. A class that cannot use its floor leaves it to the
+others.
 """
 
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from vendors.mail_classes import MailClass
 
 ENOUGH = 1e-9  # relative; below it a rate is rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A sponsor with queued units at a vendor. cap: the units a second that its own limits allow."""
+    """A sponsor with queued units of one class at a vendor. cap: the units a second that its own limits allow."""
 
     sponsor: int
     weight: int
     units: float
     cap: float = math.inf
+    mail_class: int = MailClass.BULK
 
 
 def split_rate(rate: float, claimants: Iterable[Claimant]) -> dict[int, float]:
-    """Return the units a second of each sponsor: by weight, none more than its cap, together at most `rate`."""
+    """Return the units a second of each sponsor: by weight, none more than its cap, together at most `rate`.
+
+    The claimants are of one class.
+    """
     left, weights = rate, 0
     asking = sorted(claimants, key=lambda one: (one.cap / one.weight, one.sponsor))
     weights = sum(one.weight for one in asking)
@@ -34,6 +43,34 @@ def split_rate(rate: float, claimants: Iterable[Claimant]) -> dict[int, float]:
         shares[one.sponsor] = share = min(one.cap, left * one.weight / weights)
         left, weights = max(0.0, left - share), weights - one.weight
     return shares
+
+
+def split_classes(rate: float, floor: float, caps: Mapping[int, float]) -> dict[int, float]:
+    """Return the units a second of each class. floor: part of the rate for each but the highest one.
+
+    caps: the most that the sponsors of each class that waits can use.
+    """
+    order, shares = sorted(caps), dict[int, float]()
+    floors = {one: min(floor * rate, caps[one]) for one in order[1:]}
+    left = rate
+    for one in order:
+        kept = sum(floors[lower] for lower in order if lower > one)
+        shares[one] = share = min(caps[one], max(0.0, left - kept))
+        left -= share
+    return shares
+
+
+def split_all(rate: float, floor: float, claimants: Collection[Claimant]) -> dict[tuple[int, int], float]:
+    """Return the units a second of each class and sponsor."""
+    by_class = dict[int, list[Claimant]]()
+    for one in claimants:
+        by_class.setdefault(one.mail_class, []).append(one)
+    rates = split_classes(rate, floor, {key: sum(one.cap for one in found) for key, found in by_class.items()})
+    return {
+        (key, sponsor): share
+        for key, found in by_class.items()
+        for sponsor, share in split_rate(rates[key], found).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,70 +82,155 @@ class _Bend:
     slope: float  # of level, a second, from then on
 
 
-class FairShares:
-    """How a vendor's queue is worked off from now on, if nobody comes or goes.
+@dataclass(slots=True)
+class _ClassFlow:
+    """A class while its queue is worked off.
 
-    rate: units a second that the vendor allows. As sponsors leave, the level rises faster, so a sponsor that has come
-    to its cap stays there. With n sponsors it takes n·log n steps, however many jobs are asked about.
+    by_end, by_cap: its sponsors, the next one last. weights: of those below their caps; caps: of those at them. ends:
+    when those at their caps end. starts: when it gets something. capped: by sponsor, seconds and its units when it came
+    to its cap.
     """
 
-    def __init__(self, rate: float, claimants: Collection[Claimant]) -> None:
+    by_end: list[Claimant]
+    by_cap: list[Claimant]
+    weights: int
+    most: float  # what its sponsors can use
+    unlimited: int  # sponsors without a cap
+    level: float = 0.0
+    caps: float = 0.0
+    rate: float = 0.0
+    slope: float = 0.0
+    starts: float = math.inf
+    ends: list[tuple[float, int]] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    capped: dict[int, tuple[float, float]] = field(default_factory=dict)
+    bends: list[_Bend] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, claimants: Iterable[Claimant]) -> "_ClassFlow":
+        by_end = sorted(claimants, key=lambda one: one.units / one.weight, reverse=True)
+        limited = [one for one in by_end if one.cap < math.inf]
+        by_cap = sorted(limited, key=lambda one: one.cap / one.weight, reverse=True)
+        weights = sum(one.weight for one in by_end)
+        return cls(by_end, by_cap, weights, sum(one.cap for one in limited), len(by_end) - len(limited))
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.by_end or self.ends)
+
+    @property
+    def cap(self) -> float:
+        return math.inf if self.unlimited else max(0.0, self.most)
+
+    def turn_to(self, rate: float, seconds: float, whole: float) -> None:
+        """Go on with this rate from this moment on. whole: the vendor's rate."""
         self.rate = rate
-        self._of = {one.sponsor: one for one in claimants if one.units > 0 and one.cap > 0}
-        self._capped = dict[int, tuple[float, float]]()  # by sponsor: seconds and its units when it came to its cap
-        self._bends = list[_Bend]()
-        if math.isfinite(rate) and rate > 0:
-            self._work_off()
+        while self.by_cap and self.weights:
+            one = self.by_cap[-1]
+            if one.sponsor not in self.done and one.cap / one.weight > (rate - self.caps) / self.weights:
+                break
+            self.by_cap.pop()
+            if one.sponsor in self.done:
+                continue
+            self.capped[one.sponsor] = seconds, had = seconds, self.level * one.weight
+            heapq.heappush(self.ends, (seconds + (one.units - had) / one.cap, one.sponsor))
+            self.weights, self.caps = self.weights - one.weight, self.caps + one.cap
+        while self.by_end and (self.by_end[-1].sponsor in self.capped or self.by_end[-1].sponsor in self.done):
+            self.by_end.pop()
+        slope = (rate - self.caps) / self.weights if self.weights else 0.0
+        self.slope = slope if slope > ENOUGH * whole else 0.0
+        steep = self.slope or ENOUGH * whole
+        if not self.bends or self.bends[-1].slope != steep:
+            self.bends.append(_Bend(seconds, self.level, steep))
+        if self.starts == math.inf and (self.slope or self.caps):
+            self.starts = seconds
 
-    def seconds_until(self, sponsor: int, units: float) -> float:
-        """Return the seconds until this sponsor has been given so many units; inf if never.
+    def next_end(self, seconds: float) -> float:
+        """Return when its next sponsor ends; inf: never at this rate."""
+        free = math.inf
+        if self.by_end and self.slope:
+            one = self.by_end[-1]
+            free = seconds + max(0.0, one.units / one.weight - self.level) / self.slope
+        return min(free, self.ends[0][0] if self.ends else math.inf)
 
-        units: at most as many as the sponsor has queued.
-        """
-        one = self._of.get(sponsor)
-        if one is None or units <= 0:
-            return 0.0 if units <= 0 else math.inf
-        if not self._bends:
-            return units / one.cap if self.rate > 0 else math.inf
-        at, had = self._capped.get(sponsor, (math.inf, math.inf))
+    def pass_time(self, seconds: float, after: float, of: Mapping[int, Claimant]) -> None:
+        """Let the time from `seconds` to `after` pass. Whoever ends then leaves."""
+        ends = self.next_end(seconds) <= after
+        capped = ends and bool(self.ends) and self.ends[0][0] <= after
+        if not capped and ends:
+            one = self.by_end.pop()
+            self.level = max(self.level, one.units / one.weight)
+            self.done.add(one.sponsor)
+            self.weights -= one.weight
+            self._leave(one)
+            return
+        self.level += self.slope * (after - seconds)
+        if capped:
+            one = of[heapq.heappop(self.ends)[1]]
+            self.caps -= one.cap
+            self._leave(one)
+
+    def _leave(self, one: Claimant) -> None:
+        if one.cap == math.inf:
+            self.unlimited -= 1
+        else:
+            self.most -= one.cap
+
+    def seconds_until(self, one: Claimant, units: float) -> float:
+        at, had = self.capped.get(one.sponsor, (math.inf, math.inf))
         if units > had:
             return at + (units - had) / one.cap
         level = units / one.weight
-        bend = self._bends[max(0, bisect_left(self._bends, level, key=lambda each: each.level) - 1)]
-        return bend.seconds + (level - bend.level) / bend.slope if level > bend.level else bend.seconds
+        bend = self.bends[max(0, bisect_left(self.bends, level, key=lambda each: each.level) - 1)]
+        if level <= bend.level:
+            return bend.seconds
+        return bend.seconds + (level - bend.level) / bend.slope
+
+
+class FairShares:
+    """How a vendor's queue is worked off from now on, if nobody comes or goes.
+
+    rate: units a second that the vendor allows; floor: part of it for each lower class that waits. As sponsors leave,
+    the level of a class never rises slower than before, so a sponsor that has come to its cap stays there. With n
+    sponsors it takes n·log n steps, however many jobs are asked about.
+    """
+
+    def __init__(self, rate: float, claimants: Collection[Claimant], floor: float = 0.0) -> None:
+        self.rate, self._floor = rate, floor
+        self._of = dict[int, dict[int, Claimant]]()  # by class and sponsor
+        for one in claimants:
+            if one.units > 0 and one.cap > 0:
+                self._of.setdefault(one.mail_class, {})[one.sponsor] = one
+        self._flows = dict[int, _ClassFlow]()
+        if math.isfinite(rate) and rate > 0:
+            self._work_off()
+
+    def seconds_until(self, sponsor: int, units: float, mail_class: int = MailClass.BULK) -> float:
+        """Return the seconds until this sponsor has been given so many units of a class; inf if never.
+
+        units: at most as many as the sponsor has queued in that class.
+        """
+        one = self._of.get(mail_class, {}).get(sponsor)
+        if one is None:
+            return 0.0 if units <= 0 else math.inf
+        if not self._flows:
+            return max(0.0, units) / one.cap if self.rate > 0 else math.inf
+        if units <= 0:
+            return self._flows[mail_class].starts
+        return self._flows[mail_class].seconds_until(one, units)
 
     def _work_off(self) -> None:
         """Walk from one sponsor's end, or arrival at its cap, to the next."""
-        by_end = sorted(self._of.values(), key=lambda one: one.units / one.weight, reverse=True)
-        by_cap = sorted(
-            (one for one in by_end if one.cap < math.inf), key=lambda one: one.cap / one.weight, reverse=True
-        )
-        weights, caps = sum(one.weight for one in by_end), 0.0
-        seconds = level = 0.0
-        ends: list[tuple[float, int]] = []  # of sponsors at their caps
-        done = set[int]()
-        while by_end or ends:
-            while by_cap and weights and by_cap[-1].cap / by_cap[-1].weight <= (self.rate - caps) / weights:
-                one = by_cap.pop()
-                if one.sponsor in done:
-                    continue
-                self._capped[one.sponsor] = seconds, had = seconds, level * one.weight
-                heapq.heappush(ends, (seconds + (one.units - had) / one.cap, one.sponsor))
-                weights, caps = weights - one.weight, caps + one.cap
-            while by_end and (by_end[-1].sponsor in self._capped or by_end[-1].sponsor in done):
-                by_end.pop()
-            slope = (self.rate - caps) / weights if weights else 0.0
-            slope = slope if slope > ENOUGH * self.rate else 0.0
-            self._bends.append(_Bend(seconds, level, slope or ENOUGH * self.rate))
-            free = seconds + (by_end[-1].units / by_end[-1].weight - level) / slope if by_end and slope else math.inf
-            if ends and ends[0][0] <= free:
-                after, sponsor = heapq.heappop(ends)
-                level, seconds = level + slope * (after - seconds), after
-                caps -= self._of[sponsor].cap
-            elif by_end and free < math.inf:
-                one = by_end.pop()
-                level, seconds = one.units / one.weight, free
-                done.add(one.sponsor)
-                weights -= one.weight
-            else:
+        self._flows = {key: _ClassFlow.of(found.values()) for key, found in self._of.items()}
+        waiting, seconds = dict(self._flows), 0.0
+        while waiting:
+            rates = split_classes(self.rate, self._floor, {key: flow.cap for key, flow in waiting.items()})
+            for key, flow in waiting.items():
+                flow.turn_to(rates[key], seconds, self.rate)
+            waiting = {key: flow for key, flow in waiting.items() if flow.waits}
+            after = min((flow.next_end(seconds) for flow in waiting.values()), default=math.inf)
+            if after == math.inf:
                 return
+            for key, flow in waiting.items():
+                flow.pass_time(seconds, after, self._of[key])
+            seconds = after

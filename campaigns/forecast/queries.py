@@ -55,7 +55,7 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'name', v.name,
     'nights', (SELECT json_agg(json_build_array(d.local_date, extract(epoch from d.started_at),
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
         WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
-    'each', e.each,
+    'each', e.each, 'floor', v.floor,
     'weights', (SELECT json_object_agg(t.sponsor_id, t.weight) FROM campaigns_sponsorturn t
         WHERE t.vendor_id = v.id AND t.weight <> 1),
     'store', (SELECT json_build_array({guard.ALL}) FROM campaigns_store s)
@@ -78,18 +78,18 @@ SELECT 'totals', vendor_id, json_build_array(credential_id,
     coalesce(sum(open) FILTER (WHERE status = 'RENDERED'), 0),
     extract(epoch from min(greatest(not_before, at)) FILTER (WHERE NOT queued AND status <> 'RENDERED')),
     extract(epoch from min(closes) FILTER (WHERE queued AND open > 0 AND status <> 'RENDERED')),
-    sponsor_id, (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id))
+    sponsor_id, (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id), mail_class)
 FROM (
     SELECT *, %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine FROM ({
     SEEN.format(jobs="(SELECT * FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(counted)s))")
 }) seen
-) queue GROUP BY vendor_id, credential_id, sponsor_id
+) queue GROUP BY vendor_id, credential_id, sponsor_id, mail_class
 """
 
-# A sponsor's jobs are sent by age, and children count as their parent. Other sponsors' younger jobs matter too, since
-# sponsors share the vendor. Only the oldest jobs in each status are read: younger ones get no forecast, and if all
-# asked jobs are younger, nothing is summed. ORDER BY includes the status because only the index job_pick has that
-# order, whatever the statistics say.
+# A sponsor's jobs of a class are sent by age, and children count as their parent. Other sponsors' younger jobs matter
+# too, since sponsors share the vendor. Only the oldest jobs in each status are read, whatever their class: younger ones
+# get no forecast, and if all asked jobs are younger, nothing is summed. ORDER BY includes the status because only the
+# index job_pick has that order, whatever the statistics say.
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH logins AS MATERIALIZED (
@@ -115,12 +115,13 @@ WITH logins AS MATERIALIZED (
             AND parent_id IS NOT NULL ORDER BY status, id LIMIT %(most)s)
     ) one
 ), queue AS (
-    SELECT n.id, n.vendor_id, n.credential_id, n.sponsor_id, part,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id ORDER BY age)::bigint AS of_vendor,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, n.credential_id ORDER BY age)::bigint AS of_login,
+    SELECT n.id, n.vendor_id, n.credential_id, n.sponsor_id, mail_class, part,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, mail_class ORDER BY age)::bigint AS of_vendor,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, mail_class, n.credential_id
+            ORDER BY age)::bigint AS of_login,
         sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, age)::bigint AS own
     FROM (
-        SELECT seen.id, seen.vendor_id, credential_id, sponsor_id, coalesce(parent_id, seen.id) AS age,
+        SELECT seen.id, seen.vendor_id, credential_id, sponsor_id, mail_class, coalesce(parent_id, seen.id) AS age,
             CASE WHEN queued AND l.open THEN seen.open ELSE 0 END AS part
         FROM ({SEEN.format(jobs="near")}) seen JOIN logins l ON l.id = seen.credential_id
     ) n
@@ -128,7 +129,7 @@ WITH logins AS MATERIALIZED (
 SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login, own)
 FROM queue JOIN asked USING (id)
 UNION ALL SELECT 'sponsor', vendor_id, json_build_array(credential_id, sponsor_id,
-    (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id), sum(part))
-FROM queue GROUP BY vendor_id, credential_id, sponsor_id HAVING sum(part) > 0
+    (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id), mail_class, sum(part))
+FROM queue GROUP BY vendor_id, credential_id, sponsor_id, mail_class HAVING sum(part) > 0
 ) positions
 """

@@ -31,13 +31,14 @@ from vendors.condition.reading import combine_conditions, conditions_of_credenti
 from vendors.condition.values import Condition, ConditionKind, describe_condition, name_condition
 from vendors.instants import write_time
 from vendors.limits.values import Limit
+from vendors.mail_classes import FLOOR
 from vendors.remedies import Remedy
 from vendors.said import Said, show
 
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 NEAR_TIME = timedelta(minutes=2)
-FORM = 2  # of the rows of TOTALS, so that no release reads those that another one has kept
+FORM = 3  # of the rows of TOTALS, so that no release reads those that another one has kept
 Sponsors = list[int] | None  # None: all
 UNTRIED = Condition(ConditionKind.UNTRIED)
 
@@ -90,16 +91,35 @@ class LoginQueue:
 
 @dataclass(slots=True)
 class SponsorQueue:
-    """A sponsor's queued messages at a vendor. by_login: by credential id. weight: its share while others wait."""
+    """A sponsor's queued messages at a vendor. weight: its share while others wait.
+
+    by_login: by credential id; by_class: by class and credential id.
+    """
 
     id: int
     name: str
     weight: int = 1
     by_login: dict[int, int] = field(default_factory=dict)
+    by_class: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def queued(self) -> int:
         return sum(self.by_login.values())
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes of its messages, the most urgent one first."""
+        return sorted({mail_class for mail_class, _login in self.by_class})
+
+    def count(self, mail_class: int, login: int = 0) -> int:
+        """Return its messages of a class, over all credentials or over one."""
+        if login:
+            return self.by_class.get((mail_class, login), 0)
+        return sum(queued for (of, _login), queued in self.by_class.items() if of == mail_class)
+
+    def count_higher(self, mail_class: int) -> int:
+        """Return its messages of more urgent classes."""
+        return sum(queued for (of, _login), queued in self.by_class.items() if of < mail_class)
 
 
 @dataclass(slots=True)
@@ -114,7 +134,8 @@ class VendorQueue:
     the first such time. rendered: those for the night. closes_at: when the first sending hours of queued messages end.
     counted_at: when waiting messages were counted, if earlier than the rest. disclosed: the reader may see the full
     reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while jobs are
-    asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1.
+    asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1. floor: percent of its rate
+    that each lower class of mail keeps.
     """
 
     vendor_id: int
@@ -146,6 +167,7 @@ class VendorQueue:
     name: str = ""
     sponsors: dict[int, SponsorQueue] = field(default_factory=dict)
     weights: dict[int, int] = field(default_factory=dict)
+    floor: int = FLOOR
     fair: dict[Any, Any] = field(default_factory=dict)  # models of the shares, once asked for (ahead)
 
     @property
@@ -179,6 +201,15 @@ class VendorQueue:
     def queued(self) -> int:
         return sum(login.queued for login in self.logins.values())
 
+    @property
+    def by_class(self) -> dict[int, int]:
+        """Queued messages by class, the most urgent one first."""
+        found = dict[int, int]()
+        for one in self.sponsors.values():
+            for (mail_class, _login), queued in one.by_class.items():
+                found[mail_class] = found.get(mail_class, 0) + queued
+        return dict(sorted(found.items()))
+
     def units(self, messages: int) -> int:
         """Estimate the cost of this many messages in units; the real cost is known once they are rendered."""
         return math.ceil(messages * self.each)
@@ -195,7 +226,7 @@ class VendorQueue:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The messages of its sponsor queued up to and including a job, at its vendor and at its credential.
+    """The messages of its sponsor and class queued up to and including a job, at its vendor and at its credential.
 
     own: those of the job itself; of a child or a parent with all of its family.
     """
@@ -265,8 +296,8 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         elif what == "position":
             queues[vendor].positions[facts[0]] = QueuePosition(*facts[1:])
         elif what == "sponsor":
-            login, sponsor, name, queued = facts
-            _add_sponsor(queues[vendor], login, sponsor, name, int(queued))
+            login, sponsor, name, mail_class, queued = facts
+            _add_sponsor(queues[vendor], login, sponsor, name, mail_class, int(queued))
         elif what == "sending":
             _read_by(queues.values(), facts)
     return queues
@@ -340,15 +371,16 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         is_paused=facts["paused"],
         name=facts["name"],
         weights={int(sponsor): weight for sponsor, weight in (facts["weights"] or {}).items()},
+        floor=facts["floor"],
     )  # fmt: skip
 
 
 def _add(queue: VendorQueue, facts: list[Any]) -> None:
-    login, jobs, waiting, mine, queued, rendered, next_at, closes, sponsor, name = facts
+    login, jobs, waiting, mine, queued, rendered, next_at, closes, sponsor, name, mail_class = facts
     of = queue.logins[login]
     called = 0 if of.is_stuck else int(queued)
     of.jobs, of.waiting, of.queued = of.jobs + jobs, of.waiting + int(waiting), of.queued + called
-    _add_sponsor(queue, login, sponsor, name, called)
+    _add_sponsor(queue, login, sponsor, name, mail_class, called)
     queue.jobs += jobs
     queue.waiting += int(waiting)
     queue.mine += int(mine)
@@ -358,10 +390,11 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
     queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
 
 
-def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, queued: int) -> None:
+def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, mail_class: int, queued: int) -> None:
     if queued:
         of = queue.sponsors.setdefault(sponsor, SponsorQueue(sponsor, name or "", queue.weights.get(sponsor, 1)))
         of.by_login[login] = of.by_login.get(login, 0) + queued
+        of.by_class[mail_class, login] = of.by_class.get((mail_class, login), 0) + queued
 
 
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:

@@ -141,9 +141,10 @@ def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Fore
     if order.hours:
         return forecasts.of_hours(order.hours)
     sponsor = order.caller.sponsor_id
-    asked = (vendor.id, vendor.credential_id, sponsor, order.size, order.send_at)
+    mail_class = order.mail_class(vendor)
+    asked = (vendor.id, vendor.credential_id, sponsor, order.size, order.send_at, mail_class)
     if asked not in known:
-        known[asked] = forecasts.of(vendor, sponsor, order.size, order.send_at)
+        known[asked] = forecasts.of(vendor, sponsor, order.size, order.send_at, mail_class=mail_class)
     return known[asked]
 
 
@@ -185,7 +186,7 @@ def _stored(
     if request.send_at or request.route_id:
         dispatch_later(stored.job_id, request.send_at or datetime.now(UTC))
     else:
-        forecasts.taken(vendor, order.caller.sponsor_id, order.size)
+        forecasts.taken(vendor, order.caller.sponsor_id, order.size, order.mail_class(vendor))
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 

@@ -20,6 +20,7 @@ from campaigns.intake import Hours
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.condition.reading import combine_conditions
 from vendors.condition.values import Condition, describe_condition
+from vendors.mail_classes import MailClass
 
 FRESH = 1.0  # seconds
 SHARE = 100
@@ -35,11 +36,11 @@ Forecast = dict[str, str | float | None]
 
 @dataclass(slots=True)
 class _Read:
-    """taken: messages accepted since, by sponsor."""
+    """taken: messages accepted since, by sponsor and class."""
 
     queue: VendorQueue
     until: float
-    taken: dict[int, int] = field(default_factory=dict)
+    taken: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Forecasts:
@@ -80,16 +81,25 @@ class Forecasts:
                 self._own[sponsor_id] = ended + max(FRESH, SHARE * (ended - began)), found
         return found
 
-    def taken(self, vendor: VendorSnapshot, sponsor_id: int, messages: int) -> None:
+    def taken(self, vendor: VendorSnapshot, sponsor_id: int, messages: int, mail_class: MailClass) -> None:
         """Count messages that this process has just accepted for the vendor."""
         read = self._queues.get(vendor.id)
         if read:
-            read.taken[sponsor_id] = read.taken.get(sponsor_id, 0) + messages
+            key = sponsor_id, mail_class
+            read.taken[key] = read.taken.get(key, 0) + messages
 
     def of(
-        self, vendor: VendorSnapshot, sponsor_id: int, messages: int, send_at: datetime | None, units: int | None = None
+        self,
+        vendor: VendorSnapshot,
+        sponsor_id: int,
+        messages: int,
+        send_at: datetime | None,
+        units: int | None = None,
+        mail_class: MailClass = MailClass.BULK,
     ) -> Forecast:
-        """Return the forecast for a batch behind everything of the sponsor, beside what others have waiting.
+        """Return the forecast for a batch behind everything of the sponsor in its class and in more urgent ones.
+
+        Beside it goes what others have waiting, by classes and shares.
 
         For a future batch the queue is assumed empty.
 
@@ -104,10 +114,11 @@ class Forecasts:
             costs = (queue.units(n) for n in (1, messages))
             first, last = (forecast(cost, vendor.limits, (), 0.0) for cost in costs)
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
-        taken = read.taken.get(sponsor_id, 0)
-        ends = [eta.of_batch(queue, vendor.credential_id, sponsor_id, taken, n, now) for n in (1, messages)]
+        taken = sum(read.taken.get((sponsor_id, one), 0) for one in MailClass if one <= mail_class)
+        asked = queue, vendor.credential_id, sponsor_id, taken
+        ends = [eta.of_batch(*asked, n, now, mail_class) for n in (1, messages)]
         own = queue.sponsors.get(sponsor_id)
-        before = ahead.of_sponsor(queue, sponsor_id, (own.queued if own else 0) + taken)
+        before = ahead.of_sponsor(queue, sponsor_id, (own.count(mail_class) if own else 0) + taken, mail_class)
         basis = f"{_limits(vendor)}, {_describe(before)}"
         if queue.cost and vendor.disclosed:
             basis += f", {queue.cost}"
@@ -150,7 +161,7 @@ def _undisclosed(queue: VendorQueue) -> VendorQueue:
 
 def _describe(found: Ahead) -> str:
     """Say what goes first; of other sponsors without names and numbers."""
-    if not found.others:
+    if not (found.others or found.higher):
         return f"{found.own:,} ahead of you"
     return f"{found.own:,} of your own ahead of you; {replace(found, own=0).for_owners}"
 

@@ -77,11 +77,8 @@ def _dry_run(order: SendOrder) -> HttpResponse:
     rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
     vendor = order.vendors[0]
     units = order.cost["units"] if order.cost else None
-    at = (
-        forecasts.of_hours(order.hours)
-        if order.hours
-        else forecasts.of(vendor, order.caller.sponsor_id, order.size, order.send_at, units)
-    )
+    asked = vendor, order.caller.sponsor_id, order.size, order.send_at, units
+    at = forecasts.of_hours(order.hours) if order.hours else forecasts.of(*asked, order.mail_class(vendor))
     return HttpResponse(order.answer(None, vendor, at, _foresee_quotas(order, vendor)), JSON, 200)
 
 

@@ -383,7 +383,7 @@ class ServiceOut(BaseModel):
     threshold: float
     limits: list[str]
     waiting: int
-    forecast: ForecastOut = Field(description="For one more message")
+    forecast: ForecastOut = Field(description="For one more message of bulk mail")
 
 
 class ServicesOut(BaseModel):

@@ -31,6 +31,7 @@ from mailhub.operations import outcomes
 from vendors import deferrals, histograms, redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
+from vendors.mail_classes import MailClass
 from vendors.models import Vendor
 
 LABELLED = 200
@@ -223,6 +224,16 @@ def _shares(by: _ByVendor, there: dict[int, VendorQueue], now: datetime) -> Iter
     sharing = {vendor: ahead.list_sharing(queue, now) for vendor, queue in there.items() if len(queue.sponsors) > 1}
     about = "Sponsors with queued messages; 2 or more share the vendor."
     yield by.gauge("mailhub_sponsors_queued", about, ((one, len(queue.sponsors)) for one, queue in there.items()))
+    classes = GaugeMetricFamily(
+        "mailhub_class_messages_queued", "Queued messages: urgent, usual, bulk.", labels=["vendor", "class"]
+    )
+    by_class = Counter[tuple[str, str]]()
+    for vendor, queue in there.items():
+        for mail_class in MailClass:
+            by_class[by.label(vendor), mail_class.word] += queue.by_class.get(mail_class, 0)
+    for names, count in by_class.items():
+        classes.add_metric(names, count)
+    yield classes
     waiting = GaugeMetricFamily(
         "mailhub_sponsor_messages_queued",
         "Queued messages of sponsors that share a vendor; the oldest 500 pairs.",

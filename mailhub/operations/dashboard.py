@@ -40,6 +40,7 @@ from vendors.condition.values import Condition, ConditionKind
 from vendors.deferrals import NO_WAITS, VendorWaits
 from vendors.limits.values import Limit
 from vendors.listing import CONDITIONS
+from vendors.mail_classes import MailClass
 from vendors.models import Vendor
 from vendors.remedies import Remedy
 from vendors.said import show
@@ -96,7 +97,7 @@ class VendorRow:
     that. look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition.
     remedy: what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports
     by kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
-    others' mail. sharing: the sponsors with queued mail, for viewers of all sponsors.
+    others' mail. sharing: the sponsors with queued mail, classes: its messages by class, for viewers of all sponsors.
     """
 
     vendor: Vendor
@@ -122,6 +123,7 @@ class VendorRow:
     governed: bool = True
     receivers: VendorWaits = NO_WAITS
     sharing: list[SharingSponsor] = field(default_factory=list)
+    classes: dict[str, int] = field(default_factory=dict)
 
     @property
     def receiver_lines(self) -> list[str]:
@@ -386,7 +388,8 @@ def _row(
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     if counted and ownership.sees_all_sponsors():
         row.sharing = ahead.list_sharing(queue, now)
-        row.apart += filter(None, [ahead.describe_sharing(queue, now)])
+        row.classes = {MailClass(one).word: count for one, count in queue.by_class.items()}
+        row.apart += ahead.describe_sharing(queue, now)
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
     row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)

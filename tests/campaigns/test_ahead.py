@@ -21,6 +21,7 @@ from campaigns.operators import actions
 from mailhub.monitoring import metrics
 from tests import factories
 from vendors.history import Actor
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor
 
 pytestmark = pytest.mark.django_db
@@ -197,7 +198,7 @@ def test_metrics_name_no_sponsor_that_is_alone_and_only_so_many(
     [(1, [1], "half"), (1, [2], "a third"), (2, [1], "two thirds"), (1, [1, 2], "a quarter"), (9, [1], "90 percent")],
 )
 def test_a_part_is_told_in_words(weight: int, others: list[int], said: str) -> None:
-    beside = tuple(SponsorQueue(number, "", one) for number, one in enumerate(others, start=2))
+    beside = tuple((SponsorQueue(number, "", one), 1) for number, one in enumerate(others, start=2))
     assert ahead.Ahead(0, weight, beside).part == said
 
 
@@ -218,3 +219,120 @@ def test_a_vendor_without_a_limit_has_shares_and_no_ends(capsys: pytest.CaptureF
         waits(login, factories.sponsor(name), 10)
     call_command("forecast", "fast")
     assert "as fast as the vendor answers" in capsys.readouterr().out
+
+
+def of_class(login: Credential, name: str, messages: int, mail_class: MailClass, status: str = "DISPATCHED") -> Job:
+    by = factories.sponsor(name)
+    fields: dict[str, Any] = {"of": login, "by": by, "messages": False, "mail_class": mail_class}
+    return factories.campaign_with_job(messages, status=status, **fields)
+
+
+@pytest.fixture
+def classes(login: Credential) -> tuple[Job, Job]:
+    """Anton's newsletter of a million waits when Velma sends 540 codes."""
+    return of_class(login, "Anton", 1_000_000, MailClass.BULK), of_class(login, "Velma", 540, MailClass.URGENT)
+
+
+@pytest.mark.usefixtures("frozen_clock")
+def test_an_urgent_job_ends_as_if_alone_but_for_the_floor_of_a_bulk_million(classes: tuple[Job, Job]) -> None:
+    bulk, urgent = classes
+    now = timezone.now()
+    assert seconds(foretold(urgent).ends_at, now) == pytest.approx(540 / 54, abs=1)
+    assert seconds(foretold(bulk).ends_at, now) == pytest.approx(1_000_540 / 60, abs=1)
+    assert seconds(foretold(bulk).first_at, now) == pytest.approx(0, abs=1), "its floor begins at once"
+    assert foretold(urgent).describe_ahead(now, is_operator=True) == "", "nothing goes before it"
+    Vendor.objects.update(floor=0)
+    assert seconds(foretold(urgent).ends_at, now) == pytest.approx(540 / 60, abs=1)
+    assert seconds(foretold(bulk).first_at, now) == pytest.approx(540 / 60, abs=1)
+
+
+@pytest.mark.usefixtures("frozen_clock")
+def test_a_bulk_job_tells_its_floor_while_urgent_mail_waits(login: Credential) -> None:
+    """60 of Anton's go at the floor, 6 a second, while 5,400 codes go at 54."""
+    of_class(login, "Velma", 5_400, MailClass.URGENT)
+    bulk = of_class(login, "Anton", 60, MailClass.BULK)
+    now = timezone.now()
+    assert seconds(foretold(bulk).ends_at, now) == pytest.approx(60 / 6, abs=1)
+    said = foretold(bulk).describe_ahead(now, is_operator=True)
+    assert said.startswith(
+        "more urgent mail goes first, but for a floor of 10 percent: Velma (1, 5,400 wait); first message about"
+    )
+    for_owner = foretold(bulk).describe_ahead(now, is_operator=False)
+    assert for_owner.startswith(
+        "more urgent mail of others goes first; others share this vendor, and you have about a tenth of it; first"
+    )
+    assert "Velma" not in for_owner and "5,400" not in for_owner
+    Vendor.objects.update(floor=0)
+    assert seconds(foretold(bulk).ends_at, now) == pytest.approx(5_460 / 60, abs=1)
+    assert "there is no floor: Velma" in foretold(bulk).describe_ahead(now, is_operator=True)
+    assert "goes first; yours waits as long as it comes" in foretold(bulk).describe_ahead(now, is_operator=False)
+
+
+@pytest.mark.usefixtures("frozen_clock")
+def test_urgent_mail_of_ones_own_goes_before_older_bulk_mail(login: Credential) -> None:
+    bulk = of_class(login, "Anton", 600, MailClass.BULK)
+    urgent = of_class(login, "Anton", 54, MailClass.URGENT)
+    now = timezone.now()
+    assert seconds(foretold(urgent).ends_at, now) == pytest.approx(1, abs=1)
+    assert foretold(bulk).ahead.own == 54 and foretold(urgent).ahead.own == 0
+    assert foretold(bulk).describe_ahead(now, is_operator=False).startswith("behind 54 of your own; first message")
+
+
+@pytest.mark.usefixtures("frozen_clock")
+def test_within_a_class_the_weights_hold_and_higher_mail_makes_it_slower(login: Credential) -> None:
+    of_class(login, "Otto", 10_000, MailClass.URGENT)
+    anton, velma = (of_class(login, name, 30, MailClass.USUAL) for name in ("Anton", "Velma"))
+    SponsorTurn.objects.create(sponsor_id=velma.sponsor_id, vendor=velma.vendor, weight=2)
+    now = timezone.now()
+    assert seconds(foretold(velma).ends_at, now) == pytest.approx(30 / 4, abs=1), "two thirds of 6 a second"
+    assert seconds(foretold(anton).ends_at, now) == pytest.approx(60 / 6, abs=1)
+    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    parts = {one.sponsor.name: round(one.part, 3) for one in ahead.list_sharing(queue, now)}
+    assert parts == {"Otto": 0.9, "Anton": 0.033, "Velma": 0.067}
+    ends = {one.sponsor.name: seconds(end.ends_at, now) for one, end in eta.of_sponsors(queue, now)}
+    assert ends["Velma"] == pytest.approx(30 / 4, abs=1) and ends["Otto"] == pytest.approx(10_060 / 60, abs=1)
+
+
+@pytest.mark.usefixtures("frozen_clock")
+def test_a_batch_that_is_not_stored_yet_goes_in_its_class(classes: tuple[Job, Job], login: Credential) -> None:
+    now = timezone.now()
+    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    velma = classes[1].sponsor_id
+
+    def end(messages: int, mail_class: MailClass) -> float:
+        return seconds(eta.of_batch(queue, login.pk, velma, 0, messages, now, mail_class).ends_at, now)
+
+    assert end(54, MailClass.URGENT) == pytest.approx(594 / 54, abs=1)
+    assert end(60, MailClass.USUAL) == pytest.approx(10, abs=1), "her codes go first; a tenth of 60 is for it"
+    assert end(30, MailClass.BULK) == pytest.approx(10, abs=1), "half of bulk mail's tenth"
+
+
+def test_doors_tell_the_classes_that_wait(
+    classes: tuple[Job, Job], admin_client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    said = "classes: urgent 540, bulk 1,000,000; floor 10 percent"
+    call_command("status")
+    assert said in " ".join(capsys.readouterr().out.split())
+    call_command("forecast", "mail")
+    assert said in capsys.readouterr().out
+    call_command("forecast", "mail", "--json")
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["classes"] == {"urgent": 540, "bulk": 1_000_000} and facts["floor"] == 10
+    assert [one["classes"] for one in facts["sponsors"]] == [{"bulk": 1_000_000}, {"urgent": 540}]
+    assert [one["share"] for one in facts["sponsors"]] == [0.1, 0.9]
+    call_command("status", "--json")
+    assert json.loads(capsys.readouterr().out)["classes"] == {"urgent": 540, "bulk": 1_000_000}
+    bulk, _urgent = classes
+    page = admin_client.get(f"/admin/campaigns/job/{bulk.pk}/live/").content.decode()
+    assert "More urgent mail goes first, but for a floor of 10 percent: Velma (1, 540 wait)" in page
+    Vendor.objects.update(floor=0)
+    call_command("forecast", "mail")
+    assert "bulk 1,000,000; no floor" in capsys.readouterr().out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_metrics_count_what_waits_by_class(classes: tuple[Job, Job]) -> None:
+    found = metrics.text().decode()
+    for mail_class, queued in (("urgent", "540.0"), ("usual", "0.0"), ("bulk", "1e+06")):
+        assert f'mailhub_class_messages_queued{{class="{mail_class}",vendor="mail"}} {queued}' in found

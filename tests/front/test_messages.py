@@ -59,8 +59,10 @@ def test_a_thousand_are_one_job_that_is_cut_and_the_ids_are_one_block():
 def test_the_forecast_counts_what_waits_before():
     program, vendor = Program(), at_work(api_vendor(limits=[(5, 60)]))
     program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(10)]))
-    forecast = program.send(letter(vendor)).json()["forecast"]
-    assert forecast["basis"] == "5 per 60 s, 10 ahead of you"
+    alone = program.send(letter(vendor)).json()["forecast"]
+    assert alone["basis"] == "5 per 60 s, 0 ahead of you", "a single letter is urgent"
+    forecast = program.send(letter(vendor, ["ann@sandbox.example", "bob@sandbox.example"])).json()["forecast"]
+    assert forecast["basis"] == "5 per 60 s, 11 ahead of you"
     first = datetime.fromisoformat(forecast["first_at"])
     assert timedelta(seconds=100) < first - datetime.now(UTC) <= timedelta(seconds=120)
 

@@ -60,7 +60,8 @@ def test_only_ones_own_messages_wait_for_a_vendor_of_the_installation():
     assert (said["forecast"]["own_ahead"], said["forecast"]["share"]) == (3, 0.5)
     assert "units" not in said["forecast"]["basis"]
     assert service(beta, vendor)["waiting"] == 40
-    dry = alpha.send(letter(vendor), None, "/api/v1/messages?dry_run=true").json()
+    two = letter(vendor, ["ann@sandbox.example", "bob@sandbox.example"])
+    dry = alpha.send(two, None, "/api/v1/messages?dry_run=true").json()
     assert not counts(dry) and beside in json.dumps(dry)
     last = datetime.fromisoformat(said["forecast"]["last_at"]) - timezone.now()
     assert timedelta(minutes=1) < last < timedelta(minutes=5), "four of each, of which some cost more: not behind all"

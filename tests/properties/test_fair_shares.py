@@ -1,13 +1,15 @@
 """The model of the shares: held against a plain step by step one, and against turns unit by unit."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from campaigns.forecast.fair_shares import Claimant, FairShares, split_rate
+from campaigns.forecast.fair_shares import Claimant, FairShares, split_all, split_rate
+from vendors.mail_classes import MailClass
 
 QUIET = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 RATE = 60.0
@@ -122,3 +124,74 @@ def test_a_vendor_without_a_limit_and_one_that_is_paused() -> None:
     assert FairShares(math.inf, [Claimant(1, 1, 10.0)]).seconds_until(1, 10.0) == 0
     assert FairShares(0.0, [Claimant(1, 1, 10.0)]).seconds_until(1, 10.0) == math.inf
     assert FairShares(60.0, []).seconds_until(1, 0.0) == 0
+
+
+@st.composite
+def of_classes(draw: st.DrawFn) -> list[Claimant]:
+    found = draw(sponsors())
+    return [replace(one, mail_class=draw(st.sampled_from(MailClass))) for one in found]
+
+
+floors = st.sampled_from([0.0, 0.1, 0.4])
+
+
+def played_by_classes(rate: float, floor: float, of: list[Claimant]) -> dict[int, float]:
+    """Return when each sponsor ends: from one end to the next at the shares of those who are left."""
+    left, now, ends = {one.sponsor: one.units for one in of}, 0.0, dict[int, float]()
+    while left:
+        shares = {
+            key: share for (_, key), share in split_all(rate, floor, [o for o in of if o.sponsor in left]).items()
+        }
+        step = min(left[key] / share for key, share in shares.items() if share > 1e-9)
+        now += step
+        for key, share in shares.items():
+            left[key] -= step * share
+            if left[key] <= 1e-6:
+                del left[key]
+                ends[key] = now
+    return ends
+
+
+@QUIET
+@given(of=of_classes(), floor=floors)
+def test_each_class_gets_its_floor_and_a_higher_one_the_rest(of: list[Claimant], floor: float) -> None:
+    shares = split_all(RATE, floor, of)
+    by_class = {one: sum(share for (key, _), share in shares.items() if key == one) for one in MailClass}
+    caps = {one: sum(each.cap for each in of if each.mail_class == one) for one in MailClass}
+    there = sorted({one.mail_class for one in of})
+    assert sum(shares.values()) == pytest.approx(min(RATE, sum(caps.values()))), "nothing is left over"
+    for one in there[1:]:
+        assert by_class[one] >= min(floor * RATE, caps[one]) * (1 - 1e-9)
+    for higher, lower in pairwise(there):
+        hungry = by_class[higher] < caps[higher] * (1 - 1e-9)
+        assert not hungry or by_class[lower] <= floor * RATE * (1 + 1e-9), "above its floor while a higher one waits"
+
+
+@QUIET
+@given(of=of_classes(), floor=floors)
+def test_with_classes_every_end_is_that_of_the_plain_model(of: list[Claimant], floor: float) -> None:
+    shares, ends = FairShares(RATE, of, floor), played_by_classes(RATE, floor, of)
+    for one in of:
+        found = shares.seconds_until(one.sponsor, one.units, one.mail_class)
+        assert found == pytest.approx(ends[one.sponsor], rel=1e-6, abs=1e-4)
+
+
+def test_an_urgent_job_ends_beside_a_bulk_million_as_if_alone_but_for_the_floor() -> None:
+    beside = [
+        Claimant(1, 1, 1_000_000.0, mail_class=MailClass.BULK),
+        Claimant(2, 1, 540.0, mail_class=MailClass.URGENT),
+    ]
+    shares = FairShares(60.0, beside, 0.1)
+    assert shares.seconds_until(2, 540.0, MailClass.URGENT) == pytest.approx(10)
+    assert shares.seconds_until(1, 60.0, MailClass.BULK) == pytest.approx(10), "a tenth of 60 a second"
+    assert shares.seconds_until(1, 1_000_000.0, MailClass.BULK) == pytest.approx(1_000_540 / 60)
+    without = FairShares(60.0, beside, 0.0)
+    assert without.seconds_until(2, 540.0, MailClass.URGENT) == pytest.approx(9)
+    assert without.seconds_until(1, 0.0, MailClass.BULK) == pytest.approx(9), "bulk begins when the codes are out"
+    assert without.seconds_until(1, 60.0, MailClass.BULK) == pytest.approx(10)
+
+
+def test_a_sponsor_may_have_mail_of_two_classes() -> None:
+    shares = FairShares(10.0, [Claimant(1, 1, 90.0, mail_class=one) for one in MailClass], 0.1)
+    ends = [shares.seconds_until(1, 90.0, one) for one in MailClass]
+    assert ends == pytest.approx([90 / 8, 90 / 8 + (90 - 90 / 8) / 9, 27])

@@ -7,10 +7,11 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns.forecast import eta, obstacles, queues
+from campaigns.forecast import ahead, eta, obstacles, queues
 from campaigns.forecast.ahead import SharingSponsor
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import VendorQueue
+from vendors.mail_classes import MailClass
 from vendors.management import arguments
 from vendors.management.output import tell, wrapped
 from vendors.models import Vendor
@@ -49,7 +50,8 @@ def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str
     text = waiting if queue.waiting else f"nothing is queued at {limits}"
     best = queue.best
     waits = best.describe(now) if best and best.condition.until and best.condition.has_end else ""
-    return "; ".join(filter(None, [text, waits, _shares(queue, now), *obstacles.apart(vendor, queue, now)]))
+    shares = _shares(queue, now), ahead.describe_classes(queue)
+    return "; ".join(filter(None, [text, waits, *shares, *obstacles.apart(vendor, queue, now)]))
 
 
 def _shares(queue: VendorQueue, now: datetime) -> str:
@@ -97,5 +99,7 @@ def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
         "unknown": end.obstacle.reason if end.obstacle and queue.waiting else "",
         "put_off": queue.put_off,
         "for_the_night": queue.rendered,
+        "classes": {MailClass(one).word: count for one, count in queue.by_class.items()},
+        "floor": queue.floor,
         "sponsors": [one.facts() | {"ends_at": end.ends_at} for one, end in eta.of_sponsors(queue, now)],
     }

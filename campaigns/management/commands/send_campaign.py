@@ -211,7 +211,7 @@ def _accept(
     size = 1 if options["test_to"] else len(recipients)
     mail_class = entitlements.class_for(sponsor, credential, named, size, transactional=options["transactional"])
     if options["preview"] or options["check"]:
-        campaign = content.campaign(topic, options["transactional"])
+        campaign = content.campaign(topic, options["transactional"], sponsor_id=sponsor.pk, mail_class=mail_class)
         starts_at = at if isinstance(at, datetime) else timezone.now()
         work = NewWork(sponsor.pk or 0, vendor.pk, credential.pk, len(recipients), starts_at)
         notes = {

@@ -224,6 +224,7 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "jobs_late": running.late,
         "ends": row.ends,
         "apart": row.apart,
+        "classes": row.classes,
         "sponsors": [one.facts() for one in row.sharing],
         "accepting": row.open,
         "state": row.state,
