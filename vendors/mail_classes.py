@@ -1,4 +1,4 @@
-"""The classes of mail, by which urgent mail goes before other mail at a vendor (campaigns/engine/turns.py)."""
+"""The classes of mail, by which urgent mail goes before other mail at a vendor (campaigns/engine/turns)."""
 
 from django.db.models import IntegerChoices
 

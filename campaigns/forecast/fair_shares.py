@@ -1,4 +1,4 @@
-"""The shares of sponsors in a vendor's rate, as a fluid model of the turns (campaigns/engine/turns.py). Pure.
+"""The shares of sponsors in a vendor's rate, as a fluid model of the turns (campaigns/engine/turns). Pure.
 
 Sponsors with queued units get the rate by their weights. A sponsor gets no more than its own limits allow (its cap);
 the others share the rest by their weights again (water-filling). A sponsor leaves when its units are done.

@@ -17,7 +17,7 @@ from django.utils.translation import ngettext
 from campaigns.engine import prepared
 from campaigns.engine.casting.mailcaster import ORDER, Rank
 from campaigns.engine.failover import guard
-from campaigns.engine.turns import CALLABLE, UNCUT
+from campaigns.engine.turns.order import CALLABLE, UNCUT
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.queues import VendorQueue
 from vendors import shut

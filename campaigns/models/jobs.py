@@ -290,7 +290,7 @@ class Job(models.Model):
             # A mailcaster that looks for children must not read a hundred thousand small jobs.
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
-            # Whose turn it is, and the sponsor's next job (campaigns/engine/turns.py).
+            # Whose turn it is, and the sponsor's next job (campaigns/engine/turns/order.py).
             models.Index(
                 fields=["vendor", "mail_class", "sponsor", "status", "id"],
                 condition=Q(FOR_CASTERS, parent__isnull=True),

@@ -1,4 +1,4 @@
-"""Sponsors that share a vendor: their weights, and what each was given there (campaigns/engine/turns.py)."""
+"""Sponsors that share a vendor: their weights, and what each was given there (campaigns/engine/turns)."""
 
 from django.db import models
 from django.db.models import Q, UniqueConstraint
@@ -77,7 +77,7 @@ class ClassTurn(models.Model):
 
 
 class ClassCredit(models.Model):
-    """What a lower class of mail may still be given of its floor at a vendor (campaigns/engine/turns.py).
+    """What a lower class of mail may still be given of its floor at a vendor (campaigns/engine/turns).
 
     credit: units; it grows by the floor's share of everything that the vendor was given, and shrinks by what the class
     was given. most: units that it saves up; least: units that it owes, negative.

@@ -17,10 +17,10 @@ from django.db import connection
 from django.test import Client
 
 from campaigns import entitlements
-from campaigns.engine import turns
 from campaigns.engine.casting.mailcaster import claim
 from campaigns.engine.lifecycle import move
 from campaigns.engine.ports import NotEntitled
+from campaigns.engine.turns import charges
 from campaigns.models import Campaign, ClassCredit, Entitlement, Job, Session, Sponsor, SponsorTurn, Template
 from campaigns.models.identities import Urgent
 from campaigns.models.states import S
@@ -58,7 +58,7 @@ def send(caster: Mailcaster) -> Job | None:
     job = Job.objects.get(pk=claimed.job_id)
     mine = Job.objects.filter(pk=job.pk)
     assert move(mine, "send") and move(mine, "drain") and move(mine, "log", mailcaster=None)
-    turns.charge(job.vendor_id, job.sponsor_id, job.size, mail_class=job.mail_class)
+    charges.charge(job.vendor_id, job.sponsor_id, job.size, mail_class=job.mail_class)
     return job
 
 
@@ -93,7 +93,7 @@ def test_within_a_class_the_weights_hold(login: Credential) -> None:
     """Whatever the sponsors were given in another one."""
     one, other = make.sponsor(), make.sponsor()
     SponsorTurn.objects.create(vendor=login.vendor, sponsor=other, weight=3)
-    turns.charge(login.vendor_id, one.pk, 1000, mail_class=BULK)
+    charges.charge(login.vendor_id, one.pk, 1000, mail_class=BULK)
     letters(login, one, 40, URGENT), letters(login, other, 40, URGENT), letters(login, other, 3, BULK)
     Vendor.objects.update(floor=0)
     sent = Counter(job.sponsor_id for job in send_all(caster(login), 40))
@@ -133,11 +133,11 @@ def test_without_a_floor_bulk_mail_waits_as_long_as_urgent_mail_comes(login: Cre
 def test_bulk_mail_saves_little_up_and_owes_little(login: Credential) -> None:
     one = make.sponsor()
     for mail_class, units in ((BULK, 10_000), (URGENT, 100), (URGENT, 100)):
-        turns.charge(login.vendor_id, one.pk, units, mail_class=mail_class)
+        charges.charge(login.vendor_id, one.pk, units, mail_class=mail_class)
     owed = ClassCredit.objects.get(mail_class=BULK)
     assert owed.credit == -90.0, "at most what a second gave"
     for _ in range(30):
-        turns.charge(login.vendor_id, one.pk, 100, mail_class=URGENT)
+        charges.charge(login.vendor_id, one.pk, 100, mail_class=URGENT)
     owed.refresh_from_db()
     assert owed.credit == owed.most == 50.0, "five seconds of a tenth"
 

@@ -10,7 +10,8 @@ from django.utils import timezone
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.sending import stream
-from campaigns.engine.turns import Leaf, VendorClasses, Waiter, choose_leavers
+from campaigns.engine.turns.leavers import Leaf, Waiter, choose_leavers
+from campaigns.engine.turns.order import VendorClasses
 from campaigns.models import ClassTurn, Job, Message
 from tests import factories
 from tests.faults.checker import judge, sums

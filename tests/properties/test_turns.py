@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.engine.turns import Leaf, VendorClasses, Waiter, choose_leavers, order_turns
+from campaigns.engine.turns.leavers import Leaf, Waiter, choose_leavers
+from campaigns.engine.turns.order import VendorClasses, order_turns
 from vendors.mail_classes import MailClass
 
 URGENT, USUAL, BULK = MailClass

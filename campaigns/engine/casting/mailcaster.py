@@ -1,6 +1,6 @@
 """Step 3, cast: a mailcaster takes its next leaf, or cuts one (document 003).
 
-First it chooses class and sponsor (`turns`), then a job of theirs by the ranks of its kind.
+First it chooses class and sponsor (`turns/order.py`), then a job of theirs by the ranks of its kind.
 
 Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows locked by another claim are
 skipped. Claims therefore wait for each other only for an exclusive credential and for the last remaining parent.
@@ -22,7 +22,7 @@ from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import moving, sql_list
 from campaigns.engine.sending_hours import describe_opening, opens_at
 from campaigns.engine.threads import columns_of
-from campaigns.engine.turns import CALLABLE, COMPARED, TAKE_TURN, UNCUT, Turn, order_turns
+from campaigns.engine.turns.order import CALLABLE, COMPARED, TAKE_TURN, UNCUT, Turn, order_turns
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.models.states import PARENTS, RUNNING, WAITING, S, Status
 from vendors.models import Credential, Mailcaster

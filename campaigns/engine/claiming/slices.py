@@ -1,4 +1,4 @@
-"""Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns.py).
+"""Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns).
 
 Once a second one statement charges what was given, and another one looks whether leaves of the process give way. The
 second one is made only for vendors at which a stream may give way.
@@ -13,8 +13,9 @@ from typing import Any
 from django.conf import settings
 from psycopg import AsyncConnection
 
-from campaigns.engine import turns
-from campaigns.engine.turns import Leaf, UnitsGiven, VendorClasses, Waiter
+from campaigns.engine.turns import charges, leavers
+from campaigns.engine.turns.leavers import Leaf, Waiter
+from campaigns.engine.turns.order import VendorClasses
 
 log = logging.getLogger(__name__)
 ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
@@ -40,7 +41,7 @@ class StreamSlice:
 
     def may_give_way(self, now: float, seconds: float) -> bool:
         """Tell if some leaves of its age give way: to a higher class, or to a sponsor that has none."""
-        return now - self.began >= min(seconds, turns.LOOK_SECONDS)
+        return now - self.began >= min(seconds, leavers.LOOK_SECONDS)
 
 
 class Slices:
@@ -49,7 +50,7 @@ class Slices:
     def __init__(self, rows: Any) -> None:
         self._rows = rows
         self._charged_at = time.monotonic()
-        self.given = UnitsGiven()
+        self.given = charges.UnitsGiven()
 
     async def tick(self, places: Iterable[StreamSlice]) -> None:
         """Charge what was given since the last tick, and tell each place whether it gives way."""
@@ -57,9 +58,9 @@ class Slices:
         await self._charge(Counter(one.whose for one in there))
         slice_seconds, now = settings.TURN_SECONDS, time.monotonic()
         old = {one.vendor_id for one in there if slice_seconds and one.may_give_way(now, slice_seconds)}
-        leavers = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
+        leaving = await read_leavers(self._rows, sorted(old), slice_seconds) if old else frozenset()
         for one in there:
-            one.gives_way = one.job_id in leavers
+            one.gives_way = one.job_id in leaving
 
     async def _charge(self, streams: "Counter[tuple[int, int, int]]") -> None:
         now = time.monotonic()
@@ -67,7 +68,7 @@ class Slices:
         self._charged_at = now
         if charged:
             try:
-                await self._rows.run(lambda connection: connection.execute(turns.CHARGE, charged), over=_soon)
+                await self._rows.run(lambda connection: connection.execute(charges.CHARGE, charged), over=_soon)
             except Exception:
                 self.given.put_back(charged)
                 raise
@@ -80,11 +81,11 @@ def _soon() -> bool:
 async def read_leavers(connection: AsyncConnection[Any], vendor_ids: list[int], seconds: float) -> frozenset[int]:
     """Return the running leaves of these vendors that give way now. seconds: the time slice."""
     params = {"vendors": vendor_ids, "alive": ALIVE * settings.HEARTBEAT_SECONDS}
-    rows = await (await connection.execute(turns.WATCH, params)).fetchall()
+    rows = await (await connection.execute(leavers.WATCH, params)).fetchall()
     found = set[int]()
     for _, state, waiters, leaves, idle in rows:
         classes = VendorClasses.read(state)
-        found |= turns.choose_leavers(
+        found |= leavers.choose_leavers(
             classes, [Waiter(*one) for one in waiters], [Leaf(*one) for one in leaves], idle, seconds
         )
     return frozenset(found)

@@ -1,0 +1,100 @@
+"""Charges sponsors and classes for the units that they were given at a vendor."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import connection
+
+from campaigns.engine.lifecycle import sql_list
+from campaigns.engine.turns.order import PARENTS, SMALL, has_job
+from campaigns.models.states import WAITING
+from vendors.mail_classes import MailClass
+
+# The probes of one class: with rows of two columns, as in order.py, the planner reads the class again for each of them.
+_RIVAL = f"""(SELECT j.sponsor_id FROM campaigns_job j WHERE j.vendor_id = t.vendor_id AND j.mail_class = t.mail_class
+        AND j.status IN {sql_list(WAITING)} AND j.parent_id IS {{parent}} AND j.sponsor_id > {{after}}
+        ORDER BY j.sponsor_id LIMIT 1)"""
+_RIVALS = ", ".join(
+    f"""{name}(sponsor) AS (
+        SELECT {_RIVAL.format(parent=parent, after="0")}
+        UNION ALL
+        SELECT {_RIVAL.format(parent=parent, after=f"{name}.sponsor")} FROM {name} WHERE {name}.sponsor IS NOT NULL
+    )"""
+    for name, parent in PARENTS
+)
+# Whether no other sponsor has a job in the class of row t that waits and may go. It ends at the first one.
+UNOPPOSED = f"""NOT EXISTS (
+        WITH RECURSIVE {_RIVALS}
+        SELECT FROM (SELECT t.mail_class, r.sponsor FROM (TABLE whole UNION ALL TABLE child) r) w
+        WHERE w.sponsor <> t.sponsor_id
+            AND ({has_job("t.vendor_id", WAITING, "NULL")} OR {has_job("t.vendor_id", SMALL, "NOT NULL")}))"""
+_GIVEN = """greatest(t.given, (SELECT max(clock) FROM campaigns_classturn c
+            WHERE c.vendor_id = t.vendor_id AND c.mail_class = t.mail_class)) + excluded.given"""
+CREDIT_SECONDS = 5  # a class saves up its share of so many seconds
+# Rows in the order of their keys, as two processes charge the same ones. A lower class owes at most what the vendor was
+# given in a second, or twice what it may save up: then it waits for some seconds, and no longer.
+CHARGE = f"""
+WITH given AS (
+    SELECT vendor, sponsor, mail_class, units, rate
+    FROM unnest(%(vendors)s::bigint[], %(sponsors)s::bigint[], %(classes)s::smallint[], %(units)s::float8[],
+        %(rates)s::float8[]) AS a(vendor, sponsor, mail_class, units, rate)
+), credited AS (
+    INSERT INTO campaigns_classcredit AS k (vendor_id, mail_class, credit, most, least)
+    SELECT s.vendor, c.mail_class, s.share
+            - coalesce((SELECT sum(g.units) FROM given g WHERE g.vendor = s.vendor AND g.mail_class = c.mail_class), 0),
+        {CREDIT_SECONDS} * s.share, -greatest({2 * CREDIT_SECONDS} * s.share, s.units)
+    FROM (
+        SELECT g.vendor, sum(g.units) AS units, sum(g.units) * max(v.floor) / 100.0 AS share
+        FROM given g JOIN vendors_vendor v ON v.id = g.vendor GROUP BY 1
+    ) s CROSS JOIN unnest(ARRAY[{MailClass.USUAL.value}, {MailClass.BULK.value}]) AS c(mail_class)
+    ORDER BY 1, 2
+    ON CONFLICT (vendor_id, mail_class) DO UPDATE SET most = excluded.most, least = excluded.least,
+        credit = greatest(excluded.least, least(excluded.most, k.credit + excluded.credit))
+)
+INSERT INTO campaigns_classturn AS t (vendor_id, mail_class, sponsor_id, given, clock, rate)
+SELECT g.vendor, g.mail_class, g.sponsor, g.units / coalesce(n.weight, 1), 0, g.rate
+FROM given g LEFT JOIN campaigns_sponsorturn n ON n.vendor_id = g.vendor AND n.sponsor_id = g.sponsor
+ORDER BY 1, 2, 3
+ON CONFLICT (vendor_id, mail_class, sponsor_id) DO UPDATE
+SET given = {_GIVEN}, rate = (3 * t.rate + excluded.rate) / 4,
+    clock = CASE WHEN {UNOPPOSED} THEN {_GIVEN} ELSE t.clock END
+"""
+
+
+class UnitsGiven:
+    """What the streams of a process were given since it was charged last, by vendor, sponsor and class."""
+
+    def __init__(self) -> None:
+        self._units: dict[tuple[int, int, int], int] = {}
+
+    def add(self, vendor_id: int, sponsor_id: int, mail_class: int, units: int) -> None:
+        key = vendor_id, sponsor_id, mail_class
+        self._units[key] = self._units.get(key, 0) + units
+
+    def take(self, streams: Mapping[tuple[int, int, int], int], seconds: float) -> dict[str, Any] | None:
+        """Return the parameters of CHARGE and forget them, or None if nothing was given.
+
+        streams: how many the process has of each; seconds: since the last charge.
+        """
+        units, self._units = self._units, {}
+        if not units:
+            return None
+        rates = [number / max(1, streams.get(key, 0)) / max(seconds, 0.1) for key, number in units.items()]
+        vendors, sponsors, classes = zip(*units, strict=True)
+        return {
+            "vendors": list(vendors), "sponsors": list(sponsors), "classes": list(map(int, classes)),
+            "units": list(map(float, units.values())), "rates": rates,
+        }  # fmt: skip
+
+    def put_back(self, charged: Mapping[str, Any]) -> None:
+        """Remember again what could not be charged."""
+        names = ("vendors", "sponsors", "classes", "units")
+        for vendor, sponsor, mail_class, units in zip(*(charged[name] for name in names), strict=True):
+            self.add(vendor, sponsor, mail_class, int(units))
+
+
+def charge(vendor_id: int, sponsor_id: int, units: int, rate: float = 0.0, mail_class: int = MailClass.BULK) -> None:
+    """Charge a sponsor over Django's connection, as senders do over theirs once a second."""
+    params = {"vendors": [vendor_id], "sponsors": [sponsor_id], "classes": [int(mail_class)]}
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGE, {**params, "units": [float(units)], "rates": [rate]})

@@ -1,0 +1,160 @@
+"""Chooses the running leaves that give way to classes and sponsors that wait (campaigns/engine/claiming/slices.py)."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from campaigns.engine.lifecycle import sql_list
+from campaigns.engine.turns.order import (
+    AHEAD_SECONDS,
+    LARGE,
+    OF_TURN,
+    SMALL,
+    STATE,
+    Competitor,
+    VendorClasses,
+    has_job,
+    waiting_once,
+)
+from campaigns.models.states import RUNNING
+from vendors.mail_classes import MailClass
+from vendors.models import Mailcaster
+
+LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class, or to a sponsor that has no leaf
+LEAST_SLICE_SECONDS = 2.0  # however many sponsors wait: each turn costs some statements, and calls must end
+# Of each of these vendors at which several sponsors or classes have work: its state; those that wait, [sponsor, weight,
+# given, has a small job that may go now, has a child or a parent, class]; its running leaves, [job, sponsor, weight,
+# given, rate, kind of its mailcaster, seconds since a sender that is alive started it, class]; the kinds of its idle
+# mailcasters.
+WATCH = f"""
+SELECT a.vendor, {STATE.format(vendor="a.vendor")},
+    (SELECT json_agg(json_build_array(w.sponsor, coalesce(n.weight, 1), coalesce(t.given, 0),
+            {has_job("a.vendor", SMALL, "NULL")},
+            {has_job("a.vendor", SMALL, "NOT NULL")} OR {has_job("a.vendor", LARGE, "NULL")}, w.mail_class))
+        FROM unnest(s.classes, s.sponsors) AS w(mail_class, sponsor)
+            {OF_TURN.format(vendor="a.vendor", of="w", sponsor="sponsor")}),
+    (SELECT json_agg(json_build_array(r.id, r.sponsor_id, coalesce(n.weight, 1), coalesce(t.given, 0),
+            coalesce(t.rate, 0), m.kind, CASE WHEN r.status = 'SENDING'
+                    AND r.heartbeat_at > clock_timestamp() - %(alive)s * interval '1 second'
+                THEN extract(epoch FROM clock_timestamp() - r.status_at) ELSE 0 END, r.mail_class) ORDER BY r.id)
+        FROM campaigns_job r JOIN vendors_mailcaster m ON m.id = r.mailcaster_id
+            {OF_TURN.format(vendor="a.vendor", of="r", sponsor="sponsor_id")}
+        WHERE r.vendor_id = a.vendor AND r.status IN {sql_list(RUNNING)}),
+    ARRAY(SELECT DISTINCT m.kind FROM vendors_mailcaster m WHERE m.vendor_id = a.vendor AND m.enabled AND NOT EXISTS (
+        SELECT FROM campaigns_job b WHERE b.mailcaster_id = m.id AND b.status IN {sql_list(RUNNING)}))
+FROM unnest(%(vendors)s::bigint[]) AS a(vendor) CROSS JOIN LATERAL (
+    {waiting_once("a.vendor")} SELECT array_agg(mail_class) AS classes, array_agg(sponsor) AS sponsors FROM waits
+) s
+WHERE s.sponsors IS NOT NULL AND EXISTS (
+    SELECT FROM campaigns_job r WHERE r.vendor_id = a.vendor AND r.status IN {sql_list(RUNNING)}
+        AND NOT (cardinality(s.sponsors) = 1 AND r.sponsor_id = s.sponsors[1] AND r.mail_class = s.classes[1]))
+"""
+
+
+class Leaf(NamedTuple):
+    """A running leaf. age: seconds since a sender started it."""
+
+    job: int
+    sponsor: int
+    weight: int
+    given: float
+    rate: float
+    kind: str
+    age: float
+    mail_class: int = MailClass.BULK
+
+
+class Waiter(NamedTuple):
+    """A sponsor with waiting jobs of a class that may be sent now: small ones, or children and parents."""
+
+    sponsor: int
+    weight: int
+    given: float
+    has_small: bool
+    has_large: bool
+    mail_class: int = MailClass.BULK
+
+    def may_use(self, kind: str) -> bool:
+        """Tell whether a mailcaster of this kind takes one of its jobs."""
+        small = self.has_small and kind != Mailcaster.Kind.LARGE_ONLY
+        return small or (self.has_large and kind != Mailcaster.Kind.SMALL_ONLY)
+
+
+class _Look:
+    """The running leaves of a vendor while those that give way are chosen."""
+
+    def __init__(
+        self, classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf], seconds: float
+    ) -> None:
+        self.classes, self.leaves, self.seconds, self.leavers = classes, leaves, seconds, set[int]()
+        self.running = Counter((leaf.mail_class, leaf.sponsor) for leaf in leaves)
+        self.of_class = Counter(leaf.mail_class for leaf in leaves)
+        rates: dict[int, float] = {}
+        for leaf in leaves:
+            rates[leaf.mail_class] = max(leaf.rate, rates.get(leaf.mail_class, 0.0))
+        self._ahead = {mail_class: AHEAD_SECONDS * rate or 1.0 for mail_class, rate in rates.items()}
+        self._known = {(leaf.mail_class, leaf.sponsor): (leaf.weight, leaf.given) for leaf in leaves}
+        self._known |= {(one.mail_class, one.sponsor): (one.weight, one.given) for one in waiters}
+        self._slices = {one: self._slice_of(one, waiters) for one in self.of_class}
+
+    def _slice_of(self, mail_class: int, waiters: Sequence[Waiter]) -> float:
+        """Return seconds, such that each sponsor of the class has its turn within a time slice if possible."""
+        without = sum(one.mail_class == mail_class and not self.has_leaf(one) for one in waiters)
+        fair = self.seconds * self.of_class[mail_class] / max(1, without)
+        return min(self.seconds, max(LEAST_SLICE_SECONDS, fair))
+
+    def has_leaf(self, one: Waiter) -> bool:
+        return self.running[one.mail_class, one.sponsor] > 0
+
+    def key(self, one: Leaf | Waiter, fewer: int = 0) -> tuple[bool, float]:
+        """Return the place of its sponsor within the class. fewer: leaves that it would have less."""
+        whose = one.mail_class, one.sponsor
+        weight, given = self._known[whose]
+        start = max(given, self.classes.clock(one.mail_class))
+        ahead = self._ahead.get(one.mail_class, 1.0)
+        return Competitor(one.sponsor, weight, start, self.running[whose] - fewer).key(ahead)
+
+    def is_due(self, one: Waiter) -> bool:
+        return self.classes.is_due(one.mail_class, self.of_class[one.mail_class])
+
+    def gives_way(self, leaf: Leaf, one: Waiter) -> bool:
+        """Tell whether this leaf may give way to that sponsor's job."""
+        if leaf.job in self.leavers or not one.may_use(leaf.kind):
+            return False
+        if leaf.mail_class == one.mail_class:
+            is_spare = self.running[leaf.mail_class, leaf.sponsor] > 1 and not self.has_leaf(one)
+            enough = min(self.seconds, LOOK_SECONDS) if is_spare else self._slices[leaf.mail_class]
+            is_other = leaf.sponsor != one.sponsor and leaf.age >= enough
+            return is_other and self.key(leaf, fewer=1) > self.key(one)
+        if self.classes.keeps_leaf(leaf.mail_class, self.of_class[leaf.mail_class]):
+            return False
+        if leaf.mail_class > one.mail_class:
+            return leaf.age >= min(self.seconds, LOOK_SECONDS)
+        return leaf.age >= self.seconds and self.is_due(one)
+
+    def leave(self, leaf: Leaf, one: Waiter) -> None:
+        self.leavers.add(leaf.job)
+        for sign, (mail_class, sponsor) in ((-1, (leaf.mail_class, leaf.sponsor)), (1, (one.mail_class, one.sponsor))):
+            self.running[mail_class, sponsor] += sign
+            self.of_class[mail_class] += sign
+
+
+def choose_leavers(
+    classes: VendorClasses, waiters: Sequence[Waiter], leaves: Sequence[Leaf], idle: Iterable[str], seconds: float
+) -> set[int]:
+    """Return the running leaves of a vendor that give way now. Pure, so all processes agree.
+
+    Each sponsor that waits, and no idle mailcaster takes, gets the place of a leaf of a lower class, or of one of its
+    own class that is behind it: of the sponsor that is ahead most, the oldest leaf that has had its time slice. A
+    sponsor is ahead only if it would still be without that leaf; one that has no leaf is behind all that have two. A
+    lower class that is due gets the place of a leaf of a higher one. seconds: the time slice. It is shorter while more
+    sponsors wait than leaves run.
+    """
+    look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
+    for one in sorted(waiters, key=lambda one: (not look.is_due(one), one.mail_class, look.key(one), one.sponsor)):
+        if any(one.may_use(kind) for kind in kinds):
+            continue
+        able = [leaf for leaf in leaves if look.gives_way(leaf, one)]
+        if able:
+            look.leave(max(able, key=lambda leaf: (leaf.mail_class, look.key(leaf, fewer=1), leaf.age, leaf.job)), one)
+    return look.leavers
