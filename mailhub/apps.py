@@ -23,9 +23,12 @@ class MailhubConfig(AppConfig):
         from mailhub import (
             checks,  # noqa: F401
             model_texts,
+            running_versions,
         )
+        from vendors import liveness
         from vendors.models import Vendor
 
+        liveness.announce = running_versions.keep_announcing
         register(_clocks_were_right, "clocks", deploy=True)
         model_texts.put_into_language()
         connection_created.connect(_prepare)

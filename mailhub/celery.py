@@ -61,6 +61,13 @@ def _check(**_: Any) -> None:
     connection.close()  # a later fork must not inherit it
 
 
+@beat_init.connect
+def _announce_beat(**_: Any) -> None:
+    from mailhub import running_versions  # Django is set up by now
+
+    running_versions.keep_announcing("beat")
+
+
 @worker_init.connect
 def _check_pool(sender: Any, **_: Any) -> None:
     from mailhub import checks

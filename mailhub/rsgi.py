@@ -33,7 +33,7 @@ from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
 
 from campaigns.content import templates
-from mailhub import devices, shares
+from mailhub import devices, running_versions, shares
 from mailhub.front import keys, receipts
 from mailhub.front.body_gate import LITTLE, BodyGate, Judge, too_large
 from mailhub.front.keys import keyring
@@ -108,10 +108,13 @@ class Listener:
     """An RSGI application for some of the paths.
 
     `django`: answers them. `serves`: tells whether a path belongs here. `elsewhere`: the detail of the 404 for other
-    paths. `judge`: tells whose a larger body is.
+    paths. `judge`: tells whose a larger body is. `name`: of its process, which announces its version.
     """
 
-    def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str, judge: Judge) -> None:
+    def __init__(
+        self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str, judge: Judge, name: str = ""
+    ) -> None:
+        self._name = name
         self._django, self._serves, self._elsewhere, self._judge = django, serves, elsewhere, judge
         self._ready: SimpleQueue[Ready] = SimpleQueue()
 
@@ -122,6 +125,8 @@ class Listener:
         self._loop, self._logins = loop, devices.login_paths()
         self._gates = _gates(settings.WEB_THREADS)
         sys.setswitchinterval(SWITCH)
+        if self._name:
+            running_versions.keep_announcing(self._name)
         templates.breathe, templates.renderer = shares.give_way, shares.renderer
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
@@ -387,11 +392,16 @@ def _tell(protocol: Any, response: HttpResponse, environ: Environ) -> None:
 
 
 web = Listener(
-    application, lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.", uploads.judge
+    application,
+    lambda path: not path.startswith(API),
+    "The API has a port of its own: API_PORT.",
+    uploads.judge,
+    name="web",
 )
 api = Listener(
     ApiHandler(),
     lambda path: path.startswith((API, "/static/")),
     "Pages for browsers have a port of their own: PORT.",
     keys.judge,
+    name="api",
 )

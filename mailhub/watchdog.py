@@ -67,7 +67,7 @@ class Watchdog(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         self._over.clear()
-        liveness.keep_showing(worker.hostname.partition("@")[0], settings.MAILHUB_HOME)
+        liveness.keep_showing(worker.hostname.partition("@")[0], settings.MAILHUB_HOME, full_name=worker.hostname)
         threading.Thread(target=self._live, args=(worker.app,), name="watchdog", daemon=True).start()
 
     def stop(self, worker: Any) -> None:

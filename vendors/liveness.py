@@ -8,12 +8,20 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 EVERY = 5.0  # seconds between two signs
 DEAD = 60.0  # seconds without a sign
 FOLDER = "alive"
+
+
+def _tell_nobody(name: str) -> None:
+    """Stand in for what also tells other machines (mailhub/running_versions.py)."""
+
+
+announce: Callable[[str], None] = _tell_nobody
 
 
 def show_life(name: str, home: Path) -> None:
@@ -34,8 +42,12 @@ def find_age(name: str, home: Path) -> float | None:
     return None
 
 
-def keep_showing(name: str, home: Path) -> threading.Thread:
-    """Start a thread that shows life until the process ends, also while it finishes its last calls."""
+def keep_showing(name: str, home: Path, full_name: str = "") -> threading.Thread:
+    """Start a thread that shows life until the process ends, also while it finishes its last calls.
+
+    full_name: with its host, as other machines know it.
+    """
+    announce(full_name or name)
 
     def run() -> None:
         while True:
@@ -49,6 +61,7 @@ def keep_showing(name: str, home: Path) -> threading.Thread:
 
 async def show_in_loop(name: str, home: Path) -> None:
     """Show life as long as the event loop runs; for a task that is cancelled at the end."""
+    announce(name)
     while True:
         show_life(name, home)
         await asyncio.sleep(EVERY)

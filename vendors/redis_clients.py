@@ -184,6 +184,25 @@ def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
     return [one for one in readers if queue in one.queues]
 
 
+PROCESSES = "mailhub:processes"
+
+
+def announce_process(url: str, name: str, facts: Mapping[str, str], seconds: int) -> None:
+    """Tell of a process for this many seconds of Redis's clock, over a connection of its own; nothing if it is away."""
+    with suppress(RedisError), connect(url, PATIENCE) as client:
+        now: Any = client.time()
+        client.hset(PROCESSES, name, json.dumps({**facts, "until": now[0] + seconds}))
+
+
+def announced_processes(url: str) -> dict[str, dict[str, Any]]:
+    """Return the facts of processes by name; delete expired ones. Raises WorkerRegistryUnreachable."""
+    now, found = _ask(_client(url).time)[0], _ask(_client(url).hgetall, PROCESSES)
+    entries = {name.decode(): json.loads(entry) for name, entry in found.items()}
+    if old := [name for name, entry in entries.items() if entry["until"] < now]:
+        _ask(_client(url).hdel, PROCESSES, *old)
+    return {name: entry for name, entry in entries.items() if name not in old}
+
+
 def kept(url: str, key: str) -> bytes | None:
     """Return a cached value; None if it has expired or Redis does not answer."""
     with suppress(RedisError):

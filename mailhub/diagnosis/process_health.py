@@ -6,9 +6,10 @@ from django.conf import settings
 
 from campaigns.engine.audit import leftover_bounds
 from campaigns.forecast import streams
-from mailhub import stored_moments, worker_queues
+from mailhub import running_versions, stored_moments, worker_queues
 from mailhub.diagnosis.postgres_health import read_rows
 from mailhub.diagnosis.verdicts import HealthVerdict, all_well, error_of, warning_of
+from mailhub.running_versions import ProgramVersion, RunningProcess
 from vendors import redis_clients, restarts
 from vendors.said import Said, gettext_noop
 
@@ -44,15 +45,30 @@ GROUP BY 1 ORDER BY 1
 
 def look_at_processes() -> Iterator[HealthVerdict]:
     """Check that no process runs another version of the program, or of an adapter."""
-    there = [
-        warning_of(
+    there = [*find_other_versions(), *(warning_of(one, "Restart it") for one in restarts.needed())]
+    yield from there or [all_well("all processes are of this version")]
+
+
+def find_other_versions() -> Iterator[HealthVerdict]:
+    """Find processes of another version than this command. Raises WorkerRegistryUnreachable."""
+    for name, count in read_rows(OTHER_VERSIONS):
+        yield warning_of(
             f"sessions of another version, {name}: {count}",
             "Restart those processes; pg_stat_activity names their machines",
         )
-        for name, count in read_rows(OTHER_VERSIONS)
-    ]
-    there += [warning_of(one, "Restart it") for one in restarts.needed()]
-    yield from there or [all_well("all processes are of this version")]
+    own, callers = running_versions.own_version(), running_versions.read_callers()
+    for process in running_versions.read_processes():
+        if process.program != own:
+            yield warning_of(_describe_other(process, own, callers), "Restart it")
+
+
+def _describe_other(process: RunningProcess, own: ProgramVersion, callers: set[str]) -> str:
+    runs = f"{process.name} runs {process.program.version}"
+    if process.program.tables not in callers:
+        return f"{runs}, and these are not its tables: it calls nobody"
+    if process.program.tables != own.tables:
+        return f"{runs} of other tables than this command: the older one may go on until the next migrate"
+    return f"{runs}, and this command is {own.version}"
 
 
 def look_at_bounds() -> Iterator[HealthVerdict]:

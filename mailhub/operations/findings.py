@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from mailhub.diagnosis import process_health, registry
 from mailhub.diagnosis.verdicts import HealthVerdict, VerdictLevel
+from vendors import redis_clients
 
 
 class InstallationFinding(NamedTuple):
@@ -26,6 +27,14 @@ def of_installation() -> list[InstallationFinding]:
 def of_tables() -> list[InstallationFinding]:
     """Find constraints that refuse messages."""
     return _findings(process_health.look_at_bounds())
+
+
+def of_versions() -> list[InstallationFinding]:
+    """Find processes of another version than this command; none while Redis is away, which is reported elsewhere."""
+    try:
+        return _findings(process_health.find_other_versions())
+    except redis_clients.WorkerRegistryUnreachable:
+        return []
 
 
 def of_clocks() -> list[InstallationFinding]:

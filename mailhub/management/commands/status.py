@@ -1,6 +1,9 @@
 """`manage.py status`: the operations page on a terminal."""
 
 from argparse import ArgumentParser
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import chain
 from textwrap import fill
 from time import sleep
 from typing import Any
@@ -18,9 +21,10 @@ from campaigns.engine.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from campaigns.quotas import admission
+from mailhub import running_versions
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
-from vendors import alarms, deferrals
+from vendors import alarms, deferrals, redis_clients
 from vendors.deferrals import wait_facts
 from vendors.management.facts import condition_facts
 from vendors.management.output import PIPE_WIDTH, write_json
@@ -50,8 +54,8 @@ class Command(BaseCommand):
             "--check",
             action="store_true",
             help="only what is wrong: jobs that no sender begins, vendors that fail while mail waits, "
-            "receiving domains that accept nothing for hours, a constraint that refuses messages, workers to be "
-            "restarted, a wrong clock",
+            "receiving domains that accept nothing for hours, a constraint that refuses messages, processes of another "
+            "version or adapter, a wrong clock",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -83,28 +87,23 @@ class Command(BaseCommand):
         if halt := recovery.halt():
             raise CommandError(alarms.NOTHING_CALLED.text % _describe_halt(halt))
         away = probes.refusing()
-        late, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
-        clocks, tables = findings.of_clocks(), findings.of_tables()
+        late = streams.alarms(streams.of_vendors())
         failing = [] if away else dashboard.failing_vendors()
-        lasting = [] if away else deferrals.lasting_waits()
-        for alarm in (*away, *late, *failing, *lasting, *tables, *outdated, *clocks):
+        # The first that has something names the fault; all are shown.
+        found: dict[str, Sequence[object]] = {
+            "a server or a process is in trouble": away,
+            f"{len(late)} {'vendor has' if len(late) == 1 else 'vendors have'} jobs that wait": late,
+            f"{len(failing)} {'vendor fails' if len(failing) == 1 else 'vendors fail'}, and mail waits": failing,
+            "receiving domains have accepted nothing for hours": [] if away else deferrals.lasting_waits(),
+            "a constraint refuses messages": findings.of_tables(),
+            "processes of another version need a restart": [] if away else findings.of_versions(),
+            "workers need a restart": dashboard.to_restart(),
+            "a clock was wrong within the hour": findings.of_clocks(),
+        }
+        for alarm in chain.from_iterable(found.values()):
             self.stdout.write(str(alarm))
-        if away:
-            raise CommandError("a server or a process is in trouble")
-        if late:
-            raise CommandError(f"{len(late)} {'vendor has' if len(late) == 1 else 'vendors have'} jobs that wait")
-        if failing:
-            raise CommandError(
-                f"{len(failing)} {'vendor fails' if len(failing) == 1 else 'vendors fail'}, and mail waits"
-            )
-        if lasting:
-            raise CommandError("receiving domains have accepted nothing for hours")
-        if tables:
-            raise CommandError("a constraint refuses messages")
-        if outdated:
-            raise CommandError("workers need a restart")
-        if clocks:
-            raise CommandError("a clock was wrong within the hour")
+        if fault := next((fault for fault, alarms_of_it in found.items() if alarms_of_it), None):
+            raise CommandError(fault)
 
     def _watch(self) -> None:
         try:
@@ -150,13 +149,35 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         *seen.alarms,
         *seen.failing,
         *map(str, findings.of_tables()),
+        *map(str, findings.of_versions()),
         *found.outdated,
         *map(str, findings.of_clocks()),
         *(str(use.sentence) for use in admission.find_warned()),
     )
     late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
-    return Group(*away, *halted, *late, Text(_headline(seen, found, width)), table)
+    return Group(*away, *halted, *late, Text(_headline(seen, found, width)), *_versions(found), table)
+
+
+def _versions(found: dashboard.Workers) -> list[Text]:
+    """Name the running processes by version; workers that say none are of 0.3.0 or before."""
+    try:
+        running = running_versions.read_processes()
+    except redis_clients.WorkerRegistryUnreachable:
+        return []
+    own, by_version = running_versions.own_version(), defaultdict[str, Counter[str]](Counter)
+    for process in running:
+        of_other = "" if process.program.tables == own.tables else " (other tables)"
+        by_version[f"{process.program.version}{of_other}"][process.name.partition("@")[0]] += 1
+    named = {process.name for process in running}
+    by_version["unknown, 0.3.0 or before"] += Counter(
+        name.partition("@")[0] for name in found.names if name not in named
+    )
+    return [Text(f"version {one}: {_roles(roles)}") for one, roles in sorted(by_version.items()) if roles]
+
+
+def _roles(roles: Counter[str]) -> str:
+    return ", ".join(name if count == 1 else f"{count} {name}" for name, count in sorted(roles.items()))
 
 
 def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:
