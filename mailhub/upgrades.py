@@ -30,12 +30,14 @@ RELEASES: dict[str, dict[str, str]] = {
 # Rows that a statement reads or an index takes in a second, at least, on a machine of two processors.
 ROWS_PER_SECOND = 100_000
 NAME = re.compile(rf"\b(?:{'|'.join(guard.OURS)})_[a-z_]+\b")
-# Partitions hold the rows of a partitioned table.
+# Partitions hold the rows of a partitioned table; of any other pg_partition_tree knows nothing.
 ROWS = """
-SELECT t.name, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+SELECT t.name, sum(greatest(c.reltuples, 0))::bigint
 FROM (SELECT name, to_regclass(name) AS oid FROM unnest(%s::text[]) name) t
     JOIN pg_class k ON k.oid = t.oid AND k.relkind IN ('r', 'p')
-    CROSS JOIN LATERAL pg_partition_tree(t.oid) p JOIN pg_class c ON c.oid = p.relid
+    CROSS JOIN LATERAL (SELECT t.oid UNION SELECT relid FROM pg_partition_tree(t.oid)) p(relid)
+    JOIN pg_class c ON c.oid = p.relid
+WHERE c.relkind = 'r'
 GROUP BY 1 ORDER BY 1
 """
 

@@ -2,9 +2,11 @@
 
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from io import StringIO
 from typing import Any, NamedTuple
 
 import pytest
@@ -211,6 +213,24 @@ def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: 
         Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
         migrate()
     assert guard.halted() is None
+
+
+class TerminalInput(StringIO):
+    """What a person types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_migrate_asks_before_calls_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_migration_to_do(), noted_closings() as closings:
+        monkeypatch.setattr(sys, "stdin", TerminalInput("\n"))
+        with pytest.raises(CommandError, match="Nothing was changed"):
+            migrate()
+        assert closings() == []
+        monkeypatch.setattr(sys, "stdin", TerminalInput("y\n"))
+        migrate()
+        assert [one.tables for one in closings()] == ["", guard.tables()]
 
 
 def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: Sandbox) -> None:
