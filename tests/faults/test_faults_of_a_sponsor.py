@@ -29,7 +29,7 @@ from campaigns.models import (
 )
 from campaigns.operators import pausing
 from tests import factories
-from tests.faults.sending import login, meanwhile, sent, take_again
+from tests.faults.sending import login, meanwhile, send_the_rest, sent, take_again
 from tests.programs import wait_until
 from vendors.health import HealthPolicy, HealthStatus, at
 from vendors.models import Credential
@@ -40,12 +40,13 @@ WIDE = 30  # connections: as many answers come before the first of them is heede
 
 
 class ManyLogins(http.server.BaseHTTPRequestHandler):
-    """A vendor: `gone` is refused as unknown, `odd` in words that no rule knows; 401 is the answer to a wrong login."""
+    """A vendor: `gone` is refused as unknown, `odd` in other words; `lost` gets no clear answer, a wrong login 401."""
 
     protocol_version = "HTTP/1.1"
     counting = threading.Lock()
     together = threading.Barrier(WIDE)  # calls with a wrong login come together
-    knows = False  # the unknown words are over
+    knows = False  # the other words are over
+    refusal = ("E_7113", "state 4")  # code and words that no rule knows
     slow_calls = 0
     answers_slow: threading.Event  # who is `odd-slow` waits for it
 
@@ -61,7 +62,9 @@ class ManyLogins(http.server.BaseHTTPRequestHandler):
                 with self.counting:
                     type(self).slow_calls += 1
                 self.answers_slow.wait(120)
-            status, answer = 422, {"code": "E_7113", "sub_type": "state 4"}
+            status, answer = 422, dict(zip(("code", "sub_type"), self.refusal, strict=True))
+        elif letter["recipient"].startswith("lost"):
+            status, answer = 500, {}
         else:
             status, answer = 200, {"id": letter["reference"]}
         body = json.dumps(answer).encode()
@@ -178,10 +181,12 @@ def is_paused(account: Credential) -> bool:
     return account.paused
 
 
-def test_refusals_in_unknown_words_pause_the_campaign_of_their_sponsor_alone(
-    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+@pytest.mark.parametrize("refusal", [("E_7113", "state 4"), ("spam", "content rejected")])
+def test_a_row_of_equal_refusals_pauses_the_campaign_of_its_sponsor_alone(
+    refusal: tuple[str, str], shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
 ) -> None:
-    """The other one's mail goes out while the run is full, too."""
+    """In unknown words, or for the content. The other one's mail goes out while the run is full, too."""
+    rules.refusal = refusal
     theirs = job_of(anton, odd(300), shared_login)
     assert sending.send(theirs.pk, theirs.fence).left
     theirs.refresh_from_db()
@@ -191,7 +196,7 @@ def test_refusals_in_unknown_words_pause_the_campaign_of_their_sponsor_alone(
     assert (mine.refused, mine.accepted) == (0, 20)
     wait_until(lambda: waits_paused(theirs), "his campaign is paused, and his messages wait")
     why = Campaign.objects.get(pk=theirs.campaign_id).paused_reason
-    assert "messages in a row were refused with the same words: E_7113 state 4. They wait" in why
+    assert f"messages in a row were refused with the same words: {' '.join(refusal)}. They wait" in why
     assert why.endswith("then resume") and "Velma" not in why
     nothing_stands(shared_login)
     rules.knows = True
@@ -227,7 +232,7 @@ def test_a_second_sponsors_run_in_the_same_words_pauses_the_credential(
     assert not sending.send(mine.pk, mine.fence).left and finalizer.finalise(mine.pk)
     sweep(LEASE)
     assert not is_paused(shared_login) and RefusalRun.objects.get().full_at is None
-    more = job_of(velma, odd(40), shared_login)
+    more = job_of(velma, odd(100), shared_login)
     assert sending.send(more.pk, more.fence).left
     wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
     assert is_paused(shared_login) and "were refused with the same words" in shared_login.paused_reason
@@ -240,8 +245,10 @@ def test_a_second_sponsors_run_in_the_same_words_pauses_the_credential(
 def test_few_refusals_each_of_many_sponsors_pause_the_credential(shared_login: Credential, rules: Any) -> None:
     jobs = [job_of(factories.sponsor(f"Sponsor {one}"), odd(6), shared_login) for one in range(5)]
     for job in jobs:
-        assert not sending.send(job.pk, job.fence).left and finalizer.finalise(job.pk)
-    wait_until(lambda: sweep(LEASE) and is_paused(shared_login), "24 of them are not of the first")
+        sending.send(job.pk, job.fence)
+        finalizer.finalise(job.pk)
+    runs = RefusalRun.objects
+    wait_until(lambda: sweep(LEASE) and not runs.exists() and is_paused(shared_login), "24 are not of the first")
     assert not Message.objects.filter(error_code="E_7113").exists(), "all wait again"
     assert not Campaign.objects.filter(paused_at__isnull=False).exists()
 
@@ -253,7 +260,7 @@ def test_the_only_sponsor_of_a_credential_pauses_it(
     Entitlement.objects.filter(sponsor=velma).delete()
     own = factories.credential(shared_login.vendor)
     Entitlement.objects.create(sponsor=velma, vendor=own.vendor, credential=shared_login)
-    job = job_of(anton, odd(40), own)
+    job = job_of(anton, odd(100), own)
     assert sending.send(job.pk, job.fence).left
     assert is_paused(own)
     wait_until(lambda: sweep(LEASE) and not RefusalRun.objects.exists(), "the run is put back")
@@ -268,7 +275,7 @@ def test_his_calls_that_are_open_at_the_pause_belong_to_it(
 ) -> None:
     early = job_of(anton, [f"odd-slow{one}@example.org" for one in range(3)], shared_login)
     hers = job_of(velma, [f"odd-slow{one}@example.org" for one in range(10, 12)], shared_login)
-    full = job_of(anton, odd(40), shared_login)
+    full = job_of(anton, odd(100), shared_login)
     with meanwhile(sending.send, early.pk, early.fence) as one, meanwhile(sending.send, hers.pk, hers.fence) as other:
         wait_until(lambda: rules.slow_calls == 5, "the calls are open")
         assert sending.send(full.pk, full.fence).left
@@ -291,7 +298,7 @@ def test_his_own_acceptance_ends_his_run_alone(shared_login: Credential, anton: 
     for sponsor in (anton, velma):
         refused_all(job_of(sponsor, odd(10), shared_login))
     assert SponsorRefusalRun.objects.count() == 2
-    sent(job_of(velma, readers(3), shared_login))
+    sent(job_of(velma, readers(300), shared_login))
     assert not RefusalRun.objects.exists(), "the account works"
     assert SponsorRefusalRun.objects.get().sponsor_id == anton.pk
     refused_all(job_of(anton, odd(10, first=10), shared_login))
@@ -313,3 +320,16 @@ def test_whoever_resumes_gets_past_what_was_refused_before(
     assert (job.refused, job.status) == (20, "LOGGED")
     assert Campaign.objects.get(pk=job.campaign_id).paused_at is None, "nothing of it is left to pause"
     nothing_stands(shared_login)
+
+
+def test_doubts_about_one_sponsors_mail_cost_the_other_one_a_probe(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor
+) -> None:
+    theirs = job_of(anton, [f"lost{one}@example.org" for one in range(100)], shared_login)
+    assert sending.send(theirs.pk, theirs.fence).left
+    shared_login.refresh_from_db()
+    assert shared_login.braked_at, "they may be the vendor's fault"
+    mine = send_the_rest(job_of(velma, readers(20), shared_login))
+    assert (mine.refused, mine.in_doubt, mine.accepted) == (0, 0, 20)
+    shared_login.refresh_from_db()
+    assert shared_login.braked_at is None, "an answer to her letter has ended it"
