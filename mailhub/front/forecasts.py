@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from campaigns.engine.progress import Progress
 from campaigns.forecast import ahead, eta, queues
 from campaigns.forecast.ahead import Ahead
 from campaigns.forecast.eta import Eta, forecast
 from campaigns.forecast.queues import VendorQueue
 from campaigns.intake import Hours
+from campaigns.models import Job
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.condition.reading import combine_conditions
 from vendors.condition.values import Condition, describe_condition
@@ -143,6 +145,20 @@ class Forecasts:
                 if read is None or time.monotonic() > read.until:
                     read = self._queues[vendor.id] = _read(vendor)
         return read
+
+
+def of_job(job: Job, sums: Progress) -> Forecast | None:
+    """Return the forecast of a stored batch; None once it is done. Its vendor, credential and campaign are read.
+
+    Times are null while something else than limits and turns delays it, and the first one once it has begun.
+    """
+    if job.is_done:
+        return None
+    now = datetime.now(UTC)
+    found = eta.of_jobs([job], {job.pk: sums}, now)[job.pk]
+    if found.ahead is None:
+        return _forecast(None, None, "nothing is known while it waits for something else than its turn")
+    return _forecast(found.first_at, found.ends_at, _describe(found.ahead), found.ahead)
 
 
 def _read(vendor: VendorSnapshot) -> _Read:

@@ -302,6 +302,10 @@ class SessionOut(BaseModel):
     mail_class: ClassWord = Field(description="urgent goes first at the vendor, bulk last")
     route: str | None = Field(description="Name of its route")
     moves: list[MoveOut] = Field(description="Messages moved to another vendor of the route, newest first")
+    forecast: ForecastOut | None = Field(
+        description="Of its first and last call, as it stands now; null once it is finished. first_at is null once it "
+        "has begun"
+    )
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
     counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")

@@ -21,6 +21,7 @@ from campaigns.results import reader
 from campaigns.results.reader import SessionView
 from mailhub.front import request_bodies
 from mailhub.front.cursors import last_seen
+from mailhub.front.forecasts import of_job
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid, over_quota
 from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
@@ -220,6 +221,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "mail_class": MailClass(look.job.mail_class).word,
         "route": look.route,
         "moves": reader.moves(look),
+        "forecast": of_job(look.job, sums),
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,

@@ -21,6 +21,7 @@ from tests.front.everything import everything
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.front.test_sessions import end
 from vendors import health
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Minute, Vendor
 
 __all__ = ["fresh"]
@@ -190,3 +191,24 @@ def test_a_foreign_id_is_answered_like_none():
     mine = everything(ours, api_vendor())
     problem(theirs.get(f"/api/v1/messages/{mine.things['message_id']}"), "not-found", 404)
     problem(theirs.get(f"/api/v1/webhooks/{mine.things['webhook_id']}"), "not-found", 404)
+
+
+def test_a_session_tells_what_goes_before_it_without_names_and_numbers_of_others():
+    alpha, beta, vendor = shared()
+    name = alpha.send(letter(vendor, ["ann@sandbox.example", "bob@sandbox.example"])).json()["id"]
+    found = alpha.get(f"/api/v1/sessions/{name}").json()["forecast"]
+    assert found["own_ahead"] == 3 and found["share"] == 0.5 and found["first_at"] <= found["last_at"]
+    beside = "3 of your own ahead of you; others share this vendor, and you have about half of it"
+    assert found["basis"] == beside and not counts(found)
+    factories.campaign_with_job(
+        70, of=vendor.credentials.get(), by=beta.sponsor, status="DISPATCHED", mail_class=MailClass.URGENT
+    )
+    found = alpha.get(f"/api/v1/sessions/{name}").json()["forecast"]
+    assert "more urgent mail of others goes first" in found["basis"] and not counts(found)
+    assert found["share"] == 0.05 and "70" not in found["basis"]
+    Vendor.objects.filter(pk=vendor.pk).update(paused=True, paused_reason="Beta has not paid")
+    found = alpha.get(f"/api/v1/sessions/{name}").json()["forecast"]
+    assert (found["first_at"], found["last_at"], found["own_ahead"]) == (None, None, None)
+    assert "Beta" not in json.dumps(found)
+    Job.objects.update(status="LOGGED", finished_at=timezone.now())
+    assert alpha.get(f"/api/v1/sessions/{name}").json()["forecast"] is None
