@@ -1,3 +1,4 @@
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
@@ -32,6 +33,7 @@ class CampaignsConfig(AppConfig):
         open_doubts.connect(count_called_here)
         calls_may_start.connect(_notify_vendor)
         post_save.connect(_look_at_held_jobs, sender=SponsorQuota)
+        post_save.connect(_warn_of_quota, sender=SponsorQuota)
         post_delete.connect(_look_at_held_jobs, sender=SponsorQuota)
 
 
@@ -45,6 +47,12 @@ def _look_at_held_jobs(**_: Any) -> None:
     from campaigns.engine.dispatch.dispatcher import sweep_soon
 
     transaction.on_commit(sweep_soon)
+
+
+def _warn_of_quota(instance: Any, **_: Any) -> None:
+    from campaigns.quotas.admission import warn_of
+
+    transaction.on_commit(partial(warn_of, instance.sponsor_id), robust=True)
 
 
 if TYPE_CHECKING:  # each feature is held to its protocol

@@ -163,6 +163,18 @@ def class_for(
     return decide_class(named, size, right, credential.vendor, transactional=transactional)
 
 
+def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size: int) -> str:
+    """Return why a stored campaign of this class may not go by the credential, or ""."""
+    if mail_class != MailClass.URGENT:
+        return ""
+    right = rights_of(sponsor_id).urgent_over(credential.vendor_id, credential.pk)
+    try:
+        decide_class(mail_class, size, right, credential.vendor.slug, transactional=False)
+    except NotEntitled as why:
+        return str(why)
+    return ""
+
+
 # Jobs that are not urgent any more, by their kind. Those that a claim has locked stay; they are being sent.
 LOWER = f"""
 UPDATE campaigns_job j SET mail_class = CASE WHEN c.size > 1 AND NOT c.transactional

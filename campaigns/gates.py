@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from campaigns import approvals, entitlements
-from campaigns.engine.ports import NotEntitled
+from campaigns.engine.ports import MoveQuotas, NotEntitled
 from campaigns.models import Campaign, Sponsor
 from campaigns.quotas import admission
 from vendors.models import Credential, Vendor
@@ -30,6 +30,14 @@ def may_use(sponsor: Sponsor, credential: Credential) -> bool:
     except NotEntitled:
         return False
     return True
+
+
+def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size: int) -> str:
+    return entitlements.refuse_class(sponsor_id, credential, mail_class, size)
+
+
+def open_moves(sponsor_id: int, credentials: Collection[Credential], is_locked: bool = True) -> MoveQuotas:
+    return admission.open_moves(sponsor_id, [(one.vendor_id, one.pk) for one in credentials], is_locked)
 
 
 def needs_identity(vendor: Vendor) -> bool:

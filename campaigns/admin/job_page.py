@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 
 from campaigns import labels
 from campaigns.engine.progress import Progress
-from campaigns.engine.routes import whose
+from campaigns.engine.routes import moving, whose
 from campaigns.models import Job
 from campaigns.reports import reasons
 from campaigns.reports.reasons import FailureReason
-from vendors import deferrals, ownership
+from vendors import deferrals, ownership, said
 from vendors.deferrals import ShownWait
 from vendors.models import Vendor
 
@@ -113,4 +113,4 @@ def _route(job: Job) -> list[str]:
     if not job.campaign.routed:
         return []
     name = job.campaign.route.name if job.campaign.route else _("a route that was removed")
-    return [name, *map(str, whose.moves(job.campaign_id))]
+    return [name, *map(str, whose.moves(job.campaign_id)), *map(said.show, moving.describe_stay(job))]

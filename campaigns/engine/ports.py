@@ -115,6 +115,13 @@ class Suppressions(Protocol):
         """Suppress the recipients of bounces, complaints and the like that must not be written to again."""
 
 
+class MoveQuotas(Protocol):
+    """The quotas of a sponsor at the vendors to which its work may move."""
+
+    def find_refusal(self, credential: "Credential", messages: int) -> str:
+        """Return why so many messages may not move there, or "". Those that may are counted for the next question."""
+
+
 class Gates(Protocol):
     """Decides what may go out: entitlements, approvals and quotas."""
 
@@ -129,6 +136,17 @@ class Gates(Protocol):
 
     def may_use(self, sponsor: "Sponsor", credential: "Credential") -> bool:
         """Return whether the sponsor may use the credential."""
+
+    def refuse_class(self, sponsor_id: int, credential: "Credential", mail_class: int, size: int) -> str:
+        """Return why a campaign of this class and size may not go by the credential, or ""."""
+
+    def open_moves(
+        self, sponsor_id: int, credentials: "Collection[Credential]", is_locked: bool = True
+    ) -> "MoveQuotas":
+        """Return the quotas for moves of a sponsor's work to these credentials.
+
+        is_locked: of two decisions the second waits. Its caller has locked the jobs.
+        """
 
     def needs_identity(self, vendor: "Vendor") -> bool:
         """Return whether the vendor's adapter writes mails, with their From."""

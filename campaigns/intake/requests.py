@@ -263,14 +263,43 @@ WHERE sponsor_id = %(sponsor)s AND test = ANY(%(tests)s) AND idempotency_key = A
 """
 
 
+# Recipients of each request whom nothing is sent. STORE asks once more; a suppression made in between holds there.
+SUPPRESSED = f"""
+SELECT d.n, count(*) FROM json_to_recordset(%(digests)s::json) AS d (n int, id bigint, digest bigint)
+JOIN json_to_recordset(%(requests)s::json) AS a (n int, sponsor bigint, topic bigint, transactional bool) USING (n)
+WHERE EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = d.digest AND {FOR_REQUEST})
+GROUP BY 1
+"""
+
+
+def _count_suppressed(cursor: Any, requests: Sequence[Request]) -> dict[int, int]:
+    """Return how many recipients of each request are suppressed, by its number."""
+    secret = key()
+    if secret is None:
+        return {}
+    about = [
+        {"n": number, "sponsor": one.sponsor_id, "topic": one.topic_id, "transactional": one.transactional}
+        for number, one in enumerate(requests)
+    ]
+    asked = {"digests": _digests(requests, secret), "requests": orjson.dumps(about).decode()}
+    return dict(cursor.execute(SUPPRESSED, asked).fetchall())
+
+
 def _ask_quotas(cursor: Any, requests: Sequence[Request]) -> dict[int, QuotaRefusal]:
     """Return the refusals of a sponsor's requests, by their numbers. One that was stored before is not asked."""
     keys, tests = [one.idempotency_key for one in requests], list({one.test for one in requests})
     cursor.execute(REPEATED, {"sponsor": requests[0].sponsor_id, "tests": tests, "keys": keys})
     known = set(cursor.fetchall())
+    suppressed = _count_suppressed(cursor, requests)
     now = datetime.now(UTC)
     asked = {
-        number: NewWork(one.sponsor_id, one.vendor_id, one.credential_id, len(one.recipients), one.send_at or now)
+        number: NewWork(
+            one.sponsor_id,
+            one.vendor_id,
+            one.credential_id,
+            len(one.recipients) - suppressed.get(number, 0),
+            one.send_at or now,
+        )
         for number, one in enumerate(requests)
         if (one.idempotency_key, one.test) not in known
     }

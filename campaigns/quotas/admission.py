@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.engine.lifecycle import sql_list
@@ -26,6 +26,7 @@ from campaigns.quotas.book import (
     read_quotas,
 )
 from vendors import alarms
+from vendors.models import Credential
 from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ WHERE j.id = ANY(%(jobs)s::bigint[]) AND j.sponsor_id = ANY(%(sponsors)s::bigint
 ORDER BY j.id
 """
 WARNED = """
-UPDATE campaigns_sponsorquota SET warned_on = %(day)s WHERE id = %(quota)s AND warned_on IS DISTINCT FROM %(day)s
+UPDATE campaigns_sponsorquota q SET warned_on = w.day FROM unnest(%(quotas)s::bigint[], %(days)s::date[]) AS w(id, day)
+WHERE q.id = w.id AND q.warned_on IS DISTINCT FROM w.day RETURNING q.id
 """
 
 
@@ -77,11 +79,23 @@ def _admitted(cursor: Any, book: QuotaBook, work: NewWork, is_counted: bool) -> 
 def _warn(cursor: Any, uses: Iterable[QuotaUse]) -> None:
     """Log the quotas that are nearly used, each once in its present period."""
     today = timezone.now().date()
-    for use in uses:
-        if use.warns and use.started_on <= today and use.quota.warned_on != use.started_on:
-            cursor.execute(WARNED, {"quota": use.quota.id, "day": use.started_on})
-            if cursor.rowcount:
-                alarms.QUOTA_NEARLY_USED.log(log, use.sentence)
+    found = {
+        use.quota.id: use
+        for use in uses
+        if use.warns and use.started_on <= today and use.quota.warned_on != use.started_on
+    }
+    if found:
+        cursor.execute(WARNED, {"quotas": list(found), "days": [use.started_on for use in found.values()]})
+        for (quota,) in cursor.fetchall():
+            alarms.QUOTA_NEARLY_USED.log(log, found[quota].sentence)
+
+
+def warn_of(sponsor_id: int) -> None:
+    """Log the sponsor's quotas that are nearly used, after one was changed."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(TURNS, {"sponsors": [sponsor_id]})
+        if quotas := read_quotas(cursor, [sponsor_id]):
+            _warn(cursor, read_book(cursor, quotas, timezone.now()).find_uses())
 
 
 def foresee(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
@@ -148,7 +162,7 @@ def hold_back(job_ids: Collection[int], now: datetime | None = None) -> list[int
     with connection.cursor() as cursor:
         cursor.execute(TURNS_OF_JOBS, {"jobs": list(job_ids)})
         with_quotas = [sponsor for _, sponsor in cursor.fetchall()]
-        return list(_held_among(cursor, with_quotas, job_ids, now)) if with_quotas else []
+        return list(_held_among(cursor, with_quotas, job_ids, now, warns=True)) if with_quotas else []
 
 
 def tell_held(job_ids: Collection[int]) -> dict[int, Said]:
@@ -157,14 +171,58 @@ def tell_held(job_ids: Collection[int]) -> dict[int, Said]:
     return {job_id: Said(HELD, why=refusal.sentence) for job_id, refusal in found.items()}
 
 
+class VendorQuotas:
+    """A sponsor's quotas at the vendors to which its work may move. Those in all have counted it already.
+
+    book: None if there are none. warns: log those that are nearly used, as work moves.
+    """
+
+    def __init__(self, sponsor_id: int, book: QuotaBook | None, warns: bool) -> None:
+        self._sponsor, self._book, self._warns = sponsor_id, book, warns
+
+    def find_refusal(self, credential: Credential, messages: int) -> str:
+        """Return why so many messages may not move there, or "". Those that may are counted for the next question."""
+        if self._book is None or not messages:
+            return ""
+        work = NewWork(self._sponsor, credential.vendor_id, credential.pk, messages, self._book.now)
+        if refusal := self._book.find_refusal(work, dispatches=True):
+            return refusal.sentence
+        self._book.add(work)
+        if self._warns:
+            with connection.cursor() as cursor:
+                _warn(cursor, self._book.uses_of(work))
+        return ""
+
+
+def open_moves(sponsor_id: int, to: Sequence[tuple[int, int]], is_locked: bool) -> VendorQuotas:
+    """Return the quotas for moves of a sponsor's dispatched work. to: vendors, each with a credential.
+
+    is_locked: in the transaction that has locked the jobs; later decisions about the sponsor wait for its end.
+    """
+    vendors = {vendor for vendor, _credential in to}
+    with connection.cursor() as cursor:
+        quotas = [one for one in read_quotas(cursor, [sponsor_id]) if one.vendor_id in vendors]
+        if quotas and is_locked:
+            cursor.execute(TURNS, {"sponsors": [sponsor_id]})
+            quotas = [one for one in read_quotas(cursor, [sponsor_id]) if one.vendor_id in vendors]
+        asked = [(sponsor_id, vendor, credential) for vendor, credential in to]
+        book = read_book(cursor, quotas, timezone.now(), asked) if quotas else None
+    return VendorQuotas(sponsor_id, book, warns=is_locked)
+
+
 def _held_among(
-    cursor: Any, sponsors: Collection[int], job_ids: Collection[int], now: datetime | None
+    cursor: Any, sponsors: Collection[int], job_ids: Collection[int], now: datetime | None, warns: bool = False
 ) -> dict[int, QuotaRefusal]:
-    """Let the jobs go that fit one after the other, oldest first; a job that does not fit holds no other one."""
+    """Let the jobs go that fit one after the other, oldest first; a job that does not fit holds no other one.
+
+    warns: log the quotas that are nearly used, as the jobs are dispatched.
+    """
     now = now or timezone.now()
     cursor.execute(JOBS, {"jobs": list(job_ids), "sponsors": list(sponsors), "now": now})
     jobs = {row[0]: NewWork(row[1], row[2], row[3], row[4], now) for row in cursor.fetchall()}
     book = _book_of(cursor, sponsors, jobs.values(), now)
+    if warns:
+        _warn(cursor, book.find_uses(now))
     held = {}
     for job_id, work in jobs.items():
         if refusal := book.find_refusal(work, dispatches=True):

@@ -15,6 +15,7 @@ from django.db import connection
 
 from campaigns.content.signs import drawing_adapter
 from campaigns.models import Identity
+from campaigns.quotas import admission
 from mailhub import checks, command
 from mailhub.diagnosis.postgres_health import data_folder
 from mailhub.diagnosis.verdicts import HealthVerdict, VerdictLevel, all_well, error_of, judge_message, warning_of
@@ -146,6 +147,15 @@ def look_at_identities() -> Iterator[HealthVerdict]:
         )
     else:
         yield all_well("all e-mail identities have a DKIM key")
+
+
+def look_at_quotas() -> Iterator[HealthVerdict]:
+    """Find quotas that are nearly used."""
+    found = admission.find_warned()
+    for use in found:
+        yield warning_of(use.sentence, "What goes above it is refused or held: manage.py quota set raises it")
+    if not found:
+        yield all_well("no quota is nearly used")
 
 
 def look_at_fonts() -> Iterator[HealthVerdict]:

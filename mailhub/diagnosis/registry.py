@@ -51,6 +51,7 @@ CHECKS = (
     InstallationCheck("keys", machine.look_at_keys),
     InstallationCheck("https", machine.look_at_https),
     InstallationCheck("identities", machine.look_at_identities, _ROWS),
+    InstallationCheck("quotas", machine.look_at_quotas, _ROWS),
     InstallationCheck("fonts", machine.look_at_fonts, _ROWS),
     InstallationCheck("queues", processes.look_at_queues, _BOTH),
     InstallationCheck("processes", processes.look_at_processes, _BOTH),

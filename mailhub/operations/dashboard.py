@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -32,10 +32,11 @@ from campaigns.forecast.queues import LoginQueue, Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Message
 from campaigns.models.states import PARENTS, RUNNING
+from campaigns.quotas import admission
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters
-from vendors import deferrals, health, ownership, redis_clients, report_counts, restarts
+from vendors import deferrals, health, ownership, redis_clients, report_counts, restarts, said
 from vendors.condition.values import Condition, ConditionKind
 from vendors.deferrals import NO_WAITS, VendorWaits
 from vendors.limits.values import Limit
@@ -288,11 +289,22 @@ def read(sponsors: Sponsors = None, *, recent: bool = False, known: "QuerySet[Ve
         streams=found,
         alarms=[
             *_about_complaints(sponsors),
+            *(_about_quotas(recent) if sponsors is None else []),
             *streams.alarms(found, seen),
             *map(show, deferrals.lasting_waits([row.vendor.pk for row in rows if row.receivers.total])),
         ],
         failing=_failing(rows),
     )
+
+
+def _about_quotas(recent: bool) -> list[str]:
+    """Return a sentence for each quota that is nearly used. recent: it may be some seconds old."""
+
+    def count() -> list[Any]:
+        return [[use.sentence, use.sentence.data] for use in admission.find_warned()]
+
+    found = kept_totals.kept_counts("quotas", [], count, bool) if recent else count()
+    return [show(said.read(text, data)) for text, data in found]
 
 
 def _about_complaints(sponsors: Sponsors) -> list[str]:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries, moving
-from campaigns.models import Entitlement, Job, Route, RouteMove
+from campaigns.models import Entitlement, Job, Route, RouteMove, Sponsor, SponsorQuota
 from tests import factories as make
 from tests.front.program import Program, api_vendor, forget, fresh, letter
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor
 
 __all__ = ["fresh"]
@@ -205,3 +206,70 @@ def test_the_pages_show_the_route_and_a_person_of_one_sponsor_makes_none_for_all
     assert f"3 from {logins[0]} to {logins[1]}" in page
     story = client.get(reverse("admin:campaigns_job_history", args=[parent.pk])).content.decode()
     assert f"3 that {logins[0]} has not taken go by {logins[1]}" in story
+
+
+def routed(size: int, mail_class: MailClass = MailClass.BULK, **facts: Any) -> tuple[Job, Vendor, Vendor]:
+    """An open campaign at the first vendor of its route, which is then closed, and the two vendors."""
+    one, other = vendors()
+    manage("route", "add", "mail", one.slug, other.slug)
+    by, login = make.sponsor("Velma"), Credential.objects.get(vendor=one)
+    campaign = make.campaign(size, of=login, by=by, messages=True, route=Route.objects.get(), routed=True)
+    job = make.job(campaign, "P_QUEUED", remaining=size, mail_class=mail_class, **facts)
+    close(one)
+    return job, one, other
+
+
+def quota(most: int, **fields: Any) -> SponsorQuota:
+    facts = {"span": "month", "measure": "messages", "warn_percent": 80, **fields}
+    return SponsorQuota.objects.create(sponsor=Sponsor.objects.get(name="Velma"), most=most, **facts)
+
+
+def test_a_quota_at_the_next_vendor_keeps_what_does_not_fit_and_lets_it_go_once_it_does(admin_client: Client) -> None:
+    job, one, other = routed(3)
+    row = quota(2, vendor=other)
+    assert moving.reroute_due().messages == 0
+    job.refresh_from_db()
+    assert job.vendor == one
+    page = admin_client.get(f"/admin/campaigns/job/{job.pk}/live/").content.decode()
+    assert f"{other.slug}/default takes none of it: the quota of Velma is 2 messages a month at {other.slug}" in page
+    row.most = 3
+    row.save()
+    assert "takes none of it" not in admin_client.get(f"/admin/campaigns/job/{job.pk}/live/").content.decode()
+    row.refresh_from_db()
+    assert row.warned_on is None, "a look warns of nothing"
+    assert moving.reroute_due().messages == 3
+    job.refresh_from_db()
+    assert job.vendor == other
+    page = admin_client.get(f"/admin/campaigns/job/{job.pk}/live/").content.decode()
+    assert f"{one.slug}/default takes none of it: vendor paused: maintenance" in page
+
+
+def test_a_quota_in_all_and_one_at_the_vendor_that_is_left_have_counted_it_already() -> None:
+    _job, one, _other = routed(3)
+    quota(3)
+    quota(3, vendor=one)
+    assert moving.reroute_due().messages == 3
+
+
+def test_parts_move_as_long_as_the_quota_has_room() -> None:
+    job, one, other = routed(6)
+    Job.objects.filter(pk=job.pk).update(status="P_ASSIGNED", remaining=0)
+    for number in range(3):
+        facts = {"first_message": job.first_message + 2 * number, "size": 2, "parent": job}
+        make.job(job.campaign, "DISPATCHED", **facts)
+    quota(4, vendor=other)
+    assert moving.reroute_due().messages == 4
+    assert Counter(Job.objects.filter(parent=job).values_list("vendor", flat=True)) == {other.pk: 2, one.pk: 1}
+    assert moving.reroute_due().messages == 0, "the four are counted there now"
+
+
+def test_urgent_mail_moves_only_to_a_vendor_where_its_sponsor_may_send_it() -> None:
+    job, _one, other = routed(2, MailClass.URGENT)
+    assert moving.reroute_due().messages == 0
+    (first, second) = entries.states(job.campaign)
+    assert "maintenance" in first.why
+    assert second.why == f"only single letters may be urgent over {other.slug}, and this is a list"
+    Entitlement.objects.filter(vendor=other).update(urgent="all")
+    assert moving.reroute_due().messages == 2
+    job.refresh_from_db()
+    assert (job.vendor, job.mail_class) == (other, MailClass.URGENT)

@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from campaigns.intake import allocate, requests
 from campaigns.models import Job, Session, SponsorQuota
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
 __all__ = ["fresh"]
@@ -72,6 +74,17 @@ def test_a_repeat_gets_its_first_answer_although_the_quota_is_used() -> None:
     problem(program.send(letter(vendor), "two"), "quota-used", 429)
     SponsorQuota.objects.update(most=0)
     assert program.send(letter(vendor), "one").content == first.content, "nor when it would never fit again"
+
+
+def test_recipients_who_get_nothing_are_not_counted() -> None:
+    program, vendor = Program(), api_vendor()
+    lists.add(program.sponsor.pk, "email", [NewSuppression("ben@sandbox.example", "stop")])
+    quota(program, vendor, "day", 2)
+    to = [f"{name}@sandbox.example" for name in ("ann", "ben", "cleo")]
+    assert program.send(letter(vendor, to)).status_code == 202
+    assert Job.objects.get().suppressed == 1
+    problem(program.send(letter(vendor, "cleo@sandbox.example")), "quota-used", 429)
+    assert program.send(letter(vendor, "ben@sandbox.example")).status_code == 202, "nothing of it is sent"
 
 
 def test_an_edit_holds_with_the_next_request() -> None:

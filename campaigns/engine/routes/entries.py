@@ -23,6 +23,7 @@ from campaigns.engine import ports
 from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
 from vendors import ownership, said, shut
+from vendors.mail_classes import MailClass
 from vendors.models import Credential, Mailcaster, Vendor
 from vendors.said import Said
 
@@ -94,7 +95,22 @@ def states(campaign: Campaign) -> list[RouteState]:
         return []
     rows = list(route.entries.select_related("credential__vendor").defer("credential__secret"))
     closed = why_not([row.credential_id for row in rows], route.patience)
-    return [RouteState(row.credential, closed[row.credential_id] or cannot(campaign, row)) for row in rows]
+    mail_class = _class_of(campaign)
+    return [
+        RouteState(
+            row.credential,
+            closed[row.credential_id]
+            or cannot(campaign, row)
+            or ports.gates.refuse_class(campaign.sponsor_id, row.credential, mail_class, campaign.size),
+        )
+        for row in rows
+    ]
+
+
+def _class_of(campaign: Campaign) -> int:
+    """Return the class of a stored campaign's mail, as its jobs have it."""
+    jobs = campaign.jobs.filter(parent=None).order_by("pk")
+    return jobs.values_list("mail_class", flat=True).first() or MailClass.BULK
 
 
 def named(sponsor: Sponsor, name: str) -> Route:

@@ -21,7 +21,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F, Q
 
-from campaigns.engine import failpoints
+from campaigns.engine import failpoints, ports
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold_family, move, passes_locked, wait_at_most
 from campaigns.engine.merging import FORGET_CLAIMS
 from campaigns.engine.routes.entries import WHY, ClosedReason, RouteState, closed_reasons, states
@@ -187,6 +187,8 @@ class _Moving:
             return Moved()
         closed = _abridge(reasons, parent.sponsor_id)
         self._entries, self._at = states(parent.campaign), _clock()
+        open_ones = [one.credential for one in self._entries if not one.why]
+        self._quotas = ports.gates.open_moves(parent.sponsor_id, open_ones)
         if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
             self._move_rest(closed[parent.credential_id])
         for child in self._children:
@@ -197,32 +199,44 @@ class _Moving:
             Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
         return self._record()
 
-    def _target(self, first: int, source: int) -> RouteState | None:
-        """Return the first entry that takes work and never had these messages. They go round the route at most once.
+    def _targets(self, first: int, source: int) -> list[RouteState]:
+        """Return the entries that take work and never had these messages. They go round the route at most once.
 
-        An entry unreachable at its last call comes last.
+        Entries unreachable at their last call come last.
         """
         had = {source, *(left for begin, size, left in self._earlier if begin <= first < begin + size)}
         open_ones = [one for one in self._entries if not one.why and one.credential.pk not in had]
-        return min(open_ones, key=lambda one: one.credential.unreached_since is not None, default=None)
+        return sorted(open_ones, key=lambda one: one.credential.unreached_since is not None)
+
+    def _admitting(self, targets: list[RouteState], vendor_id: int, messages: int) -> RouteState | None:
+        """Return the first one at whose vendor the sponsor's quotas have room. vendor_id: where the messages are."""
+        return next(
+            (
+                one
+                for one in targets
+                if one.credential.vendor_id == vendor_id or not self._quotas.find_refusal(one.credential, messages)
+            ),
+            None,
+        )
 
     def _move_rest(self, why: str) -> None:
         """Move the part not cut yet."""
         parent, first = self._parent, self._parent.end - self._parent.remaining
-        target = self._target(first, parent.credential_id)
+        waiting = parent.remaining - parent.remaining_suppressed
+        target = self._admitting(self._targets(first, parent.credential_id), parent.vendor_id, waiting)
         if target is None:
             return
         rest = (first, self._parent.end)
-        waiting = parent.remaining - parent.remaining_suppressed
         self._write(None, rest, waiting, parent.credential_id, target.credential, why)
         Job.objects.filter(pk=parent.pk).update(**_by(target.credential), not_before=None, waits_for="")
         failpoints.here("mid_reroute")
 
     def _move_from(self, child: Job, why: str) -> None:
         """Move the child's runs of uncalled messages."""
-        target = self._target(child.first_message, child.credential_id)
-        waiting = _runs(child) if target else {}
-        if target is None or not waiting:
+        targets = self._targets(child.first_message, child.credential_id)
+        waiting = _runs(child) if targets else {}
+        target = self._admitting(targets, child.vendor_id, sum(waiting.values())) if waiting else None
+        if target is None:
             return
         runs = list(waiting)
         login = target.credential
@@ -275,6 +289,19 @@ class _Moving:
         ]
         history.record(Actor(ITSELF), Job, sentences)
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
+
+
+def describe_stay(job: Job) -> list[str]:
+    """Say why each other vendor of the route takes nothing of an open parent, as it would be asked now."""
+    if job.status not in OPEN or job.campaign.route is None:
+        return []
+    found = [one for one in states(job.campaign) if one.credential.pk != job.credential_id]
+    free = [one.credential for one in found if not one.why]
+    quotas = ports.gates.open_moves(job.sponsor_id, free, is_locked=False)
+    waiting = job.remaining - job.remaining_suppressed or 1
+    form = gettext_noop("%(target)s takes none of it: %(why)s")
+    reasons = ((one, one.why or quotas.find_refusal(one.credential, waiting)) for one in found)
+    return [Said(form, target=str(one.credential), why=why) for one, why in reasons if why]
 
 
 def _abridge(closed: dict[int, ClosedReason], sponsor_id: int) -> dict[int, str]:

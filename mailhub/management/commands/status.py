@@ -20,7 +20,6 @@ from rich.text import Text
 from campaigns.engine.failover import recovery
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
-from campaigns.quotas import admission
 from mailhub import running_versions
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes
@@ -152,7 +151,6 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         *map(str, findings.of_versions()),
         *found.outdated,
         *map(str, findings.of_clocks()),
-        *(str(use.sentence) for use in admission.find_warned()),
     )
     late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
