@@ -74,6 +74,7 @@ ROWS: dict[str, list[Panel]] = {
     "Sponsors": [
         Panel("Messages queued", {"mailhub_sponsor_messages_queued": "vendor, sponsor"}),
         Panel("Shares", {"mailhub_sponsor_share": "vendor, sponsor"}),
+        Panel("Messages queued by class", {"mailhub_class_messages_queued": "vendor, class"}),
         Panel("Sponsors with queued messages", {"mailhub_sponsors_queued": "vendor"}),
     ],
     "Vendors": [
