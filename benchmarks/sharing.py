@@ -6,8 +6,11 @@ vendor's own mailcasters and two sending processes; the receiver is benchmarks/s
 - `60`, `20`, `print`, `none`: limits of 60 and 20 a second, 5 in 60 s, and none. B's list goes alone. Then A's long
   list goes, and B's again some seconds after A's first mail. Prints B's first and last mail, from the moment at which
   B's job was dispatched, B's time against its time alone, both shares meanwhile, and how much of the limit was used.
+  Beside it stands what equal shares of whole windows give at best, and if the first window has just been used up.
 - `60-one`, `20-one`, `print-one`, `none-one`: B has one letter.
 - `trickle`: a sponsor hands in a letter every second beside A's list.
+- `urgent`, `20-urgent`: the same over the API, so the letters are urgent, beside bulk mail. `up` runs the whole
+  Procfile. Prints the time from each 202 to the vendor.
 - `edited`: A and B have endless lists, B's weight goes from 1 to 3 meanwhile. Prints the shares of each 30 s.
 - `weights`: ten sponsors with weights 1 to 10, and mailcasters for all of them. Prints how far the shares of each 30 s
   are from the weights.
@@ -16,6 +19,7 @@ vendor's own mailcasters and two sending processes; the receiver is benchmarks/s
 
 import io
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -26,6 +30,7 @@ from pathlib import Path
 from benchmarks import sink
 from benchmarks.as_run import Lists, write_list
 from benchmarks.installation import Installation, end_at_sigterm, wall_to_monotonic
+from benchmarks.letters import ApiClient
 from benchmarks.results import keep
 from benchmarks.slow_vendors import far_from_now
 from benchmarks.stage import console, stage
@@ -37,6 +42,7 @@ WINDOW = 30.0  # seconds
 SETTLED = 6.0  # seconds after all lists were handed in, or a weight was edited, before shares are counted
 ENDLESS = 20_000
 LETTERS = 30  # of the sponsor that trickles
+URGENT_LETTERS = 100
 
 
 class Shared:
@@ -66,6 +72,11 @@ class Shared:
     def weigh(self, name: str, weight: int) -> None:
         self._at.manage("weight", "set", self._full(name), self._slug, str(weight))
 
+    def api_client(self, sponsor: str) -> Callable[[str], float]:
+        """Return a function that sends one letter over the API, and returns when it was accepted (monotonic)."""
+        client = ApiClient(self._at, self._full(sponsor))
+        return lambda recipient: client.send(self._slug, recipient)
+
     def _full(self, name: str) -> str:
         return f"{name} at {self._slug}"
 
@@ -82,6 +93,9 @@ class Shared:
         job = Job.objects.get(pk=json.loads(output.getvalue())["job"])
         self.jobs.append(job.pk)
         return (job.dispatched_at or job.created_at).timestamp() + wall_to_monotonic()
+
+    def arrivals(self) -> dict[str, float]:
+        return dict(self._where.each(self._slug))
 
     def times_of(self, name: str) -> list[float]:
         return [at for recipient, at in self._where.each(self._slug) if recipient.startswith(name)]
@@ -142,11 +156,18 @@ def measure_pair(shared: Shared, of_first: int, of_second: int, later: float) ->
         f"Sharing, {limit}: B's {of_second:,} beside A's {of_first:,}",
         {"first mail": second[0] - began, "last mail": second[-1] - began, "alone": alone},
     )
-    console.print(f"  B takes {(second[-1] - began) / alone:.1f} times as long as alone")
+    console.print(f"  B takes {(second[-1] - began) / alone:.1f} times as long as alone{tell_bounds(units, of_second)}")
     of_both = within(first, second[0], second[-1]), of_second
     if of_second > 1:
         used = shared.used(began, second[-1])
         console.print(f"  while B sends, A : B = {of_both[0]} : {of_both[1]}" + (f"; used {used:.2f}" if used else ""))
+
+
+def tell_bounds(units: int, messages: int) -> str:
+    """Say how many times as long half of a limit of so many units takes: at best, and a window later."""
+    alone, shared = (math.ceil(messages * each / max(1, units)) - 1 for each in (1, 2))
+    known = units and alone > 0
+    return f"; equal shares give {shared / alone:.1f} to {(shared + 1) / alone:.1f}" if known else ""
 
 
 def measure_trickle(shared: Shared) -> None:
@@ -163,6 +184,30 @@ def measure_trickle(shared: Shared) -> None:
     shared.stop_all()
     took.sort()
     tell("Sharing, 60 in 1 s: a letter every second", {"in the middle": statistics.median(took), "the worst": took[-1]})
+
+
+def measure_urgent(shared: Shared) -> None:
+    """A letter over the API every second, beside a list."""
+    shared.add_sponsor("Anton")
+    shared.add_sponsor("Velma")
+    send = shared.api_client("Velma")
+    shared.hand_in("Anton", "first", ENDLESS)
+    shared.wait_for_first("first")
+    time.sleep(SETTLED)
+    accepted, began = dict[str, float](), time.monotonic()
+    for number in range(URGENT_LETTERS):
+        time.sleep(max(0.0, began + number - time.monotonic()))
+        accepted[recipient] = send(recipient := f"urgent{number}x@example.org")
+    shared.wait_for("urgent", URGENT_LETTERS)
+    used = shared.used(began, began + URGENT_LETTERS)
+    arrived = shared.arrivals()
+    shared.stop_all()
+    took = sorted(arrived[one] - moment for one, moment in accepted.items())
+    most = statistics.quantiles(took, n=100, method="inclusive")[98]
+    units, seconds = shared.limit or (0, 0)
+    figures = {"in the middle": statistics.median(took), "99 % within": most, "the worst": took[-1]}
+    tell(f"Sharing, {units} in {seconds} s: an urgent letter every second", figures)
+    console.print(f"  used {used:.2f}")
 
 
 def count_shares(shared: Shared, names: Sequence[str], first: float) -> list[int]:
@@ -233,6 +278,8 @@ CASES: dict[str, tuple[tuple[int, int] | None, Callable[[Shared], None]]] = {
     "none": (None, pair(100_000, 200, 1)),
     "none-one": (None, pair(100_000, 1, 1)),
     "trickle": ((60, 1), measure_trickle),
+    "urgent": ((60, 1), measure_urgent),
+    "20-urgent": ((20, 1), measure_urgent),
     "edited": ((60, 1), measure_edit),
     "weights": ((60, 1), lambda shared: measure_weights(shared, 9)),
     "turns": ((60, 1), lambda shared: measure_weights(shared, 0)),
@@ -246,10 +293,12 @@ def main() -> None:
     end_at_sigterm()
     with stage(), sink.running() as where, tempfile.TemporaryDirectory() as folder:
         at = Installation()
-        with at.workers(senders=2):
-            for case in chosen:
-                limit, measure = CASES[case]
-                measure(Shared(at, where, Path(folder), case, limit))
+        for with_api, running in ((False, lambda: at.workers(senders=2)), (True, lambda: at.up(VENDOR_PROCESSES="2"))):
+            if cases := [case for case in chosen if (CASES[case][1] is measure_urgent) == with_api]:
+                with running():
+                    for case in cases:
+                        limit, measure = CASES[case]
+                        measure(Shared(at, where, Path(folder), case, limit))
 
 
 if __name__ == "__main__":
