@@ -19,6 +19,7 @@ RUN_TESTS = $(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadsco
 CHAOS ?=
 CHANNELS ?=
 RELEASE ?=
+MATRIX ?=
 # name,its numbers; without numbers each takes its own
 BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,20000,5 http_client,20000,5 described,15000,7 receivers,60,3,12 scale,10000000,200,3 ledger,100000,5 importing \
   smtp,10000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,2000000 pages \
@@ -29,7 +30,7 @@ NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
 .PHONY: help setup test-setup demo test test-slow test-all lint lint-openapi docs docs-pictures docs-reference messages vendored \
-  nightly bench bench-page chaos release audit-packages requirements clean venv
+  nightly bench bench-page chaos release matrix audit-packages requirements clean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -110,6 +111,9 @@ chaos: test-setup ## kill, cut off and restart everything while mail goes out (C
 release: .venv-release/.installed ## wheel, source package, SBOM, licences, checksums in dist/, tried in an empty environment (RELEASE=--quick)
 	.venv-release/bin/python -m deploy.tooling.release $(RELEASE)
 
+matrix: test-setup ## demo and fast tests by another Python, PostgreSQL or Redis (MATRIX="--python python3.13 --postgres bundled --redis /usr/bin")
+	$(PY) -m deploy.tooling.matrix $(MATRIX) </dev/null
+
 audit-packages: .venv-release/.installed ## known weaknesses of the pinned packages, from the package index
 	.venv-release/bin/python -m deploy.tooling.weaknesses
 
@@ -123,7 +127,7 @@ requirements: venv ## pin the newest versions with hashes: requirements.txt, -ex
 
 clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	-[ ! -x $(PY) ] || $(PY) manage.py services stop
-	rm -rf .venv .venv-docs .venv-release site dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .openapi.json \
+	rm -rf .venv .venv-docs .venv-release .venv-matrix-* site dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .openapi.json \
 	  staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

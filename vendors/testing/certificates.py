@@ -14,13 +14,27 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+# Its own server uses it, too.
+SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @functools.cache
 def authority() -> Path:
     """Return the path of a certificate and its key in one file. It lasts as long as the process."""
     key = ec.generate_private_key(ec.SECP256R1())
     made = _builder("vendor", "127.0.0.1", days=2).issuer_name(_name("vendor")).public_key(key.public_key())
-    return _stored(key, made.add_extension(x509.BasicConstraints(ca=True, path_length=0), True), key)
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), True).add_extension(SIGNS, True)
+    return _stored(key, made, key)
 
 
 @functools.cache
@@ -50,6 +64,9 @@ def _builder(name: str, host: str, *, days: int) -> x509.CertificateBuilder:
 
 
 def _stored(key: ec.EllipticCurvePrivateKey, made: x509.CertificateBuilder, signs: ec.EllipticCurvePrivateKey) -> Path:
+    """Sign and store it, with the identifiers of keys that Python 3.13 asks for."""
+    made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    made = made.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signs.public_key()), False)
     folder.append(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
     path = Path(folder[-1].name) / "certificate.pem"
     path.write_bytes(
