@@ -14,11 +14,13 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
+from campaigns.content.parts import IMAGE
 from campaigns.drafts import blocks
 from campaigns.intake import BadInput
 from campaigns.intake import files as file_storage
 from campaigns.intake.files import CampaignFiles, NewFile
 from campaigns.models import Draft, DraftBlock, DraftFile, Sponsor
+from vendors.adapters.base import Attachment
 from vendors.said import Said
 
 MESSAGE, LIST, WHEN = "message", "list", "when"  # the parts, each with a revision
@@ -201,6 +203,21 @@ def as_new(one: DraftFile, body: str = "") -> NewFile:
     cid = one.name if f"cid:{one.name}" in body else ""
     digest = bytes(one.file_id)
     return NewFile(one.name, one.file.size, lambda: bytes(one.file.content), one.content_type, cid, digest=digest)
+
+
+def images_within(draft: Draft, body: str, most: int) -> tuple[tuple[Attachment, ...], bool]:
+    """Return the images that a body shows as cid:NAME, of this many bytes together, and whether it shows more."""
+    names, chosen, size = set(IMAGE.findall(body)), [], 0
+    if not names:
+        return (), False
+    found = [one for one in files_of(draft) if one.name in names]
+    for one in sorted(found, key=lambda one: one.file.size):
+        size += one.file.size
+        if size <= most:
+            chosen.append(one.pk)
+    rows = draft.files.filter(pk__in=chosen).select_related("file")
+    images = (Attachment(one.name, as_new(one).kind, bytes(one.file.content), one.name) for one in rows)
+    return tuple(images), len(chosen) < len(found)
 
 
 def delete(draft: Draft) -> bool:

@@ -1,6 +1,5 @@
 """Pages of campaigns that wait for a second person's approval: the list, the details, and the decision."""
 
-from base64 import b64encode
 from typing import Any
 
 from django.contrib import messages
@@ -21,7 +20,7 @@ from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
 from campaigns.operators.approving import CannotDecide
 from mailhub.owners.access import page
-from mailhub.owners.sandboxed import framed, guarded
+from mailhub.owners.sandboxed import framed, guarded, with_images
 from vendors.adapters.base import Letter
 from vendors.said import show
 
@@ -70,7 +69,7 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "after": row + 1 if row < rows else None,
         "sees": sees,
         "letter": letter,
-        "html": framed(_with_images(letter)) if letter and campaign.html else "",
+        "html": framed(with_images(letter.body, letter.attachments)) if letter and campaign.html else "",
         "fault": fault,
         "files": campaign.files.filter(to_all=True).select_related(None).order_by("id").values("name", "content_type"),
         "longest": LONGEST,
@@ -138,15 +137,6 @@ def _letter(found: Approval, row: int) -> tuple[Letter | None, str]:
         return previews.of_message(message), ""
     except (BadInput, TemplateError, ValueError, LookupError) as why:
         return None, str(why)
-
-
-def _with_images(made: Letter) -> str:
-    body = made.body
-    for file in made.attachments:
-        if file.cid:
-            data = f"data:{file.content_type};base64,{b64encode(file.content).decode()}"
-            body = body.replace(f"cid:{file.cid}", data)
-    return body
 
 
 def _sentence(text: str) -> str:

@@ -12,7 +12,7 @@ from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub.owners.sandboxed import framed
+from mailhub.owners.sandboxed import framed, with_images
 from vendors.adapters.base import Letter
 from vendors.adapters.segments import segments
 from vendors.models import Vendor
@@ -41,17 +41,21 @@ class SampleField:
 
 @dataclass(frozen=True, slots=True)
 class SampleLetter:
-    """A preview. fault: why there is no letter. frame: its HTML as content for a frame."""
+    """A preview. fault: why there is no letter. frame: its HTML as content for a frame.
+
+    leaves_out: it shows larger images than a preview that follows an editor has.
+    """
 
     letter: Letter | None = None
     html: bool = False
+    leaves_out: bool = False
     fault: str = ""
     fields: list[SampleField] = field(default_factory=list)
     segments: int = 0
 
     @property
     def frame(self) -> str:
-        return framed(self.letter.body) if self.letter and self.html else ""
+        return framed(with_images(self.letter.body, self.letter.attachments)) if self.letter and self.html else ""
 
     @property
     def part(self) -> str:
@@ -77,7 +81,7 @@ def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str],
     except BadInput as error:
         return SampleLetter(fault=str(error), fields=fields)
     counted = segments(letter.body) if channel == Vendor.Channel.SMS else 0
-    return SampleLetter(letter, content.html, "", fields, counted)
+    return SampleLetter(letter, content.html, fields=fields, segments=counted)
 
 
 def _sample(name: str, needed: bool, posted: Mapping[str, str]) -> str:

@@ -4,7 +4,14 @@ The page gives `framed` to an iframe as its srcdoc, with sandbox="", and passes 
 that, a link in the frame could load another page.
 """
 
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+
 from django.http import HttpResponse
+
+from campaigns.content.parts import IMAGE
+from vendors.adapters.base import Attachment
 
 SHOWN = "img-src data:; font-src data:; style-src 'unsafe-inline'"
 RULES = f"default-src 'none'; {SHOWN}; form-action 'none'; base-uri 'none'"
@@ -17,6 +24,20 @@ STILL = f'<meta name="referrer" content="no-referrer"><style>{STYLE}</style>'
 def framed(html: str) -> str:
     """Return the HTML as the content of a frame; the rules precede all of it."""
     return f"{HEAD}{STILL}{html}"
+
+
+def with_images(html: str, files: Iterable[Attachment]) -> str:
+    """Return the HTML with each image that it shows as cid:NAME in it as data; others stay."""
+    given = {one.cid: one for one in files if one.cid}
+
+    def shown(found: re.Match[str]) -> str:
+        image = given.get(found[1])
+        if image is None:
+            return found[0]
+        before = found[0][: found.start(1) - found.start() - len("cid:")]
+        return f"{before}data:{image.content_type};base64,{b64encode(image.content).decode()}"
+
+    return IMAGE.sub(shown, html) if given else html
 
 
 def only_ours(answer: HttpResponse) -> HttpResponse:

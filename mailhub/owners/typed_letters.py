@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
-from campaigns.drafts import contents
+from campaigns.drafts import contents, keeping
 from campaigns.models import Draft
 from campaigns.template_versions.versions import TemplateContent
 from mailhub.owners.access import page
@@ -23,6 +23,7 @@ from mailhub.owners.wizard.drafts import find
 from mailhub.owners.wizard.uploads import MAKE
 from vendors.models import Vendor
 
+MOST_BYTES = 500_000  # of images in a preview that is sent about once a second
 NO_SUBJECT = "…"  # an e-mail needs a subject, which may be typed last
 
 
@@ -50,7 +51,7 @@ def of_draft(request: HttpRequest) -> HttpResponse:
     draft = find(request, int(number)) if number.isdecimal() and len(number) < 19 else None
     recipient, fields = _first_recipient(draft) if draft else ("", {})
     samples = {f"{PREFIX}{name}": str(value) for name, value in fields.items() if value not in ("", None)}
-    return _answer(request, channel, content, samples, recipient)
+    return _answer(request, channel, content, samples, recipient, draft)
 
 
 def _first_recipient(draft: Draft) -> tuple[str, Mapping[str, Any]]:
@@ -63,6 +64,7 @@ def _answer(
     content: TemplateContent,
     samples: Mapping[str, str],
     recipient: str = "",
+    draft: Draft | None = None,
     shows_samples: bool = False,
 ) -> HttpResponse:
     channel = channel if channel in Vendor.Channel.values else Vendor.Channel.EMAIL.value
@@ -71,5 +73,15 @@ def _answer(
     if channel == Vendor.Channel.SMS or is_unnamed:
         content = replace(content, subject=NO_SUBJECT if is_unnamed else "")
     letter = sample_of(channel, content, samples, recipient) if content.body.strip() else SampleLetter()
+    if draft:
+        letter = _with_images(letter, draft)
     facts = {"preview": letter, "following": True, "samples": shows_samples}
     return render(request, "owners/editor/letter.html", facts)
+
+
+def _with_images(preview: SampleLetter, draft: Draft) -> SampleLetter:
+    """Return the preview with the draft's images that its letter shows."""
+    if preview.letter is None or not preview.html:
+        return preview
+    images, leaves_out = keeping.images_within(draft, preview.letter.body, MOST_BYTES)
+    return replace(preview, letter=preview.letter._replace(attachments=images), leaves_out=leaves_out)

@@ -1,11 +1,15 @@
 """Letters are written in a real browser: one text in two views, fields as chips, a preview that follows."""
 
+import base64
 import re
+import uuid
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from campaigns.drafts import keeping
+from campaigns.intake.files import NewFile
 from campaigns.models import Draft, TemplateVersion
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
@@ -69,6 +73,7 @@ KEPT = {
         '<p><img src="cid:logo.png" alt="Logo" width="20"><br></p>'
     ),
 }
+RED_DOT = "R0lGODdhAQABAIAAAP8AAAAAACwAAAAAAQABAAACAkQBADs="
 PASTE = """(view, html) => {
   const clipboardData = new DataTransfer();
   clipboardData.setData("text/html", html);
@@ -114,6 +119,21 @@ def type_and_take_back(page: Page) -> None:
 
 def paste(page: Page, html: str) -> None:
     view(page).evaluate(PASTE, html)
+
+
+def test_the_preview_shows_the_campaigns_own_pictures(window: Browsing) -> None:
+    sponsor = factories.sponsor("Acme")
+    login = factories.credential(factories.vendor(casters=None))
+    draft = Draft.objects.create(
+        sponsor=sponsor, key=uuid.uuid4(), name="May", subject="Hi", credential=login, html="<p>Hello</p>"
+    )
+    picture = base64.b64decode(RED_DOT)
+    keeping.attach(draft, [NewFile("dot.gif", len(picture), lambda: picture)], [])
+    page = window.open(f"/drafts/{draft.pk}/message/")
+    expect(preview(page).locator("p")).to_have_text("Hello")
+    page.get_by_role("button", name="HTML", exact=True).click()
+    page.locator("#id_html").fill("<p>Look: <img src='cid:dot.gif' alt='dot'></p>")
+    expect(preview(page).get_by_alt_text("dot")).to_have_js_property("naturalWidth", 1)
 
 
 def test_what_is_written_is_the_textareas_and_the_preview_follows(window: Browsing) -> None:

@@ -1,11 +1,14 @@
 """The preview that follows an editor: the letter of texts that nobody has stored, for whoever may write them."""
 
+import base64
 import html
 import re
 
 import pytest
 from django.contrib.auth.models import User
 
+from campaigns.drafts import keeping
+from campaigns.intake.files import NewFile
 from campaigns.models import Campaign, Draft, Template
 from tests import factories
 from tests.owners.test_wizard import ann, login, make, put
@@ -49,6 +52,32 @@ def test_faults_name_their_part_and_what_is_not_typed_yet_is_no_fault(client, lo
     sms = client.post(DRAFT, {"channel": "sms", "html": "<p>no</p>", "text": "Hi {{ a }}", "subject": "{{"})
     assert part(sms) == "" and "Segments" in sms.content.decode() and "<pre" in sms.content.decode()
     assert part(client.post(DRAFT, {"channel": "email", "html": "x" * 1_000_001, "subject": "a"})) == "body"
+
+
+PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
+
+
+def attached(draft: Draft, **files: bytes) -> None:
+    stored = [NewFile(f"{name}.png", len(content), lambda of=content: of) for name, content in files.items()]
+    keeping.attach(draft, stored, [])
+
+
+def test_pictures_of_the_campaign_are_shown_as_the_letter_names_them(client, login):
+    draft = make(client, login)
+    attached(draft, logo=PIXEL, large=b"\x89PNG" + b"\1" * 600_000, logo2=PIXEL + b"2")
+    body = "<p>cid:logo.png</p><img src='cid:logo.png'><img src=\"cid:large.png\"><img src=cid:away.png>"
+    typed = {"channel": "email", "subject": "Hi", "html": body, "draft": draft.pk}
+    answer = client.post(DRAFT, typed)
+    page = html.unescape(answer.content.decode())
+    data = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
+    assert part(answer) == "" and f"<p>cid:logo.png</p><img src='{data}'>" in page
+    assert 'src="cid:large.png"' in page and "src=cid:away.png" in page, "too large; and not a file of the campaign"
+    assert "Large pictures" in page and len(page) < 500_000
+    assert "img-src data:" in page, "the rules of the frame are the same"
+    small = html.unescape(client.post(DRAFT, {**typed, "html": "<img src='cid:logo2.png'>"}).content.decode())
+    assert base64.b64encode(PIXEL + b"2").decode() in small and "Large pictures" not in small
+    nobodys = client.post(DRAFT, {name: value for name, value in typed.items() if name != "draft"})
+    assert "data:image" not in nobodys.content.decode(), "a form without a draft has no files"
 
 
 def test_a_templates_letter_has_the_samples_that_were_typed(client, login):

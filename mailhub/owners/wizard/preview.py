@@ -1,6 +1,5 @@
 """Previews a draft's letters as recipients will see them, and sends a test to oneself; uses the sender's own code."""
 
-import base64
 import re
 from typing import Any
 
@@ -17,6 +16,7 @@ from campaigns.drafts import contents, sending
 from campaigns.engine.ports import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft
+from mailhub.owners.sandboxed import with_images
 from mailhub.owners.wizard.drafts import show, step
 from vendors import said
 from vendors.adapters.base import Letter
@@ -70,9 +70,7 @@ def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
     """Return the HTML of a letter, for a frame that runs no code."""
     found = _letter(draft, number)
     body = found.body if draft.is_html else f"<pre style='white-space:pre-wrap;font:inherit'>{escape(found.body)}</pre>"
-    for one in found.attachments:
-        content = base64.b64encode(one.content).decode()
-        body = body.replace(f"cid:{one.cid}", f"data:{one.content_type};base64,{content}")
+    body = with_images(body, found.attachments)
     if request.GET.get("look") == "dark":
         body = f"<meta name='color-scheme' content='dark'>{body}"
     return HttpResponse(PLAIN + body, headers={"Content-Security-Policy": POLICY})
