@@ -41,6 +41,11 @@ MOST_MADE = 1_000  # letters rendered for an estimate
 SECONDS = 5.0  # for rendering them and reading the list
 
 
+def _estimated_from(letters: int) -> str:
+    said = ngettext(" (estimated from %(count)s letter)", " (estimated from %(count)s letters)", letters)
+    return said % {"count": number(letters)}
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The cost of sending this many messages. units: exact if `made` is None, else estimated from `made` letters.
@@ -93,7 +98,7 @@ class Estimate:
 
     @property
     def _how(self) -> str:
-        how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
+        how = "" if self.made is None else _estimated_from(self.made)
         return how + (_(" without its files") if self.without_files else "")
 
     @property

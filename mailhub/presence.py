@@ -146,5 +146,7 @@ def _nights(silent: float) -> list[int]:
 def _span(seconds: float) -> Said:
     days, hours = divmod(round(seconds / 3600), 24)
     if days:
-        return Said("%(days)s days and %(hours)s hours", days=days, hours=hours)
-    return Said("%(hours)s hours", hours=hours) if hours else Said("%(minutes)s minutes", minutes=round(seconds / 60))
+        return Said("%(days)s d %(hours)s h", days=days, hours=hours)
+    if hours:
+        return Said.counted(gettext_noop("1 hour"), gettext_noop("%(count)s hours"), count=hours)
+    return Said.counted(gettext_noop("1 minute"), gettext_noop("%(count)s minutes"), count=round(seconds / 60))

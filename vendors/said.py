@@ -77,11 +77,21 @@ class Said(str):
     def __reduce__(self) -> Any:
         return _decoded, (self.data,)
 
+    @classmethod
+    def counted(cls, one: str, many: str, **values: Any) -> Self:
+        """Return the sentence of one thing or of many, as the value `count` says."""
+        return cls(one if values["count"] == 1 else many, **values)
+
     @property
     def data(self) -> dict[str, Any]:
         """Form and values for a JSON column."""
         values = {name: _to_json(one) for name, one in self.values.items()}
         return {FORM: self.form, VALUES: values}
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Return "1 message" or "2,000 messages", for the English of commands. plural: default is the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _to_json(value: Any) -> Any:

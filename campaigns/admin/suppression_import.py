@@ -70,7 +70,13 @@ class ImportForm(forms.Form):
 def said(added: int, rest: int) -> str:
     """Return the sentence about an import's result."""
     first = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
-    more = gettext(" %(rest)s were so already, were given twice, or have ended.") if rest else ""
+    if not rest:
+        return first % {"number": labels.number(added)}
+    more = ngettext(
+        " %(rest)s was so already, was given twice, or has ended.",
+        " %(rest)s were so already, were given twice, or have ended.",
+        rest,
+    )
     return first % {"number": labels.number(added)} + more % {"rest": labels.number(rest)}
 
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from campaigns import labels
 from campaigns.admin.base import Scoped
@@ -134,9 +134,8 @@ class SuppressionAdmin(Scoped):
     @admin.action(description=gettext_lazy("Erase the addresses: they stay suppressed"), permissions=["change"])
     def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
         number = suppressing.erase(_changeable(request, rows), _actor(request))
-        self.message_user(
-            request, gettext("%(number)s addresses erased.") % {"number": labels.number(number)}, messages.SUCCESS
-        )
+        text = ngettext("%(number)s address erased.", "%(number)s addresses erased.", number)
+        self.message_user(request, text % {"number": labels.number(number)}, messages.SUCCESS)
 
     @admin.display(description=gettext_lazy("address"))
     def recipient(self, row: Suppression) -> str:

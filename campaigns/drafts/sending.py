@@ -50,7 +50,9 @@ def obstacle(draft: Draft) -> str:
     if not facts["good"]:
         return Said("No row of the list can be sent.")
     if facts["total"] and not draft.leave_out:
-        return Said("%(count)s rows of the list are bad: correct them, or leave them out.", count=facts["total"])
+        one = gettext_noop("1 row of the list is bad: correct it, or leave it out.")
+        many = gettext_noop("%(count)s rows of the list are bad: correct them, or leave them out.")
+        return Said.counted(one, many, count=facts["total"])
     return ""
 
 

@@ -109,11 +109,6 @@ def _reopen_sessions(job_ids: Iterable[int]) -> None:
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
-def count(number: int, thing: str) -> str:
-    """Return "1 message", "2 messages"."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def stale(job_id: int) -> JobDecision:
     """Return the answer to a decision on an old revision."""
     said = gettext_noop("somebody else has just decided about job %(job)s: look again")

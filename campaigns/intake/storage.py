@@ -326,7 +326,7 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
     if stored != campaign.size:
         raise BadInput(
             Said(
-                "there were %(count)s recipients when they were checked, and %(stored)s after",
+                "recipients when they were checked: %(count)s, and after that: %(stored)s",
                 count=campaign.size,
                 stored=stored,
             )

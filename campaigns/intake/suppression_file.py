@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from campaigns.formulas import harmless, undone
 from campaigns.intake.checking import AddressReader, BadInput, RowErrors
-from campaigns.intake.csv_reader import HiddenRows, Table
+from campaigns.intake.csv_reader import CELLS, HiddenRows, Table
 from campaigns.models import Suppression
 from campaigns.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
@@ -116,9 +116,7 @@ class SuppressionFile:
         if self._table.encoding is None:  # spreadsheet rows end with their last cell
             cells = cells + [""] * (width - len(cells))
         if len(cells) != width:
-            raise ValueError(
-                Said("%(count)s cells, but the header has %(width)s", count=str(len(cells)), width=str(width))
-            )
+            raise ValueError(Said(CELLS[len(cells) != 1], count=str(len(cells)), width=str(width)))
         return cells if self._table.is_quoted else [undone(cell) for cell in cells]
 
 

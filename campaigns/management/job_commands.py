@@ -18,6 +18,7 @@ from vendors.history import Actor
 from vendors.management import arguments
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_json
+from vendors.said import count_of
 
 NOT_YET = 3
 SHOWN = 50  # rows of a list, unless --limit is given
@@ -205,7 +206,7 @@ def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: It
         return
     sums = following.follow(ids, over)
     paused = following.why_paused(ids)
-    text = f"{'1 job' if len(ids) == 1 else f'{len(ids):,} jobs'}: {following.ending(sums)}"
+    text = f"{count_of(len(ids), 'job')}: {following.ending(sums)}"
     text += f"; {paused}" if paused else ""
     tell(command.stdout, text, {"jobs": len(ids), **following.facts(sums), "paused": paused or None}, options["json"])
     if over is not following.RECORDED and (code := following.code(sums)):

@@ -63,8 +63,8 @@ def waiting() -> tuple[Q, ...]:
     return (Q(verdict=None), Q(Exists(live)))
 
 
-APPROVED = gettext_noop("approved (%(count)s recipients): %(why)s")
-REFUSED = gettext_noop("refused (%(count)s recipients): %(why)s")
+APPROVED = gettext_noop("approved (1 recipient): %(why)s"), gettext_noop("approved (%(count)s recipients): %(why)s")
+REFUSED = gettext_noop("refused (1 recipient): %(why)s"), gettext_noop("refused (%(count)s recipients): %(why)s")
 
 
 @transaction.atomic
@@ -103,7 +103,7 @@ def decide(
     Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
     actor = Actor(user.get_username(), user.pk)
     rest = _let_go(found, by) if approved else _stop(found, actor, remark)
-    what = Said(APPROVED if approved else REFUSED, count=found.recipients, why=rest)
+    what = Said.counted(*(APPROVED if approved else REFUSED), count=found.recipients, why=rest)
     history.record(actor, Campaign, [(campaign_id, what)], remark)
     said = gettext_noop("campaign %(campaign)s %(verdict)s: %(why)s")
     return ApprovalDecision(True, Said(said, campaign=str(campaign_id), verdict=Said(verdict), why=rest))

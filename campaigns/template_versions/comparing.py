@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from campaigns.template_versions.versions import TemplateContent
+from vendors.said import count_of
 
 CONTEXT = 3  # equal lines shown before and after a difference
 MOST_LINES = 1_000  # between the first and the last difference; more are compared as one block
@@ -80,7 +81,7 @@ def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
         yield from (ComparedLine("removed", a[row], begin + row + 1) for row in gone)
         yield from (ComparedLine("added", b[row], None, begin + row + 1) for row in come)
         if more := (a_to - a_from - len(gone)) + (b_to - b_from - len(come)):
-            yield ComparedLine("left_out", f"{more:,} further lines that differ")
+            yield ComparedLine("left_out", count_of(more, "further line that differs", "further lines that differ"))
     for step in range(end):
         before, after = len(old) - end + step, len(new) - end + step
         yield ComparedLine("same", old[before], before + 1, after + 1)
@@ -120,4 +121,4 @@ def _shortened(lines: Sequence[ComparedLine]) -> Iterator[ComparedLine]:
 
 
 def _left_out(number: int) -> ComparedLine:
-    return ComparedLine("left_out", "1 equal line" if number == 1 else f"{number:,} equal lines")
+    return ComparedLine("left_out", count_of(number, "equal line"))

@@ -90,7 +90,9 @@ def _memory(client: Any) -> Iterator[HealthVerdict]:
     megabytes = round(used / 2**20)
     if stats.get("evicted_keys", 0):
         yield error_of(
-            Said(gettext_noop("Redis has dropped %(count)s keys for want of memory"), count=stats["evicted_keys"]),
+            Said(
+                gettext_noop("keys that Redis has dropped for want of memory: %(count)s"), count=stats["evicted_keys"]
+            ),
             Said(gettext_noop("Set maxmemory-policy noeviction, and give it more memory")),
         )
     if most and used > FULL * most:

@@ -334,9 +334,13 @@ def failing_vendors() -> list[str]:
 
 
 def _failing(rows: list[VendorRow]) -> list[str]:
-    form = _("vendor %(vendor)s: %(count)s messages wait: %(why)s")
     return [
-        form % {"vendor": row.vendor.slug, "count": labels.number(row.waiting), "why": row.state}
+        ngettext(
+            "vendor %(vendor)s: %(count)s message waits: %(why)s",
+            "vendor %(vendor)s: %(count)s messages wait: %(why)s",
+            row.waiting,
+        )
+        % {"vendor": row.vendor.slug, "count": labels.number(row.waiting), "why": row.state}
         for row in rows
         if row.condition.kind is ConditionKind.FAILING and row.waiting
     ]

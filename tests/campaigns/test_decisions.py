@@ -208,7 +208,7 @@ class TestFlags:
         mine, other = logged(3, [accepted(), refused(), refused()]), logged(1, [refused()])
         name = mine.sponsor.name
         call_command("retry_job", sponsor=name, status="Failed", dry_run=True)
-        assert "2 refused and 0 never called messages of 1 jobs" in capsys.readouterr().out
+        assert "2 refused and 0 never called messages of 1 job" in capsys.readouterr().out
         with pytest.raises(CommandError, match="add --yes"):
             call_command("retry_job", sponsor=name)
         assert statuses(mine) == ["LOGGED"]
@@ -218,7 +218,7 @@ class TestFlags:
     def test_by_campaign_and_date(self, capsys: pytest.CaptureFixture) -> None:
         mine, other = factories.campaign_with_job(4), factories.campaign_with_job(1)
         call_command("stop_job", campaign=mine.campaign.name, since="2020-01-01", dry_run=True)
-        assert "stops 1 jobs with 4 messages" in capsys.readouterr().out
+        assert "stops 1 job with 4 messages" in capsys.readouterr().out
         call_command("stop_job", campaign=str(mine.campaign_id), yes=True)
         assert statuses(mine, other) == ["STOPPED", "READY"]
 

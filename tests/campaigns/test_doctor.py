@@ -107,7 +107,7 @@ def test_what_it_prints_to_enter_makes_all_well(identity: Identity, dns: DnsServ
 def test_people_read_lines_and_the_record_below(identity: Identity, dns: DnsServer) -> None:
     del dns.records[f"_dmarc.{HERE}", "TXT"]
     out = io.StringIO()
-    with pytest.raises(CommandError, match=r"^1 of 7 are missing or wrong"):
+    with pytest.raises(CommandError, match=r"^1 of 7 is missing or wrong"):
         call_command("doctor", stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[0] == "Velma/main: Velma <post@velma.example>"

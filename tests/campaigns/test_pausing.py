@@ -158,7 +158,7 @@ def test_a_decision_locks_the_jobs_and_merges_their_answers_once(verb: Any) -> N
 def test_the_commands_pause_and_resume_by_look_ups_and_ask_first() -> None:
     job = factories.campaign_with_job(3, status="DISPATCHED")
     name = job.campaign.name
-    with pytest.raises(CommandError, match="this pauses 1 jobs with 3 messages waiting; add --yes"):
+    with pytest.raises(CommandError, match="this pauses 1 job with 3 messages waiting; add --yes"):
         manage("pause_job", "--campaign", name)
     assert "campaign paused" in manage("pause_job", "--campaign", name, "--yes", "--reason", "a wrong link")
     assert Campaign.objects.get().paused_reason == "a wrong link"

@@ -235,12 +235,12 @@ class TestSuppressions:
         whose = ("--sponsor", british.name)
         assert self.run("add", *whose, "07700 900123").startswith("1 suppressed")
         (tmp_path / "list.csv").write_text("number\n0044 7700 900123\n07700 900456\n")
-        assert self.run("import", *whose, str(tmp_path / "list.csv")).startswith("1 suppressed; 1 were so already")
+        assert self.run("import", *whose, str(tmp_path / "list.csv")).startswith("1 suppressed; 1 was so already")
         assert self.run("add", "--all-sponsors", "--region", "DE", "0151 23456789").startswith("1 suppressed")
         shown = json.loads(self.run("check", *whose, "0151 23456789", "--region", "DE", "--json").splitlines()[0])
         assert (shown["address"], shown["sponsor"]) == ("+4915123456789", "all")
         assert self.run("lift", *whose, "--file", str(tmp_path / "list.csv")).startswith("2 lifted")
-        assert self.run("erase", *whose, "(07700) 900123").startswith("1 addresses erased")
+        assert self.run("erase", *whose, "(07700) 900123").startswith("1 address is erased")
 
     def test_so_do_the_pages(self, british: Sponsor) -> None:
         user = User.objects.create(username="opal", is_staff=True)

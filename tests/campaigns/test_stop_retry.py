@@ -253,7 +253,7 @@ class TestStopCommand:
     def test_all_jobs_of_a_sponsor_stop_after_a_yes(self) -> None:
         mine, other = factories.campaign_with_job(2), factories.campaign_with_job(2)
         sponsor = mine.campaign.sponsor.name
-        with pytest.raises(CommandError, match="this stops 1 jobs with 2 messages waiting; add --yes"):
+        with pytest.raises(CommandError, match="this stops 1 job with 2 messages waiting; add --yes"):
             call_command("stop_job", sponsor=sponsor)
         call_command("stop_job", sponsor=sponsor, vendor=mine.vendor.slug, yes=True)
         assert statuses(mine, other) == ["STOPPED", "READY"]

@@ -84,7 +84,7 @@ class TestCommand:
             ("address,untill\nann@example.com,x\n", "there is no column 'untill'"),
             ("address,reason\nann@example.com,dislikes\n", "row 2: there is no reason 'dislikes'"),
             ("address,until\nann@example.com,soon\n", "row 2: until 'soon' is not a time with its zone"),
-            ("address,until\nann@example.com\n", "row 2: 1 cells, but the header has 2"),
+            ("address,until\nann@example.com\n", "row 2: 1 cell, but the header has 2"),
             ("ann@example.com\nbob@example.com\n", "there is no header"),
             ("address\n", "there are no addresses"),
         ],
@@ -98,7 +98,7 @@ class TestCommand:
     def test_lift_and_erase_by_address_and_by_file_leave_a_record(self, tmp_path: Path) -> None:
         run("add", "--all-sponsors", "ann@example.com", "bob@example.com")
         (tmp_path / "list.csv").write_text("address\nANN@example.com\nnew@example.com\n")
-        assert run("erase", "--all-sponsors", "--file", str(tmp_path / "list.csv")).startswith("1 addresses erased")
+        assert run("erase", "--all-sponsors", "--file", str(tmp_path / "list.csv")).startswith("1 address is erased")
         assert rows()[0][0] is None
         assert run("lift", "--all-sponsors", "ann@example.com", "--reason", "asked by phone").startswith("1 lifted")
         found = [json.loads(line) for line in run("check", "--all-sponsors", "ann@example.com", "--json").splitlines()]
@@ -196,7 +196,7 @@ class TestPage:
         assert answer.status_code == 302 and Suppression.objects.filter(sponsor=hers).count() == 2
         assert rows() == [("Ann@example.com", "stop", "call"), ("Bob@example.com", "bounced", "old tool.csv")]
         assert LogEntry.objects.get().change_message.startswith("2 of email added for sponsor")
-        assert b"2 addresses are suppressed. 1 were so already" in operator.get(PAGE).content
+        assert b"2 addresses are suppressed. 1 was so already" in operator.get(PAGE).content
 
     def test_an_export_of_a_topic_is_imported_for_that_topic_alone(self, operator: Client) -> None:
         hers, out = factories.sponsor("Hers"), io.StringIO()

@@ -264,7 +264,7 @@ class TestKeys:
             Credential.objects.get(pk=login.pk)
         settings.SECRET_KEY_FALLBACKS = [old]
         call_command("rotate_keys")
-        assert "1 secrets" in capsys.readouterr().out
+        assert "1 secret is" in capsys.readouterr().out
         settings.SECRET_KEY_FALLBACKS = []
         assert Credential.objects.get(pk=login.pk).secret == {"token": "t"}
 

@@ -68,7 +68,7 @@ def test_a_copy_in_which_nothing_waits_is_asked_nothing_and_takes_its_own_mark(w
 def test_whatever_waits_in_a_copy_is_held_also_before_it_is_due(written_elsewhere: None, status: str) -> None:
     factories.campaign_with_job(2, status=status)
     why = presence._look()
-    assert why and why.startswith(guard.HELD) and why.endswith("1 jobs with 2 recipients, 0 messages in doubt")
+    assert why and why.startswith(guard.HELD) and why.endswith("jobs: 1, recipients: 2, messages in doubt: 0")
     assert guard.halted() == guard.HELD == presence._look(), "and stays so"
     assert "written on another disk" in probes._calls()
     with connection.cursor() as cursor:
@@ -82,7 +82,7 @@ def test_the_page_asks_and_its_answer_lets_calls_start(written_elsewhere: None) 
     presence._look()
     client = operator()
     page = client.get(PAGE).content.decode()
-    assert "<b>1</b> jobs with 2 recipients wait" in page
+    assert "jobs: <b>1</b>, recipients: 2" in page
     assert client.post(PAGE, {"answer": "go_on", "reason": ""}).status_code == 200 and guard.halted() == guard.HELD
     client.post(PAGE, {"answer": "go_on", "reason": "moved"})
     assert guard.halted() is None and Store.objects.get().mark == MARK and presence._look() is None

@@ -569,7 +569,7 @@ def test_a_row_whose_zone_nobody_knows_is_bad_where_hours_go_by_it(client, login
     of_each = SOON | {"hours_from": "09:00", "hours_to": "18:00", "hours_of_each": "on"}
     assert draft.found["total"] == 0, "nobody has asked for the column yet"
     page = press(client, draft, "send", **of_each)
-    assert page.wsgi_request._messages._queued_messages[0].message.startswith("1 rows of the list are bad")
+    assert page.wsgi_request._messages._queued_messages[0].message.startswith("1 row of the list is bad")
     page = client.get(reverse("draft_recipients", args=[draft.pk])).content.decode()
     assert "time_zone: &#x27;Mars/Base&#x27; is no time zone of the IANA list" in page
     page = client.get(reverse("draft_recipients", args=[draft.pk]), headers={"Accept-Language": "de"}).content.decode()

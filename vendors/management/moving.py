@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from vendors import configuration, destinations
 from vendors.models import Credential, Vendor
+from vendors.said import count_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def agree_on_secret(err: OutputWrapper, row: Credential, options: Mapping[str, A
 def _agree(err: OutputWrapper, row: Vendor | Credential, doubts: int, options: Mapping[str, Any]) -> None:
     if not doubts:
         return
-    messages = "1 message is" if doubts == 1 else f"{doubts:,} messages are"
+    messages = count_of(doubts, "message is", "messages are")
     err.write(
         f"{row}: {messages} in doubt. Calls may reach another account after this change, so that asking there proves "
         "nothing: only a person can settle them (manage.py resolve). If it is the same account, say --same-account."

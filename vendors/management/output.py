@@ -10,6 +10,8 @@ from typing import Any, Literal, TextIO
 import orjson
 from django.core.management.base import CommandError, OutputWrapper
 
+from vendors.said import count_of
+
 NAMES = {"id", "parent", "job", "message"}  # numbers that users copy, so without separators
 GAP = 2  # blanks between two columns
 WIDEST = 20  # columns; longer texts are wrapped if not all columns fit
@@ -71,7 +73,7 @@ def write_file(out: OutputWrapper, name: str, rows: int, write: Callable[[TextIO
         raise CommandError(f"{name} is there already: name a new file") from None
     except OSError as error:
         raise CommandError(f"cannot write {name}: {error.strerror}") from error
-    out.write(f"{name}: {rows:,} rows")
+    out.write(f"{name}: {count_of(rows, 'row')}")
 
 
 def word(value: object) -> str:

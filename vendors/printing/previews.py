@@ -14,6 +14,7 @@ from vendors.adapters.base import Letter
 from vendors.printing import pages
 from vendors.printing.adapter import PrintFile
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
+from vendors.said import count_of
 
 SECONDS = 120.0  # for all letters in a preview
 AT_ONCE = 2  # concurrent previews in a process, each for another sponsor (mailhub/shares.py)
@@ -42,7 +43,7 @@ class PrintPreview:
         """Summary such as "2 letters, 5 pages on 3 sheets (printed on both sides)"."""
         letters, total = len(self.pages), sum(self.pages)
         sides = "printed on both sides" if self.duplex else "printed on one side"
-        return f"{_count(letters, 'letter')}, {_count(total, 'page')} on {_count(self.sheets, 'sheet')} ({sides})"
+        return f"{count_of(letters, 'letter')}, {count_of(total, 'page')} on {count_of(self.sheets, 'sheet')} ({sides})"
 
 
 def made(
@@ -95,7 +96,3 @@ def _made(
         raise ValueError(str(why)) from None
     except TimeoutError:
         raise ValueError(f"it takes more than {seconds:g} s") from None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -59,7 +59,7 @@ class WaitingMail:
     @property
     def sentence(self) -> Said:
         return Said(
-            "%(jobs)s jobs with %(recipients)s recipients, %(doubts)s messages in doubt",
+            "jobs: %(jobs)s, recipients: %(recipients)s, messages in doubt: %(doubts)s",
             jobs=self.jobs,
             recipients=self.recipients,
             doubts=self.doubts,

@@ -13,6 +13,7 @@ from campaigns.operators import approving
 from campaigns.operators.approving import CannotDecide
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
+from vendors.said import count_of
 
 SHOWN = ("campaign", "name", "sponsor", "recipients", "asked_by", "asked_at", "verdict", "decided_by")
 VERDICTS = {"approve": Approval.Verdict.APPROVED, "refuse": Approval.Verdict.REFUSED}
@@ -66,7 +67,7 @@ class Command(BaseCommand):
         if user is None:
             raise CommandError(f"--by {options['by']!r} is no user of mailhub who can log in")
         row = Approval.objects.filter(campaign=options["campaign"]).first()
-        size = f" ({row.recipients:,} recipients)" if row else ""
+        size = f" ({count_of(row.recipients, 'recipient')})" if row else ""
         done = {"approve": "lets campaign {} go", "refuse": "stops campaign {} for good"}[options["verb"]]
         job_commands.confirm(f"this {done.format(options['campaign'])}{size}", options)
         try:

@@ -12,6 +12,7 @@ from campaigns.management.sponsors import named_sponsor
 from vendors import prices
 from vendors.management import arguments
 from vendors.management.output import write_file, write_rows
+from vendors.said import count_of
 
 SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money", "doubtful")
 
@@ -60,5 +61,5 @@ def _row(account: MonthCost) -> dict[str, Any]:
 def _totals(found: list[MonthCost]) -> str:
     sums = ", ".join(prices.amount(value, currency) for currency, value in accounts.totals(found).items())
     unpriced = sum(one.messages for one in found if one.amount is None)
-    more = f"; without a price: {unpriced:,} messages" if unpriced else ""
+    more = f"; without a price: {count_of(unpriced, 'message')}" if unpriced else ""
     return f"together: {sums or 'no amount'}{more}"

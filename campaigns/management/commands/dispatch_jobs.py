@@ -12,6 +12,7 @@ from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.models.states import Status
 from vendors.models import Vendor
+from vendors.said import count_of
 
 
 class Command(BaseCommand):
@@ -54,8 +55,9 @@ class Command(BaseCommand):
 
 
 def _sentence(done: Dispatched) -> str:
-    jobs = "1 job" if done.jobs == 1 else f"{done.jobs:,} jobs"
-    return f"{jobs} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(_slugs(done))}"
+    return (
+        f"{count_of(done.jobs, 'job')} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(_slugs(done))}"
+    )
 
 
 def _slugs(done: Dispatched) -> list[str]:

@@ -10,6 +10,7 @@ from campaigns.engine import fetched_reports
 from campaigns.engine.fetched_reports import FetchedFromVendor
 from vendors.management import arguments
 from vendors.management.output import tell
+from vendors.said import count_of
 
 
 class Command(BaseCommand):
@@ -41,8 +42,8 @@ class Command(BaseCommand):
     @staticmethod
     def _line(one: FetchedFromVendor) -> str:
         rest = f", {one.unknown:,} of letters that are not known" if one.unknown else ""
-        rest += f"; {one.left_out:,} rows say nothing" if one.left_out else ""
-        return f"{one.vendor}: {one.files:,} files, {one.reports:,} reports{rest}"
+        rest += f"; {count_of(one.left_out, 'row says', 'rows say')} nothing" if one.left_out else ""
+        return f"{one.vendor}: {count_of(one.files, 'file')}, {count_of(one.reports, 'report')}{rest}"
 
     @staticmethod
     def _facts(one: FetchedFromVendor) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vendors.mail_classes import MailClass
 from vendors.management import arguments
 from vendors.management.output import tell, wrapped
 from vendors.models import Vendor
+from vendors.said import count_of
 
 
 class Command(BaseCommand):
@@ -46,7 +47,9 @@ def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str
     """Format a forecast: 1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
     limits = " and ".join(map(str, queue.limits)) or "no limit"
     limits += f", {queue.cost}" if queue.cost else ""
-    waiting = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
+    waiting = (
+        f"{count_of(queue.waiting, 'message')} in {count_of(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
+    )
     text = waiting if queue.waiting else f"nothing is queued at {limits}"
     best = queue.best
     waits = best.describe(now) if best and best.condition.until and best.condition.has_end else ""
@@ -64,7 +67,7 @@ def _shares(queue: VendorQueue, now: datetime) -> str:
 
 def _share(one: SharingSponsor) -> str:
     of = one.sponsor
-    return f"{of.name} {of.weight} of {one.weights}, {of.queued:,} wait"
+    return f"{of.name} {of.weight} of {one.weights}, {of.queued:,} {'waits' if of.queued == 1 else 'wait'}"
 
 
 def _end_of(end: Eta, now: datetime) -> str:
@@ -79,10 +82,6 @@ def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if not queue.queued:
         return "nothing is queued"
     return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from campaigns.models import Job
 from campaigns.models.states import DONE, Status
 from campaigns.operators import pausing
 from vendors.history import Actor
+from vendors.said import count_of
 
 OVER = (*DONE, Status.STOPPED, Status.P_STOPPED, Status.SENT)
 
@@ -30,7 +31,9 @@ class Command(job_commands.Deciding):
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
-        return f"this pauses {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
+        return f"this pauses {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
+            "waiting": waiting
+        }
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return pausing.pause(ids, by, options["reason"])

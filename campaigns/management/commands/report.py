@@ -19,6 +19,7 @@ from campaigns.reports import export, reasons
 from campaigns.reports.export import Export
 from vendors.causes.wording import read_causes
 from vendors.management.output import tell
+from vendors.said import count_of
 
 
 class Command(BaseCommand):
@@ -127,4 +128,4 @@ def _counts(state: CampaignState) -> str:
     }
     shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "sent")
     note = "" if state.reports_deliveries or not sums.accepted else "; the vendor reports no deliveries"
-    return f"{sums.size:,} recipients: {shown}{note}"
+    return f"{count_of(sums.size, 'recipient')}: {shown}{note}"

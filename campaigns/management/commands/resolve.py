@@ -7,7 +7,6 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Q, QuerySet
 
-from campaigns.engine import decisions
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
@@ -21,6 +20,7 @@ from campaigns.operators import actions
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
+from vendors.said import count_of
 
 CAUSES = ("messages", "elsewhere", "vendor", "sponsor", "campaign", "key")
 COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen", "waits_for")
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         shown = map(doubts_resolve.doubt_facts, rows[:limit].iterator())
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and limit and (total := rows.count()) > limit:
-            self.stdout.write(f"the first {limit:,} of {total:,} messages; --limit 0 shows all")
+            self.stdout.write(f"the first {limit:,} of {count_of(total, 'message')}; --limit 0 shows all")
 
     def _settle(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or person()
@@ -154,12 +154,12 @@ def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
 
 def _question(number: int, jobs: int, options: dict[str, Any]) -> str:
     decision = Resolution.Decision(options["decision"]).label
-    return f"this settles {decisions.count(number, 'message')} of {decisions.count(jobs, 'job')} as {decision}"
+    return f"this settles {count_of(number, 'message')} of {count_of(jobs, 'job')} as {decision}"
 
 
 def sentence(done: Resolved, decision: str) -> str:
     """Format the result as text."""
-    parts = [f"{decisions.count(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
+    parts = [f"{count_of(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
     parts += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
     parts += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
     return "; ".join(parts)

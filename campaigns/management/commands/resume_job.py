@@ -11,6 +11,7 @@ from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import pausing
 from vendors.history import Actor
+from vendors.said import count_of
 
 
 class Command(job_commands.Deciding):
@@ -27,7 +28,9 @@ class Command(job_commands.Deciding):
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
-        return f"this lets {waiting:,} waiting messages of {len(jobs):,} jobs go on", {"waiting": waiting}
+        return f"this lets {count_of(waiting, 'waiting message')} of {count_of(len(jobs), 'job')} go on", {
+            "waiting": waiting
+        }
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return pausing.resume(ids, by, options["reason"], options["revision"])

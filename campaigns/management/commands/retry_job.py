@@ -13,6 +13,7 @@ from campaigns.models import Job
 from campaigns.models.states import DONE, Status
 from campaigns.operators import actions
 from vendors.history import Actor
+from vendors.said import count_of
 
 ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 
@@ -37,7 +38,8 @@ class Command(job_commands.Deciding):
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         sums = sum(progress.of_jobs(jobs).values(), start=progress.Progress())
-        text = f"this sends {sums.refused:,} refused and {sums.waiting:,} never called messages of {len(jobs):,} jobs"
+        messages = count_of(sums.waiting, "never called message")
+        text = f"this sends {sums.refused:,} refused and {messages} of {count_of(len(jobs), 'job')}"
         return text, {"refused": sums.refused, "waiting": sums.waiting}
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:

@@ -12,6 +12,7 @@ from campaigns.models.routes import MOST_WEIGHT
 from vendors.management import arguments, facts
 from vendors.management.resources import ResourceCommand, argument, verb
 from vendors.models import Credential
+from vendors.said import count_of
 
 MOST = 20  # entries
 BY = "in order: VENDOR or VENDOR/CREDENTIAL; with =WEIGHT it has that share of new campaigns"
@@ -93,9 +94,8 @@ class Command(ResourceCommand):
         with transaction.atomic():
             facts.removed(row)
             row.delete()
-        stay = (
-            f"; {open_jobs:,} campaigns that are not finished stay with the vendors that they have" if open_jobs else ""
-        )
+        left = count_of(open_jobs, "campaign that is not finished stays", "campaigns that are not finished stay")
+        stay = f"; {left} with its vendors" if open_jobs else ""
         removal = {"name": name, "sponsor": options["sponsor"], "removed": True, "open": open_jobs}
         self.tell(f"{name}: removed{stay}", removal)
 

@@ -38,6 +38,7 @@ from vendors.history import Actor
 from vendors.mail_classes import CLASSES, MailClass, class_named, warn_of_floor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
+from vendors.said import count_of
 
 SAID = {
     "date": "dates",
@@ -159,7 +160,7 @@ class Command(BaseCommand):
             if note := _about_links(job.campaign):
                 sys.stderr.write(f"{note}\n")
             if left_out:
-                rows = "1 row is" if left_out == 1 else f"{left_out:,} rows are"
+                rows = count_of(left_out, "row is", "rows are")
                 self.stdout.write(f"{rows} left out: {options['skip_bad_rows']} says which, and why")
             self.stdout.write(_sentence(job))
             if job.status in (Status.RENDERED, Status.READY):
@@ -285,7 +286,8 @@ def _tell_about(table: intake.Table, options: dict[str, Any]) -> None:
     table.require_choice()
     if table.hidden:
         done = "left out" if options["hidden_rows"] == HIDDEN_ROWS[1] else "sent, too"
-        sys.stderr.write(f"{len(table.hidden):,} hidden rows of the spreadsheet are {done}\n")
+        rows = count_of(len(table.hidden), "hidden row of the spreadsheet is", "hidden rows of the spreadsheet are")
+        sys.stderr.write(f"{rows} {done}\n")
     for kind, examples in table.examples.items():
         value = next(iter(examples.values()))
         columns = ", ".join(examples)
@@ -357,7 +359,7 @@ def _sentence(job: Job) -> str:
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     going = f"waits: {stopped}" if stopped and not opening else going
     state = waits.get(Status(job.status), going)
-    recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
+    recipients = count_of(job.size, "recipient")
     if job.paused_at:
         state = approvals.bars(job.campaign_id)
     if job.wait_after:

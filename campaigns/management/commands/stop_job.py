@@ -11,6 +11,7 @@ from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
 from vendors.history import Actor
+from vendors.said import count_of
 
 
 class Command(job_commands.Deciding):
@@ -26,7 +27,9 @@ class Command(job_commands.Deciding):
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
-        return f"this stops {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
+        return f"this stops {count_of(len(jobs), 'job')} with {count_of(waiting, 'message')} waiting", {
+            "waiting": waiting
+        }
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return actions.stop(ids, by, options["reason"])

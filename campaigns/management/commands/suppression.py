@@ -23,6 +23,7 @@ from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 from vendors.models import Vendor
+from vendors.said import count_of
 
 SHOWN = ("id", "sponsor", "topic", "address", "reason", "source", "since", "until", "holds")
 RECIPIENTS = ("message", "recipient", "reason")
@@ -100,7 +101,8 @@ class Command(BaseCommand):
             topics = _topics(options)
             rows = SuppressionFile(file, options["channel"], _default(options, topics), topics, region=_region(options))
             if rows.hidden:
-                self.stderr.write(f"{rows.hidden:,} of them are in rows that the spreadsheet hides")
+                where = count_of(rows.hidden, "of them is in a row", "of them are in rows")
+                self.stderr.write(f"{where} that the spreadsheet hides")
             self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_export(self, **options: Any) -> None:
@@ -122,7 +124,8 @@ class Command(BaseCommand):
 
     def do_erase(self, **options: Any) -> None:
         number = suppressing.erase(self._ids(options), Actor(person()), options["reason"])
-        tell(self.stdout, f"{number:,} addresses erased; they stay suppressed", {"erased": number}, options["json"])
+        text = count_of(number, "address is erased and stays", "addresses are erased and stay")
+        tell(self.stdout, f"{text} suppressed", {"erased": number}, options["json"])
 
     def do_recipients(self, **options: Any) -> None:
         job = Job.objects.filter(pk=options["job"]).first()
@@ -131,7 +134,9 @@ class Command(BaseCommand):
         write_rows(self.stdout, _kept_back(job), options["json"], RECIPIENTS)
 
     def _added(self, given: int, added: int, options: dict[str, Any]) -> None:
-        sentence = f"{added:,} suppressed; {given - added:,} were so already, were given twice, or have ended"
+        sentence = (
+            f"{added:,} suppressed; {count_of(given - added, 'was', 'were')} so already, given twice, or at an end"
+        )
         tell(self.stdout, sentence, {"given": given, "added": added}, options["json"])
 
     def _ids(self, options: dict[str, Any]) -> list[int]:

@@ -82,8 +82,8 @@ class Command(BaseCommand):
         bad = sum(one.status in findings.BAD for one in found)
         silent = sum(one.status == findings.NO_ANSWER for one in found)
         return (
-            f"{bad} of {len(found)} are missing or wrong" if bad else "",
-            f"{silent} of {len(found)} have no answer from the DNS" if silent else "",
+            f"{bad} of {len(found)} {'is' if bad == 1 else 'are'} missing or wrong" if bad else "",
+            f"{silent} of {len(found)} {'has' if silent == 1 else 'have'} no answer from the DNS" if silent else "",
         )
 
     def _of_installation(self, options: dict[str, Any]) -> str:

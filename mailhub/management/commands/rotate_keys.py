@@ -13,6 +13,7 @@ from mailhub.front import keys
 from vendors import destinations
 from vendors.management.output import tell
 from vendors.models import EncryptedJSONField, Unreadable
+from vendors.said import count_of
 
 
 class Command(BaseCommand):
@@ -34,7 +35,10 @@ class Command(BaseCommand):
                 if isinstance(field, EncryptedJSONField):
                     done += self._rotate(model, field.name)
         known = 1 + len(settings.SECRET_KEY_FALLBACKS)
-        summary = f"{done:,} secrets are encrypted with SECRET_KEY; {known - 1} older keys were tried"
+        summary = (
+            f"{count_of(done, 'secret is', 'secrets are')} encrypted with SECRET_KEY; "
+            f"{count_of(known - 1, 'older key was', 'older keys were')} tried"
+        )
         tell(self.stdout, summary, {"secrets": done, "keys": known}, options["json"])
 
     def _rotate(self, model: type[Model], name: str) -> int:

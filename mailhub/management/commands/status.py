@@ -28,6 +28,7 @@ from vendors.deferrals import wait_facts
 from vendors.management.facts import condition_facts
 from vendors.management.output import PIPE_WIDTH, write_json
 from vendors.not_now import refusal
+from vendors.said import count_of
 
 REDRAW_SECONDS = 2.0
 MINUTES = 30
@@ -91,8 +92,8 @@ class Command(BaseCommand):
         # The first that has something names the fault; all are shown.
         found: dict[str, Sequence[object]] = {
             "a server or a process is in trouble": away,
-            f"{len(late)} {'vendor has' if len(late) == 1 else 'vendors have'} jobs that wait": late,
-            f"{len(failing)} {'vendor fails' if len(failing) == 1 else 'vendors fail'}, and mail waits": failing,
+            f"{count_of(len(late), 'vendor has', 'vendors have')} jobs that wait": late,
+            f"{count_of(len(failing), 'vendor fails', 'vendors fail')}, and mail waits": failing,
             "receiving domains have accepted nothing for hours": [] if away else deferrals.lasting_waits(),
             "a constraint refuses messages": findings.of_tables(),
             "processes of another version need a restart": [] if away else findings.of_versions(),
@@ -179,19 +180,22 @@ def _roles(roles: Counter[str]) -> str:
 
 
 def _headline(seen: dashboard.Dashboard, found: dashboard.Workers, width: int) -> str:
-    at_work = "the broker does not answer" if found.lost else f"{len(found.names)} workers"
+    at_work = "the broker does not answer" if found.lost else count_of(len(found.names), "worker")
     if found.unread:
         rest = len(found.unread) - NAMED
         at_work += f" (no worker reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
     at, today = f"{timezone.localtime(seen.at):%H:%M:%S}", seen.today
-    now = f"{_streams(seen)}, {seen.waiting:,} messages wait; {seen.attention:,} need attention; {at_work}"
+    waiting = count_of(seen.waiting, "message waits", "messages wait")
+    attention = count_of(seen.attention, "needs attention", "need attention")
+    now = f"{_streams(seen)}, {waiting}; {attention}; {at_work}"
     done = f"today {today['accepted']:,} sent, {today['refused']:,} failed"
     return f"{at}  {now}; {done}" if width >= NARROW else f"{at}  {now}\n{' ' * len(at)}  {done}"
 
 
 def _streams(seen: dashboard.Dashboard) -> str:
-    waiting = f" ({seen.jobs_waiting:,}{'+' if seen.more_waiting else ''} wait for one)" if seen.jobs_waiting else ""
-    return f"{seen.running_streams:,} streams{waiting}"
+    more, wait = "+" if seen.more_waiting else "", "waits" if seen.jobs_waiting == 1 else "wait"
+    waiting = f" ({seen.jobs_waiting:,}{more} {wait} for one)" if seen.jobs_waiting else ""
+    return f"{count_of(seen.running_streams, 'stream')}{waiting}"
 
 
 def _receivers(row: dashboard.VendorRow) -> list[str]:
