@@ -6,11 +6,15 @@ This needs PostgreSQL sessions that last (docs/explanation/capacity.md).
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
+
+_GENERIC = "SET plan_cache_mode = force_generic_plan"
+_generic = WeakSet[Any]()  # connections whose prepared statements are planned once
 
 
 class _PreparingCursor(psycopg.Cursor[Any]):
@@ -30,7 +34,14 @@ def rows(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     depends on a parameter, and expects ten elements in each array. Errors are Django's.
     """
     connection.ensure_connection()
-    with _wrapped(_PreparingCursor(connection.connection)) as cursor:
+    session = connection.connection
+    if session not in _generic:
+        # PostgreSQL would plan long statements anew each time if it expects more of such a plan, and planning them
+        # takes longer than running them. A rollback takes this back, which costs time only.
+        with connection.wrap_database_errors:
+            session.execute(_GENERIC)
+        _generic.add(session)
+    with _wrapped(_PreparingCursor(session)) as cursor:
         cursor.execute(statement, params)
         return list(cursor.fetchall())
 

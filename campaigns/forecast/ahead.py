@@ -6,9 +6,11 @@ numbers; owners only read that others share the vendor, and about which part of 
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -174,9 +176,12 @@ def list_sharing(queue: VendorQueue, now: datetime) -> list[SharingSponsor]:
     return [SharingSponsor(one, weights, parts.get(one.id, 0.0)) for one in sponsors]
 
 
-def describe_sharing(queue: VendorQueue, now: datetime) -> list[str]:
-    """Say for operators which classes and sponsors share a vendor, if more than one has queued messages."""
-    return list(filter(None, (_describe_sponsors(queue, now), describe_classes(queue))))
+def describe_sharing(queue: VendorQueue, found: Sequence[SharingSponsor]) -> list[str]:
+    """Say for operators which classes and sponsors share a vendor, if more than one has queued messages.
+
+    found: of list_sharing.
+    """
+    return list(filter(None, (_describe_sponsors(found), describe_classes(queue))))
 
 
 def describe_classes(queue: VendorQueue) -> str:
@@ -190,8 +195,7 @@ def describe_classes(queue: VendorQueue) -> str:
     return form % {"classes": ", ".join(named), "percent": queue.floor}
 
 
-def _describe_sponsors(queue: VendorQueue, now: datetime) -> str:
-    found = list_sharing(queue, now)
+def _describe_sponsors(found: Sequence[SharingSponsor]) -> str:
     if len(found) < 2:
         return ""
     form = _("%(sponsor)s has %(weight)s of %(weights)s (%(count)s wait)")
@@ -262,9 +266,24 @@ class SharedPlaces:
 
     def _waits(self, sponsor: int) -> bool:
         """Return whether all credentials of a sponsor's messages wait as the vendor asked."""
-        logins = self._queue.sponsors[sponsor].by_login if sponsor in self._queue.sponsors else ()
-        until = [self._queue.logins[login].retry_after_until for login in logins if login in self._queue.logins]
-        return bool(until) and all(at is not None and at > self._now for at in until)
+        if not self._waiting or sponsor not in self._queue.sponsors:
+            return False
+        logins = self._queue.sponsors[sponsor].by_login.keys() & self._queue.logins.keys()
+        return bool(logins) and logins <= self._waiting
+
+    @cached_property
+    def _waiting(self) -> set[int]:
+        """The credentials that wait as the vendor asked."""
+        until = {pk: one.retry_after_until for pk, one in self._queue.logins.items()}
+        return {pk for pk, at in until.items() if at is not None and at > self._now}
+
+    @cached_property
+    def _weights(self) -> Counter[tuple[int, int]]:
+        """The weights of the sponsors with messages of a class at a credential, together."""
+        sums = Counter[tuple[int, int]]()
+        for one in self._queue.sponsors.values():
+            sums.update(dict.fromkeys(one.by_class, one.weight))
+        return sums
 
     def _cap(self, of: SponsorQueue, mail_class: int) -> float:
         """Return the messages a second that a sponsor's credentials allow it in a class. Others may use them, too.
@@ -276,6 +295,5 @@ class SharedPlaces:
             rate = self._queue.message_rate(self._queue.logins[login_id].limits)
             if rate == math.inf:
                 return rate
-            sharing = (one for one in self._queue.sponsors.values() if (mail_class, login_id) in one.by_class)
-            found += rate * of.weight / sum(one.weight for one in sharing)
+            found += rate * of.weight / self._weights[mail_class, login_id]
         return found or math.inf

@@ -386,13 +386,17 @@ def _add(queue: VendorQueue, facts: list[Any]) -> None:
     queue.mine += int(mine)
     queue.put_off += int(waiting) - int(queued)
     queue.rendered += int(rendered)
-    queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
-    queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
+    if next_at is not None or closes is not None:
+        queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
+        queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
 
 
 def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, mail_class: int, queued: int) -> None:
     if queued:
-        of = queue.sponsors.setdefault(sponsor, SponsorQueue(sponsor, name or "", queue.weights.get(sponsor, 1)))
+        of = queue.sponsors.get(sponsor)
+        if of is None:
+            of = SponsorQueue(sponsor, name or "", queue.weights.get(sponsor, 1))
+            queue.sponsors[sponsor] = of
         of.by_login[login] = of.by_login.get(login, 0) + queued
         of.by_class[mail_class, login] = of.by_class.get((mail_class, login), 0) + queued
 

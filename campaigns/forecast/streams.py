@@ -70,9 +70,9 @@ WITH busy AS MATERIALIZED (
     WHERE m.enabled AND EXISTS ({guard.KNOWN}) AND NOT EXISTS (
         SELECT FROM busy b WHERE b.mailcaster_id = m.id AND b.status IN ('ENQUEUED', 'SENDING'))
 ), active AS (
-    SELECT vendor_id FROM busy WHERE since > statement_timestamp() - %(late)s * interval '1 second'
+    SELECT vendor_id FROM busy WHERE since > statement_timestamp() - interval '{LATE} seconds'
     UNION SELECT vendor_id FROM campaigns_job
-    WHERE finished_at > statement_timestamp() - %(late)s * interval '1 second'
+    WHERE finished_at > statement_timestamp() - interval '{LATE} seconds'
 ), waits AS (
     SELECT vendor_id, extract(epoch FROM statement_timestamp() - since)::float8 AS seconds, true AS taken
     FROM busy WHERE status = 'ENQUEUED'
@@ -85,7 +85,7 @@ FROM vendors_vendor v LEFT JOIN (
         AND heartbeat_at > statement_timestamp() - %(lease)s * interval '1 second' GROUP BY vendor_id
 ) s ON s.vendor_id = v.id LEFT JOIN (
     SELECT vendor_id, count(*) AS waiting, max(seconds) AS oldest, count(*) FILTER (
-        WHERE seconds > %(late)s AND (taken OR vendor_id NOT IN (SELECT vendor_id FROM active))) AS late
+        WHERE seconds > {LATE} AND (taken OR vendor_id NOT IN (SELECT vendor_id FROM active))) AS late
     FROM waits GROUP BY vendor_id
 ) w ON w.vendor_id = v.id
 """
@@ -114,7 +114,7 @@ class VendorStreams:
 
 def of_vendors() -> list[VendorStreams]:
     """Return the streams of all vendors, by the database's clock."""
-    asked = {"late": LATE, "lease": float(settings.LEASE_SECONDS)}
+    asked = {"lease": float(settings.LEASE_SECONDS)}
     return [VendorStreams(*row) for row in prepared.rows(READ, asked)]
 
 

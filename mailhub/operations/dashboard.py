@@ -405,7 +405,7 @@ def _row(
     if counted and ownership.sees_all_sponsors():
         row.sharing = ahead.list_sharing(queue, now)
         row.classes = {MailClass(one).word: count for one, count in queue.by_class.items()}
-        row.apart += ahead.describe_sharing(queue, now)
+        row.apart += ahead.describe_sharing(queue, row.sharing)
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
     row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)
