@@ -16,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils import formats
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -25,6 +26,7 @@ from vendors import (
     destinations,
     history,
     locks,
+    login_check,
     prices,
     receiver_domains,
     remedies,
@@ -508,6 +510,7 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
         wait, receivers = self.admin_site.admin_view(self.try_now), self.admin_site.admin_view(self.receivers)
         return [
             path("<int:pk>/try/", wait, name="vendors_credential_try"),
+            path("<int:pk>/check/", self.admin_site.admin_view(self.check_login), name="vendors_credential_check"),
             path("<int:pk>/receivers/", receivers, name="vendors_credential_receivers"),
             *super().get_urls(),
         ]
@@ -569,6 +572,20 @@ class CredentialAdmin(Pausable, OnlyWhatChanged):
             messages.success(request, gettext("Done: %s") % gettext(done))
         else:
             messages.error(request, gettext("Nothing was changed: %s does not wait any more.") % login)
+        return redirect("admin:vendors_credential_change", pk)
+
+    def check_login(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Log in at the vendor and leave: asked by GET, done by POST."""
+        login = get_object_or_404(self.get_queryset(request).select_related("vendor"), pk=pk)
+        if not self.may_operate(request, login):
+            raise PermissionDenied
+        title = gettext("Check the login %s") % login
+        if request.method != "POST":
+            context = {**self.admin_site.each_context(request), "title": title, "row": login, "opts": self.opts}
+            return TemplateResponse(request, "admin/vendors/check_login.html", context)
+        found = login_check.check_login(login, _actor(request))
+        tell = messages.success if found.works else messages.warning if found.works is None else messages.error
+        tell(request, capfirst(show(found.sentence)))
         return redirect("admin:vendors_credential_change", pk)
 
     def hold(self, obj: Any, fields: list[str], by: history.Actor) -> list[str]:

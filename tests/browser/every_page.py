@@ -214,6 +214,7 @@ def operators(rows: Rows) -> dict[str, str]:
         "admin-job-ended": f"{jobs}{rows.job.pk}/change/",
         "admin-messages": f"/admin/campaigns/message/?job={rows.job.pk}",
         "admin-message": f"/admin/campaigns/message/{rows.job.first_message + 2}/change/",
+        "admin-check-login": reverse("admin:vendors_credential_check", args=[rows.job.credential_id]),
         "admin-receivers": reverse("admin:vendors_credential_receivers", args=[rows.job.credential_id]),
         "admin-nothing": "/admin/nothing/",
     }

@@ -29,9 +29,9 @@ from vendors.models import Credential, Vendor
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
 PARTS WIND_UP Accepted Adapter AnswerCause Attachment BadReport CallError Capabilities Client InDoubt InvalidSettings
-Letter NotSent NotTheVendor Option Origin Outcome Refused ReportRequest ReportSource Reported Response UnreadableEntry
-certificates check_protected choice classify_error classify_http classify_smtp flag header one_unit parse_retry_after
-sane seconds segments text url whole
+Letter LoginAnswer NotSent NotTheVendor Option Origin Outcome Refused ReportRequest ReportSource Reported Response
+UnreadableEntry certificates check_protected choice classify_error classify_http classify_smtp flag header one_unit
+parse_retry_after sane seconds segments text url whole
 """
 DESCRIPTION = (ROOT / "vendors/described/shipped/lob.toml").read_text()
 LOB = {"description": DESCRIPTION, "return_address": "adr_210a8d4b0b76d77b", "use_type": "operational"}

@@ -19,6 +19,7 @@ from vendors.adapters.base import (
     Attachment,
     Capabilities,
     Letter,
+    LoginAnswer,
     Origin,
     one_unit,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "InDoubt",
     "InvalidSettings",
     "Letter",
+    "LoginAnswer",
     "NotSent",
     "NotTheVendor",
     "Option",

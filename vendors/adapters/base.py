@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -101,6 +101,19 @@ class Capabilities:
     cost: Callable[[Letter], int] = one_unit
 
 
+@dataclass(frozen=True, slots=True)
+class LoginAnswer:
+    """A vendor's answer to a login without a letter.
+
+    failure: the outcome that a call would have had; None: it went well. offers: the names that the vendor offers, each
+    with its parameters; empty if it did not come to that. tls: version of the encryption; "" if there was none.
+    """
+
+    failure: Outcome | None = None
+    offers: Mapping[str, str] = field(default_factory=dict)
+    tls: str = ""
+
+
 class Adapter(ABC):
     """Calls a vendor with one credential. Used in one event loop, between `open` and `close`."""
 
@@ -120,6 +133,9 @@ class Adapter(ABC):
 
     size_offered: int | None = None
     """Bytes of a mail that the vendor takes, as it said at its last connection; 0: it said none. None: not asked."""
+
+    checks_login: ClassVar[bool] = False
+    """True if the vendor can be asked by `check_login`: it is harmless, and no call that limits count."""
 
     capabilities: Capabilities
     """The vendor's guarantees. Declare `dedupe` and `lookup` only by contract, `cost` if limits count no messages."""
@@ -273,6 +289,13 @@ class Adapter(ABC):
         if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
             return None
         return isinstance(outcome, Accepted | Refused) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
+
+    async def check_login(self) -> LoginAnswer:
+        """Connect, log in and leave; sends no letter. Called only if the adapter `checks_login`.
+
+        Never raises because of the vendor or the network.
+        """
+        raise NotImplementedError
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         """Look up a reference. Returns Accepted, None if not found, or NotSent if the look-up got no usable answer.

@@ -12,11 +12,12 @@ import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from vendors import alarms
 from vendors.adapters import mime, options
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, LoginAnswer
 from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
@@ -78,6 +79,7 @@ class Smtp(Adapter):
     """Relays that offer PIPELINING but lose commands that were written ahead; each process learns it once."""
 
     needs_origin = True
+    checks_login = True
     options = {
         "host": Option(options.text, required=True, destination=True, about="The relay"),
         "port": Option(options.whole(1, 65535), 587, destination=True, about="Of the relay"),
@@ -158,6 +160,7 @@ class Smtp(Adapter):
         self._sender = mime.sender(self._known["sender"]) if self._known["sender"] else None
         self._connect_timeout: float = self._known["connect_timeout"]
         self._timeout: float = self._known["timeout"]
+        self._greeting = LoginAnswer()
         self.deadline = self._connect_timeout + self._timeout + WIND_UP
         self.concurrency = self._known["concurrency"]
         self.capabilities = Capabilities(batch_max=self._known["batch"], cost=by_size(self._known["unit_kb"]))
@@ -252,6 +255,24 @@ class Smtp(Adapter):
             if not conversation.goes_on() or _is_over(outcomes, last):
                 return
 
+    async def check_login(self) -> LoginAnswer:
+        self._greeting = LoginAnswer()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                conversation = await self._pool.take()
+                try:
+                    conversation.leave()
+                    await conversation.lost
+                finally:
+                    self._pool.put_back(conversation)
+        except Rejected as rejected:
+            return replace(self._greeting, failure=rejected.outcome)
+        except CallError as error:
+            return replace(self._greeting, failure=classify_error(error, now=time.time()))
+        except TimeoutError:
+            return replace(self._greeting, failure=NotSent(f"no reply within {self._connect_timeout:g} s"))
+        return self._greeting
+
     async def _connect(self) -> Conversation:
         (host, port), tls = self._relay, self._known["tls"]
 
@@ -270,6 +291,7 @@ class Smtp(Adapter):
                 assert self._tls is not None
                 await conversation.start_tls(self._tls, host)
             self.size_offered = conversation.size_offered
+            self._greeting = LoginAnswer(None, conversation.offers, conversation.tls)
             if self._secret:
                 await conversation.login(self._secret["user"], self._secret["password"])
         except BaseException:

@@ -173,6 +173,17 @@ class Conversation(Wire):
         said = self._extensions.get("SIZE", "").strip()
         return int(said) if len(said) <= SIZE_DIGITS and said.isascii() and said.isdigit() else 0
 
+    @property
+    def offers(self) -> dict[str, str]:
+        """The extensions that the relay named in its last reply to EHLO, each with its parameters."""
+        return dict(self._extensions)
+
+    @property
+    def tls(self) -> str:
+        """The version of the encryption; "" if there is none."""
+        secured = self._transport.get_extra_info("ssl_object")
+        return (secured.version() or "") if secured else ""
+
     def _takes(self, envelope: Envelope) -> bool:
         return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from vendors import configuration, history
+from vendors import configuration, history, login_check
 from vendors.condition.reading import conditions_of_credentials
 from vendors.management import arguments, facts, moving
 from vendors.management.facts import credential_facts
@@ -22,9 +22,9 @@ SECRET = (
 
 class Command(ResourceCommand):
     help = (
-        "Credentials: add, set, list, pause, resume, hold, release. "
+        "Credentials: add, set, list, check, pause, resume, hold, release. "
         "Their own limits: vendor limit SLUG N/SECONDS --credential NAME. "
-        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+        "Exit codes: 0 done (or it was so already), 1 unknown name, bad value or a login that does not work, 2 usage."
     )
     one_object = "a credential"
     shown = ("vendor", "name", "exclusive", "limits", "secret", "condition")
@@ -90,6 +90,17 @@ class Command(ResourceCommand):
             resumed, tried = configuration.resume_credential(row)
         state = "resumed" if resumed else "was not paused"
         self.tell_row(row, state + ("; its vendor asked to wait, and is called again now" if tried else ""))
+
+    @verb("log in and leave: whether it works, and what the relay offers; sends nothing", *NAMED)
+    def do_check(self, vendor: str, name: str, **options: Any) -> None:
+        row = arguments.credential(arguments.vendor(vendor), name)
+        found = login_check.check_login(row, history.Actor(arguments.person()))
+        if self.as_json:
+            self.tell(found.sentence, found.facts())
+        elif found.works:
+            self.tell(f"{row}: {found.sentence}", {})
+        if not found.works:
+            raise CommandError(f"{row}: {found.sentence}")
 
     @verb("stop even the single calls that try a failing vendor", *NAMED)
     def do_hold(self, vendor: str, name: str, **options: Any) -> None:
