@@ -78,6 +78,11 @@ def let_go() -> None:
     )
 
 
+WITHOUT_EDGE = """[...document.querySelectorAll(".owners .button.second")]
+    .filter((one) => one.offsetParent && getComputedStyle(one).borderTopWidth === "0px")
+    .map((one) => one.textContent)"""
+
+
 class Browsing:
     """An operator's browser window: logged in, with an eye on what no page may do."""
 
@@ -139,12 +144,14 @@ class Browsing:
         self.page.set_viewport_size({"width": width, "height": 900})
 
     def fits(self, name: str) -> None:
-        """In light and in dark: a screenshot, and the page, once it is there, is not wider than its window."""
+        """In light and in dark: a screenshot; the page, once it is there, is not wider than its window, and each
+        secondary button has an edge."""
         self.page.wait_for_load_state()
         for theme in THEMES:
             self.page.emulate_media(color_scheme=theme)
             self.screenshot(f"{name}-{self.page.evaluate('window.innerWidth')}-{theme}")
             assert not self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"), (name, theme)
+            assert self.page.evaluate(WITHOUT_EDGE) == [], (name, theme)
             self.accessible(f"{name}, {theme}")
 
     def accessible(self, name: str) -> None:
