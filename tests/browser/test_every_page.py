@@ -85,11 +85,11 @@ class Looking:
             of.resize(width)
             for theme in THEMES:
                 of.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-                self._look(of, f"{name}-{width}-{theme}-{language}", axe=language == "en")
+                self._look(of, f"{name}-{width}-{theme}-{language}")
 
-    def _look(self, of: Browsing, name: str, axe: bool) -> None:
+    def _look(self, of: Browsing, name: str) -> None:
         self.looks += 1
-        found = [*of.page.evaluate(WIDE), *(of.page.evaluate(FAULTS) if axe else [])]
+        found = [*of.page.evaluate(WIDE), *of.page.evaluate(FAULTS)]
         of.screenshot(name)
         if found:
             self.wrong[name] = found
