@@ -127,8 +127,8 @@ def test_the_preview_shows_the_campaigns_own_pictures(window: Browsing) -> None:
     draft = Draft.objects.create(
         sponsor=sponsor, key=uuid.uuid4(), name="May", subject="Hi", credential=login, html="<p>Hello</p>"
     )
-    picture = base64.b64decode(RED_DOT)
-    keeping.attach(draft, [NewFile("dot.gif", len(picture), lambda: picture)], [])
+    content = base64.b64decode(RED_DOT)
+    keeping.attach(draft, [NewFile("dot.gif", len(content), lambda: content)], [])
     page = window.open(f"/drafts/{draft.pk}/message/")
     expect(preview(page).locator("p")).to_have_text("Hello")
     page.get_by_role("button", name="HTML", exact=True).click()

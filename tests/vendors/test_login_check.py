@@ -59,9 +59,9 @@ def serving(password: str = PASSWORD, **more: Any) -> Iterator[tuple[Relay, Cred
         server.stop()
 
 
-def run(*words: str) -> str:
+def run(*args: str) -> str:
     out = StringIO()
-    call_command("credential", *words, stdout=out)
+    call_command("credential", *args, stdout=out)
     return out.getvalue()
 
 
