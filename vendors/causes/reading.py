@@ -37,6 +37,7 @@ _DROPPED = re.compile(  # quotes around words, IP addresses, codes, who it was t
     r"(?! (?:\w+ )?(?:error|fail|down))"
 )
 _CLAUSE = re.compile(r"[.;:!?|\n。；：！，]+(?:\s|$)|\s[-/]\s|(?<=[。；：！，（）])")
+_START = r"(?=\S)(?!(?<=[a-z0-9])[a-z0-9])"  # hundreds of words need not be tried inside a word
 _EDGES = " \t{}[]\"':,"
 _BLANK = re.compile(r" (?![*?+])")
 Causes = dict[tuple[str, str], str]
@@ -163,7 +164,7 @@ def _pairs(rows: dict[str, dict[str, list[str]]]) -> Causes:
 def _one_of(groups: dict[str, list[str]]) -> re.Pattern[str]:
     """Return one pattern for all words; the name of its group is their class."""
     parts = (f"(?P<{name}>{'|'.join(_bounded(one) for one in listed)})" for name, listed in groups.items())
-    return re.compile("|".join(parts), re.IGNORECASE)
+    return re.compile(rf"{_START}(?:{'|'.join(parts)})", re.IGNORECASE)
 
 
 def _bounded(word: str) -> str:
