@@ -32,7 +32,7 @@ _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
 _NOISE = re.compile(
     r"\(in reply to [^)]*\)+|delivery to the following recipients? (has been delayed|failed( permanently)?)"
     r"|could not be delivered to (one or more|all) of its recipients|technical details of \w+ failure"
-    r"|the given data was invalid|unprocessable( entity)?|transaction failed:"
+    r"|the given data was invalid|unprocessable( entity)?|transaction failed:|the api returned an error:?( error:)?"
     r"|\"(\w+[_-]text|[\w-]*(code|count|details?|description|errors?|messages?|msg|name|reason|status|title|type))\"(?=\s*:)",
     re.IGNORECASE,
 )
@@ -68,7 +68,8 @@ _NO_DOMAIN = re.compile(
 )
 _OF_RECEIVER = re.compile(
     r"recipient|host or domain|\brcpt\b|\bdestination|\bmx\b|\bdns\b|name ?serv|nxdomain|\bremote\b|\buser\b"
-    r"|(receive|accept|handle|host)s? (e-?)?mail|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
+    r"|(receive|accept|handle|host)s? (e-?)?mail|in (the )?e-?mail address"
+    r"|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
     re.IGNORECASE,
 )
 # A user of whom a service says no more may be our login.
