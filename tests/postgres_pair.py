@@ -140,6 +140,13 @@ class Pair:
         at = self.primary.ask("SELECT pg_current_wal_lsn()::text")[0][0]
         return bool(self.standby.ask(f"SELECT pg_last_wal_replay_lsn() >= '{at}'::pg_lsn")[0][0])
 
+    def wait_for_standby(self) -> None:
+        """From here on the primary confirms no commit before the standby has stored it."""
+        self.primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")
+        self.primary.ask("SELECT pg_reload_conf()")
+        in_force = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
+        wait_until(lambda: self.primary.ask(in_force) == [(1,)], "the standby is synchronous")
+
     def hold(self) -> None:
         """From here on the standby hears nothing."""
         os.kill(self.standby.receiver(), signal.SIGSTOP)

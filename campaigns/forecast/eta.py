@@ -25,6 +25,7 @@ from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
 from vendors import redis_clients
+from vendors.condition.values import ConditionKind
 from vendors.instants import write_time
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
@@ -301,11 +302,11 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if obstacle := obstacles.of_job(job, queue, now):
         of = obstacle.reason, job.paused_receivers, True, obstacle.remedy, obstacle.plain, bool(queue.halted)
         return JobForecast(*of, obstacle.brief)
-    full = job.credential.rate_limited_until
-    turn = _("rate-limited until %(at)s") % {"at": write_time(full, now)} if full and full > now else _turn(job, sums)
+    login = queue.logins[job.credential_id]
+    turn = _wait(job, login, now) or _turn(job, sums)
     if job.paused_receivers:  # its end is not known before a person lets them go on
         return JobForecast(turn, job.paused_receivers)
-    position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
+    position = queue.positions.get(job.pk)
     if position is None:
         return JobForecast(turn)
     places = SharedPlaces(queue, job.sponsor_id, now, job.mail_class)
@@ -321,6 +322,14 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     before = obstacles.ending(job, end.ends_at, now)
     ends = before.reason if before else _("ends about %(at)s") % {"at": about(end.ends_at, now)}
     return JobForecast(turn, ends, ahead=goes_before, first_at=first, ends_at=end.ends_at)
+
+
+def _wait(job: Any, login: LoginQueue, now: datetime) -> str:
+    """Return until when the job's credential makes no call, and why if that is unusual; empty if it may make calls."""
+    if login.condition.kind is ConditionKind.SILENT:
+        return login.describe(now)
+    full = job.credential.rate_limited_until
+    return _("rate-limited until %(at)s") % {"at": write_time(full, now)} if full and full > now else ""
 
 
 def _first(

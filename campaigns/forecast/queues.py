@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from campaigns.engine import prepared
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
-from campaigns.engine.failover import guard
+from campaigns.engine.failover import crash, guard
 from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job
@@ -290,6 +290,7 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
     rows = _rows(statement, _asked(vendors, now, params))
     queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
     _read_conditions(queues.values())
+    _name_end_of_halt(queues.values())
     for what, vendor, facts in rows:
         if what == "totals":
             _add(queues[vendor], facts)
@@ -307,6 +308,14 @@ def _read_conditions(queues: Collection[VendorQueue]) -> None:
     logins = {pk: login for queue in queues for pk, login in queue.logins.items()}
     for pk, condition in conditions_of_credentials(logins).items():
         logins[pk].condition = condition
+
+
+def _name_end_of_halt(queues: Iterable[VendorQueue]) -> None:
+    """Say until when nothing is called after a crash of PostgreSQL. Redis is asked once for all."""
+    if crashed := [queue for queue in queues if queue.halted == guard.CRASHED]:
+        why = crash.name_end(guard.CRASHED)
+        for queue in crashed:
+            queue.halted = why
 
 
 def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class BoundedQuestion(Generic[AnswerT]):
 _scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
 _parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
 _prices = BoundedQuestion(registry.list_troubles, PATIENCE, SELDOM)
+_silent = BoundedQuestion(probes.list_silent, PATIENCE)
 
 
 async def _livez(query: str, headers: Any) -> MonitorAnswer:
@@ -98,8 +99,8 @@ async def _readyz(query: str, headers: Any) -> MonitorAnswer:
     # ?exclude=beat asks if requests are accepted; held calls wait for a person, who needs the pages
     if "beat" in left_out:
         left_out.add("calls")
-    prices, answers = await asyncio.gather(
-        _prices.answer(), asyncio.gather(*(question.answer() for question in _parts.values()))
+    prices, silent, answers = await asyncio.gather(
+        _prices.answer(), _silent.answer(), asyncio.gather(*(question.answer() for question in _parts.values()))
     )
     faults = {
         part: f"no answer within {PATIENCE:g} s, or a refusal" if found is None else found[part]
@@ -109,8 +110,8 @@ async def _readyz(query: str, headers: Any) -> MonitorAnswer:
     ready = not any(fault for part, fault in faults.items() if part not in left_out)
     shown = {part: fault or "ok" for part, fault in faults.items()}
     facts: dict[str, Any] = {"ready": ready, "parts": shown}
-    if prices:
-        facts["told"] = prices
+    if sentences := [*(silent or ()), *(prices or ())]:
+        facts["told"] = sentences
     return _json(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, facts)
 
 

@@ -8,11 +8,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, InterfaceError, InternalError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns.engine.failover import durability, guard, recovery
@@ -20,6 +23,9 @@ from mailhub import stored_moments
 from mailhub.broker import connect_to
 from mailhub.environment import is_rabbitmq
 from vendors import outages, redis_clients
+from vendors.condition.reading import conditions_of_vendors
+from vendors.condition.values import Condition, ConditionKind, describe_condition
+from vendors.models import Credential, Vendor
 from vendors.not_now import refusal, shown_to_anybody
 
 log = logging.getLogger(__name__)
@@ -91,9 +97,28 @@ def storing() -> Found:
 
 
 def _calls() -> str:
-    """Return why calls wait for a person's decision, or empty."""
+    """Return why nothing may be called, and until when if that is known, or empty."""
     halt = recovery.halt()
-    return f"nothing is called: {halt.held or halt.why}" if halt and (halt.taken_over or halt.held) else ""
+    return f"nothing is called: {halt.held or halt.why}" if halt else ""
+
+
+def list_silent() -> list[str]:
+    """Return until when and why some vendors are not called, without their names; [] if none is silent."""
+    try:
+        waits = Q(retry_after_until__gt=Now()) | Q(rate_limited_until__gt=Now())
+        ids = set(Credential.objects.filter(waits).values_list("vendor", flat=True))
+        conditions = conditions_of_vendors(ids).values()
+        silent = [one.until for one in conditions if one.kind is ConditionKind.SILENT and one.until]
+        if not silent:
+            return []
+        said = describe_condition(Condition(ConditionKind.SILENT, until=max(silent)), _clock)
+        return [f"{'some' if len(silent) < Vendor.objects.count() else 'all'} vendors: {said}"]
+    finally:
+        connection.close()
+
+
+def _clock(at: datetime) -> str:
+    return f"{timezone.localtime(at):%H:%M:%S %Z}"
 
 
 def _beat() -> str:

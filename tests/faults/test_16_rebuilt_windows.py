@@ -14,10 +14,11 @@ import pytest
 from aiosmtpd.controller import Controller
 from django.utils import timezone
 
-from campaigns.engine import sending
+from campaigns.engine import progress, sending
 from campaigns.engine.claiming.claims import Lease
-from campaigns.forecast import queues
+from campaigns.forecast import eta, queues
 from campaigns.models import Job, Message
+from mailhub.monitoring import probes
 from mailhub.operations import dashboard
 from tests import calling, factories
 from tests.faults.sending import being_sent, taken
@@ -132,4 +133,12 @@ def test_16_where_calls_may_be_open_everybody_is_told_until_when(redis: PrivateR
     silent = queue.condition.until
     assert silent == account.rate_limited_until
     [row] = [one for one in dashboard.read().vendors if one.vendor.pk == account.vendor_id]
-    assert row.state.startswith(f"silent until {timezone.localtime(silent):%H:%M}, because its windows were")
+    said = f"silent until {timezone.localtime(silent):%H:%M}"
+    assert row.state.startswith(f"{said}, because its windows were")
+    # There is no mailcaster here, which would be its first obstacle.
+    Job.objects.filter(pk=job.pk).update(status="SENDING", heartbeat_at=timezone.now())
+    jobs = list(eta.described(Job.objects.filter(pk=job.pk)))
+    [forecast] = eta.of_jobs(jobs, progress.of_jobs(jobs), timezone.now()).values()
+    assert forecast.next.startswith(f"{said}, because its windows were")
+    [sentence] = probes.list_silent()
+    assert sentence.startswith(f"all vendors: {said}") and "because its windows were rebuilt" in sentence

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,14 +21,17 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from campaigns.engine import sending as sender
 from campaigns.engine.claiming import claims
-from campaigns.engine.failover import crash, guard
+from campaigns.engine.failover import crash, guard, recovery
 from campaigns.engine.failover.queries import mark_intact
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
+from campaigns.forecast import queues
 from campaigns.models import Job
+from mailhub.monitoring import probes
 from tests.connected import connected_to
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, take_again, taken
@@ -215,6 +218,27 @@ def test_a_sender_that_died_with_postgresql_holds_mail_up_until_its_time_is_over
     began = time.monotonic()
     wait_until(lambda: swept() is None, "its time is over")
     assert time.monotonic() - began >= 1.0
+
+
+@pytest.mark.usefixtures("crashed")
+def test_while_a_call_may_be_open_every_door_says_until_when_nothing_is_called(throttle: Throttle) -> None:
+    account = login("http://127.0.0.1:1")
+    assert not any("at the latest" in said for said in halted_at(account)), "no call can be open"
+    grant(throttle, account, hold=3000.0)
+    ends = throttle.places(Scope(account.vendor_id, account.pk, 0))[0][-1]
+    end = f"{timezone.localtime(datetime.fromtimestamp(ends, UTC)):%H:%M:%S}"
+    for said in halted_at(account):
+        assert f"what Redis remembers is compared with the rows, until {end} at the latest" in said
+
+
+def halted_at(account: Credential) -> list[str]:
+    """What the operations page, /readyz, the command status and a forecast say."""
+    out = io.StringIO()
+    call_command("status", stdout=out)
+    halt = recovery.halt()
+    queue = queues.of_vendors([account.vendor_id], timezone.now())[account.vendor_id]
+    assert halt and not halt.taken_over
+    return [halt.why, probes.database()["calls"], " ".join(out.getvalue().split()), queue.halted]
 
 
 @pytest.mark.usefixtures("crashed")

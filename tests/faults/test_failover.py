@@ -24,6 +24,7 @@ RECIPIENTS, RATE = 400, 40
 MORE = 1000  # enough to go on while a standby is started again, on a slow machine too
 CALLED = "m.dequeued_at IS NOT NULL OR m.id IN (SELECT unnest(messages) FROM campaigns_claim)"
 IN_DOUBT = "m.in_doubt_at IS NOT NULL"
+IN_FLIGHT = "m.dequeued_at IS NULL AND m.id IN (SELECT unnest(messages) FROM campaigns_claim)"
 SHORT = {"LEASE_SECONDS": "5", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
 
 
@@ -125,6 +126,31 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"
     installation.manage("audit")
     print(f"called {len(calls)} of {RECIPIENTS}, none twice; unknown {vendor['calls']}, in doubt {len(doubts)}")
+
+
+def test_a_synchronous_standby_takes_over_with_all_rows_and_puts_nothing_in_doubt(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Calls are open and claims on their way as the primary dies. The vendor's books agree with the rows."""
+    pair = installation.pair
+    installation.vendor.settings(latency_ms=300.0)  # calls are open at any moment
+    installation.settings["LEASE_SECONDS"] = "120"  # however long the promotion takes, no sender counts as dead
+    pair.wait_for_standby()
+    start_sending(installation, tmp_path)
+    pair.promote_with_all_received()
+    wait_until(lambda: installation.said("nothing is called: the store was taken over"), "it is seen")
+    wait_until(lambda: not installation.references(IN_FLIGHT), "the answers of the open calls are stored")
+    before = installation.called()
+    assert set(before) == installation.references(CALLED) and set(before.values()) == {1}, "rows = books"
+    shown = ["recover_store", "--dry-run", "--json"]
+    wait_until(lambda: json.loads(installation.manage(*shown))["vendors"] == [], "unused permits are cancelled", 60)
+    installation.manage("recover_store", "--yes", "--reason", "the primary's disk died")
+    assert installation.references(IN_DOUBT) == set()
+    wait_until(installation.at_an_end, "all is sent", 240)
+    calls = installation.called()
+    assert len(calls) == RECIPIENTS and set(calls.values()) == {1}
+    assert installation.references(IN_DOUBT) == set()
+    installation.manage("audit")
 
 
 @pytest.mark.parametrize(

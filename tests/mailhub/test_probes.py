@@ -21,6 +21,7 @@ from django_celery_beat.models import PeriodicTask
 from campaigns.models import Store
 from mailhub import installation
 from mailhub.monitoring import endpoints, probes
+from tests import factories
 from tests.front.server import Server, serving
 from tests.lock_waits import count_lock_waits
 from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
@@ -28,6 +29,7 @@ from tests.private_redis import PrivateRedis
 from tests.programs import environment, running
 from tests.waiting import DEADLINE, wait_until
 from tests.workers import celery
+from vendors.models import Credential
 from vendors.redis_addresses import celery_url
 
 pytestmark = [pytest.mark.slow("processes"), pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -167,6 +169,19 @@ def test_parts_that_hang_are_named_in_bounded_time_and_hold_up_no_probe(parts: I
         one._process.send_signal(signal.SIGCONT)
     parts.database.back()
     parts.until(set())
+
+
+def test_a_vendor_that_is_silent_is_told_without_its_name_and_is_no_fault(parts: Installation) -> None:
+    login = factories.credential(factories.vendor(slug="secretive"))
+    Credential.objects.filter(pk=login.pk).update(retry_after_until=timezone.now() + timedelta(hours=1))
+    said = wait_until(lambda: find_silence(parts), "it is told", every=0.2)
+    assert said.startswith("all vendors: silent until ") and "windows were rebuilt" in said
+    assert "secretive" not in get(parts.server, "/readyz").text and parts.until(set()).status == 200
+
+
+def find_silence(parts: Installation) -> str:
+    sentences = json.loads(get(parts.server, "/readyz").text).get("told", [])
+    return next((one for one in sentences if "silent" in one), "")
 
 
 @pytest.mark.parametrize("part", ["redis", "broker"])

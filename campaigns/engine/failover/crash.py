@@ -7,7 +7,8 @@ ledger lacks never became a claim: its sender will cancel the permits, or has di
 """
 
 import logging
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -19,14 +20,17 @@ from campaigns.engine.failover import guard
 from campaigns.engine.failover import queries as failover_queries
 from campaigns.models import Store
 from vendors import alarms, redis_clients
-from vendors.limits.throttle import Granted, Throttle
+from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable
+from vendors.limits.values import Scope
 from vendors.models import Usage, Vendor
-from vendors.said import Said
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
 LEDGER = timedelta(minutes=50)  # how far back the ledger is complete; the sweep keeps an hour of it
 CLOCKS = timedelta(seconds=10)  # a limit to the clock skew between Redis and PostgreSQL
+PATIENCE = 1.0  # seconds for Redis's answer to a page
+UNTIL = gettext_noop("%(why)s, until %(at)s at the latest")
 
 
 def compare() -> Said | None:
@@ -55,6 +59,25 @@ def compare() -> Said | None:
         failover_queries.mark_intact()
     alarms.DATABASE_CRASHED.log(log)
     return None
+
+
+def name_end(why: Said) -> Said:
+    """Return the reason for a halt; of a comparison with the time when it is over at the latest, if Redis knows it.
+
+    The comparison ends with the last call that may be open.
+    """
+    end = _last_end() if why == guard.CRASHED else None
+    return Said(UNTIL, why=why, at=f"{timezone.localtime(end):%H:%M:%S}") if end else why
+
+
+def _last_end() -> datetime | None:
+    """Return the latest possible end of the calls in flight; None if there is none, or Redis does not answer."""
+    vendors = [(Scope(pk, 0, 0), 1) for pk in Vendor.objects.values_list("pk", flat=True)]
+    found: list[tuple[list[float], list[float]]] = []
+    with suppress(ThrottleUnreachable), redis_clients.connect(settings.REDIS_URL, PATIENCE) as redis:
+        found = Throttle(redis).places_of(vendors)
+    ends = (datetime.fromtimestamp(at, UTC) for of_vendor, _ in found for at in of_vendor)
+    return max((end for end in ends if end > timezone.now()), default=None)
 
 
 def _since(adopted: datetime) -> datetime:

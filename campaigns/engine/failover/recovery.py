@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from campaigns.engine.failover import guard, holding
+from campaigns.engine.failover import crash, guard, holding
 from campaigns.engine.failover import queries as failover_queries
 from campaigns.models import Store
 from vendors import history, locks, redis_clients
@@ -264,7 +264,7 @@ def halt() -> Halt | None:
         return None
     taken_over, held = why in (guard.TAKEN_OVER, guard.LOST), why == guard.HELD
     since = failover_queries.noticed() if taken_over or held else None
-    return Halt(why, taken_over, since, holding.why_held() if held else None)
+    return Halt(crash.name_end(why), taken_over, since, holding.why_held() if held else None)
 
 
 def needed() -> str | None:
