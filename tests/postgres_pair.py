@@ -64,7 +64,7 @@ class Server:
         return True
 
     def ask(self, statement: str) -> list[tuple[object, ...]]:
-        conninfo = f"host={self.folder} user=mailhub dbname=postgres"
+        conninfo = f"host={self.folder} port={self.settings.get('port', '5432')} user=mailhub dbname=postgres"
         with psycopg.connect(conninfo, autocommit=True) as session:
             cursor = session.execute(statement)
             return cursor.fetchall() if cursor.description else []
