@@ -263,7 +263,7 @@ def test_late_reports_of_letters_called_before_a_wait_leave_the_receiver_its_nex
     [
         ("552 5.3.4 Message size exceeds fixed limit", "blocked", "content"),
         ("554 5.6.0 virus detected in your message", "blocked", "content"),
-        ("554 5.4.14 mail loop", "blocked", "content"),
+        ("554 5.4.14 mail loop", "soft_bounce", "vendor"),
         ("421 4.4.1 Connection timed out", "soft_bounce", "vendor"),
         ("554 5.7.1 message contains spam content", "blocked", None),
         ("550 no further words", "hard_bounce", "recipient"),

@@ -139,6 +139,8 @@ class SubjectRule:
     def judge(self, code: str, enhanced: str, text: str) -> Judgement | None:
         is_service = not is_of_server(code, enhanced, text)
         cause = read_subject_alone(text) if self.alone else read_subject(text, is_service=is_service)
+        if self.alone and cause == AnswerCause.CONTENT and not is_service:
+            return None  # a server says "words" of its own
         return Judgement(AnswerCause(cause)) if cause else None
 
 
