@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
@@ -23,7 +23,7 @@ from vendors import alarms
 from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply, stated_wait
 from vendors.causes.consequences import AnswerProof, follows_from
 from vendors.causes.gone import Gone, judge_gone, names_unknown_code
-from vendors.causes.scopes import Speaker, concerns_receiver
+from vendors.causes.scopes import Speaker, concerns_receiver, concerns_sender
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +76,14 @@ class NotSent:
 
     `retry_after`: seconds to wait; None: the caller's own backoff. `scope`: what waits: this message, everything on its
     credential, or everything to the domains of its receiver (vendors/receivers). `pause`: only an operator can fix it
-    (credential, address), so the credential is paused; with the scope "receiver", only if other receivers say the same.
+    (credential, address), so the credential is paused; with the scope "receiver", only if other receivers say the same;
+    with the scope "sender", the letter's campaign instead (`spare_credential`).
     `cause`: whose fault it is.
     """
 
     reason: str
     retry_after: float | None = None
-    scope: Literal["message", "receiver", "credential"] = "message"
+    scope: Literal["message", "receiver", "sender", "credential"] = "message"
     pause: bool = False
     cause: AnswerCause = field(default=AnswerCause.UNKNOWN, compare=False)
 
@@ -93,8 +94,8 @@ class NotSent:
 
     @property
     def asks_to_wait(self) -> bool:
-        """True if it says nothing about the vendor's health: it asked to wait, or speaks for one receiver."""
-        return self.scope == "receiver" or (self.retry_after is not None and not self.pause)
+        """True if it says nothing about the vendor's health: it asked to wait, or speaks of one receiver or sender."""
+        return self.scope in ("receiver", "sender") or (self.retry_after is not None and not self.pause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,9 @@ def classify_http(
 
 def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool) -> Outcome:
     if status in ACCOUNT_STATUSES:
-        reason = f"http {status}: login or account refused"
+        said = " ".join(body[:TEXT_MAX].decode("utf-8", "replace").split())
+        about_sender = status == 403 and concerns_sender(said)
+        reason = f"http {status}: {said}"[:TEXT_MAX] if about_sender else f"http {status}: login or account refused"
         return NotSent(reason, scope="credential", pause=True, cause=AnswerCause.US)
     if status in WRONG_ADDRESS:
         reason = f"http {status}: the address takes no messages"
@@ -233,6 +236,16 @@ def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") ->
         waits = POLICY_WAIT if follows.pauses else stated
         return NotSent(reason, waits, "receiver", pause=follows.pauses, cause=cause)
     return NotSent(reason, None if follows.pauses else stated, "credential", pause=follows.pauses, cause=cause)
+
+
+def spare_credential(outcome: NotSent) -> NotSent:
+    """Return what follows for a letter of which the sponsor chose the sender.
+
+    A refusal of that sender pauses the campaign: others send over the credential with senders of their own.
+    """
+    if outcome.pause and outcome.scope == "credential" and concerns_sender(outcome.reason):
+        return replace(outcome, scope="sender")
+    return outcome
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:

@@ -20,6 +20,7 @@ from campaigns.engine.finishing.sweep import sweep
 from campaigns.models import (
     Campaign,
     Entitlement,
+    Identity,
     Job,
     Message,
     RefusalRun,
@@ -49,10 +50,16 @@ class ManyLogins(http.server.BaseHTTPRequestHandler):
     refusal = ("E_7113", "state 4")  # code and words that no rule knows
     slow_calls = 0
     answers_slow: threading.Event  # who is `odd-slow` waits for it
+    unverified = frozenset({"news@anton.example"})  # senders that the account may not use
+    senders: list[str]  # of all calls that named one
 
     def do_POST(self) -> None:
         letter = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.headers["x-login"] == "wrong":
+        if sender := letter.get("from", {}).get("address"):
+            self.senders.append(sender)
+        if sender in self.unverified:
+            status, answer = 403, {"code": "domain_not_verified", "sub_type": f"The sender {sender} is not verified"}
+        elif self.headers["x-login"] == "wrong":
             self.together.wait(120)
             status, answer = 401, {"code": "bad_login"}
         elif letter["recipient"].startswith("gone"):
@@ -80,7 +87,11 @@ class ManyLogins(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def rules() -> Any:
     """The vendor's handler: what a test changes of its answers."""
-    return type("Handler", (ManyLogins,), {"together": threading.Barrier(WIDE), "answers_slow": threading.Event()})
+    return type(
+        "Handler",
+        (ManyLogins,),
+        {"together": threading.Barrier(WIDE), "answers_slow": threading.Event(), "senders": []},
+    )
 
 
 @pytest.fixture
@@ -320,6 +331,43 @@ def test_whoever_resumes_gets_past_what_was_refused_before(
     assert (job.refused, job.status) == (20, "LOGGED")
     assert Campaign.objects.get(pk=job.campaign_id).paused_at is None, "nothing of it is left to pause"
     nothing_stands(shared_login)
+
+
+def mail_of(sponsor: Sponsor, of: Credential, recipients: int = 300) -> Job:
+    """A job with a sender of the sponsor's own."""
+    sender = Identity.objects.create(
+        sponsor=sponsor, channel="email", name="news", from_address=f"news@{sponsor.name.lower()}.example"
+    )
+    job = job_of(sponsor, readers(recipients), of)
+    Campaign.objects.filter(pk=job.campaign_id).update(identity=sender)
+    return job
+
+
+def test_a_sender_that_the_vendor_does_not_take_pauses_its_campaign_alone(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, rules: Any
+) -> None:
+    theirs, mine = mail_of(anton, shared_login), mail_of(velma, shared_login)
+    assert sending.send(theirs.pk, theirs.fence).left
+    assert 1 <= len(rules.senders) <= WIDE, "no call begins after the first answer"
+    nothing_stands(shared_login)
+    campaign = Campaign.objects.get(pk=theirs.campaign_id)
+    assert campaign.paused_at and "is not verified" in campaign.paused_reason
+    mine = sent(mine)
+    assert (mine.refused, mine.accepted) == (0, 300)
+    rules.unverified = frozenset()
+    pausing.resume([theirs.pk], by="anton")
+    theirs = sent(take_again(theirs))
+    assert (theirs.refused, theirs.accepted) == (0, 300), "nobody was refused for it"
+    assert not [check for check in audit.run() if not check.ok]
+
+
+def test_the_credentials_own_sender_is_a_matter_of_the_credential(
+    shared_login: Credential, anton: Sponsor, rules: Any
+) -> None:
+    rules.unverified = frozenset({None})
+    job = job_of(anton, readers(300), shared_login)
+    assert sending.send(job.pk, job.fence).left
+    assert is_paused(shared_login) and Campaign.objects.get(pk=job.campaign_id).paused_at is None
 
 
 def test_doubts_about_one_sponsors_mail_cost_the_other_one_a_probe(

@@ -284,9 +284,11 @@ class Adapter(ABC):
         """Return True for an outcome that shows a healthy vendor, False for the contrary, else None (document 002).
 
         A refused message is a good sign: the service works. A lost answer, a failed connection and a refused credential
-        are bad signs. A request to wait is neither; it concerns the throttle.
+        are bad signs. A request to wait is neither, it concerns the throttle; nor is a refused sender.
         """
-        if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
+        if isinstance(outcome, NotSent) and (
+            outcome.scope == "sender" or (outcome.retry_after is not None and not outcome.pause)
+        ):
             return None
         return isinstance(outcome, Accepted | Refused) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
 

@@ -1,4 +1,4 @@
-"""Whom an answer about us or our rate concerns: one receiving domain, or the whole credential."""
+"""Whom an answer about us or our rate concerns: a receiving domain, a sender address, or the whole credential."""
 
 import re
 from enum import StrEnum
@@ -36,6 +36,27 @@ _OF_RECEIVER = re.compile(
     r"|\b(remote|receiving|destination|recipient('s)?) (e?-?mail )?(server|host|mx|provider|domain)\b",
     re.IGNORECASE,
 )
+# The sender of a letter, who is somebody else in another sponsor's mail.
+_SENDER = re.compile(
+    r"\b(sender|sending|from|originator|originating|source|return.?path)\W{1,3}"
+    r"(e-?mail|phone|mobile|address|domain|number|id|identit|name|signature|header|field)"
+    r"|\bsend(ing)? (e-?mails? |messages? )?(as|from|for|on behalf of) (this|that|the|your|another)\b"
+    r"|\bsender\b.{0,40}\b(not|un\w+|invalid|rejected|denied|refused)\b|\bsender ?id\b|not owned by"
+    r"|\b(address|domain|identity|identities|signature)\b.{0,60}\b(not (been )?verified|failed the check)|unverified"
+    r"|\b(dmarc|spf|dkim)\b",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(
+    r"\blog(ged|ging)?[ -]?(in|on)\b|password|\bapi ?key|\btoken\b|authentication (is )?(required|failed|needed)"
+    r"|\b(quota|limit|balance|credits?|reputation|ip|listed)\b|block ?list|black ?list",
+    re.IGNORECASE,
+)
+
+
+def concerns_sender(text: str) -> bool:
+    """Tell whether an answer about us concerns the sender of the letter, rather than our login or account."""
+    said = text.replace("_", " ")
+    return _SENDER.search(said) is not None and _LOGIN.search(said) is None
 
 
 def concerns_receiver(judged: Judgement, proof: AnswerProof, speaker: Speaker, text: str) -> bool:

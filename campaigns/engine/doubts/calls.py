@@ -196,8 +196,8 @@ class SingleCalls:
             self._unanswered = 0
             await limits.reached(self._rows, self._credential_id)
             await limits.served(self._rows, self._credential_id)
-        elif isinstance(answer, NotSent) and answer.scope == "receiver":
-            self._unanswered = 0  # the streams let the receiver wait
+        elif isinstance(answer, NotSent) and answer.scope in ("receiver", "sender"):
+            self._unanswered = 0  # the streams let the receiver or the campaign wait
         elif answer.pause:
             await limits.pause(self._rows, self._credential_id, answer.reason)
             self.over = answer.reason

@@ -28,7 +28,7 @@ from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
 from vendors.models import Credential, Vendor
-from vendors.outcomes import Accepted, InDoubt, NotSent, Refused, follow_cause
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused, follow_cause, spare_credential
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +195,8 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         failpoints.here("before_repeat")
         outcome = follow_cause((await case.adapter.send([letter]))[0])
         failpoints.here("after_repeat")
+        if campaign.identity_id is not None and isinstance(outcome, NotSent):
+            return spare_credential(outcome)
         return outcome
 
     async def allow(scope: Scope, grant: str) -> bool | None:

@@ -30,7 +30,7 @@ from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause, spare_credential
 from vendors.receivers import domain_of, known_groups, waiting_part
 
 log = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ SERVED = (Accepted, Refused)  # outcomes that show the vendor serves us
 
 
 def heavier(one: Refusal | None, other: Refusal) -> Refusal:
-    """Return the refusal of the credential that lasts longer: a pause, then a stated wait, then any other."""
+    """Return the refusal that holds more for longer: of the credential a pause, of the sender, then a stated wait."""
 
-    def weight(refusal: Refusal) -> tuple[bool, float]:
-        wait = refusal.retry_after if isinstance(refusal, NotSent) else None
-        return refusal.pause, -1.0 if wait is None else wait
+    def weight(refusal: Refusal) -> tuple[bool, bool, float]:
+        wait, scope = (refusal.retry_after, refusal.scope) if isinstance(refusal, NotSent) else (None, "")
+        return refusal.pause, scope != "sender", -1.0 if wait is None else wait
 
     return other if one is None or weight(other) >= weight(one) else one
 
@@ -108,6 +108,7 @@ class CallPool:
         self._login_refused = False
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
+        self._has_own_sender = job.campaign.identity_id is not None
         self._ids = {"job": str(job.lease.job_id), "vendor": str(job.vendor_id)}
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
@@ -260,7 +261,7 @@ class CallPool:
         try:
             with self._deadlines:
                 failpoints.here("before_call")
-                outcomes = [follow_cause(one) for one in await self._job.adapter.send(sent)]
+                outcomes = [self._follow(one) for one in await self._job.adapter.send(sent)]
                 failpoints.here("after_call")
         except TimeoutError:
             outcomes = [InDoubt("no answer before the deadline")] * len(sent)
@@ -275,6 +276,12 @@ class CallPool:
             self._condition.note_call(outcomes, now)
         for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
+
+    def _follow(self, outcome: Outcome) -> Outcome:
+        followed = follow_cause(outcome)
+        if self._has_own_sender and isinstance(followed, NotSent):
+            return spare_credential(followed)
+        return followed
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
@@ -310,6 +317,7 @@ class CallPool:
         self.not_sent += 1
         if called and outcome.scope == "receiver":
             receiver, outcome = self._run.note_refusal(recipient, outcome)
+            outcome = spare_credential(outcome) if self._has_own_sender else outcome
             if outcome.scope == "receiver":
                 self.receivers_refused[receiver] = replace(outcome, reason=_without(recipient, outcome.reason))
                 return

@@ -28,6 +28,7 @@ from campaigns.engine.sending.stream import Stream, StreamEnd
 from campaigns.engine.threads import DatabaseThreads, LoopThread, T, drop_lost_connection
 from campaigns.models import Job
 from vendors import alarms, histograms
+from vendors.said import Said, gettext_noop
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ class Sent:
     logged: bool = False
 
 
+REPLY_LENGTH = 120  # characters of the vendor's reply in the reason of a paused campaign
+SENDER_REFUSED = gettext_noop(
+    "the vendor does not take its sender: %(reply)s. Correct the sender, or have the vendor allow it; then resume"
+)
 LogDrained = Callable[[int, int, int], bool]
 
 
@@ -160,6 +165,8 @@ def _settle(job: LeasedJob, end: StreamEnd | None, log_drained: LogDrained) -> S
     """Drain a job whose stream ended or was not needed, or put it back. Returns None if it must be streamed (again)."""
     lease = job.lease
     drop_lost_connection()
+    if end is not None and end.sender:
+        pauses.pause_for(job.campaign.pk, Said(SENDER_REFUSED, reply=end.sender[:REPLY_LENGTH]))
     if end is None or end.drained:
         drained = drain(lease, job.first, job.end, log_drained)
         if drained.done:

@@ -87,6 +87,7 @@ class StreamEnd:
 
     drained: nothing was left. until: the job may go on then; reason: shown to users. held: the job itself waits until
     then. Otherwise its credential does, and an operator may open that earlier. cursor: where the next sender begins.
+    sender: why the vendor does not take the campaign's sender, which pauses the campaign; "" if it does.
     """
 
     drained: bool = False
@@ -94,6 +95,7 @@ class StreamEnd:
     reason: str = ""
     held: bool = False
     cursor: int | None = None
+    sender: str = ""
 
 
 class Stream:
@@ -131,6 +133,7 @@ class Stream:
         self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
         self._health_noted = time.monotonic()
         self._redis_away_since: float | None = None
+        self._sender_refused = ""
 
     async def run(self) -> StreamEnd:
         """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
@@ -371,6 +374,8 @@ class Stream:
 
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
+        if self._sender_refused:
+            return StreamEnd(reason=f"paused: {self._sender_refused}", sender=self._sender_refused)
         if seen.paused is not None:
             return StreamEnd(reason=seen.paused)
         if seen.scope.destination != self._job.destination:  # its adapter still calls the former address or account
@@ -396,11 +401,14 @@ class Stream:
         return StreamEnd(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
-        """Pause or close the credential after a call that could not be made.
+        """Pause or close the credential after a call that could not be made. A refused sender pauses the campaign.
 
-        It stays closed for the time that the vendor asked for, or with a growing backoff. Returns an end if the stream
-        must wait.
+        A closed credential stays closed for the time that the vendor asked for, or with a growing backoff. Returns an
+        end if the stream must wait.
         """
+        if isinstance(refusal, NotSent) and refusal.scope == "sender":
+            self._sender_refused = refusal.reason
+            return await self._reason_to_end()
         if refusal.pause or isinstance(refusal, InDoubt):
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
             self._context = await self._followed.read()
