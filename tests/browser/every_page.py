@@ -109,7 +109,7 @@ NO_PAGES = {
     *("key-extend", "topic-rename", "topic-remove", "topic-archive", "identity-sign", "identity-switch"),
     # shown when a form has been sent: `pressed` has them
     *("webhook-remove", "key-revoke", "vendors_vendor_pause", "vendors_credential_pause", "vendors_credential_try"),
-    "vendors_credential_receivers",  # `operators` has it with its credential
+    *("vendors_credential_check", "vendors_credential_receivers"),  # `operators` has them with their credential
 }
 LOGGED_OUT = {"login", "admin-login", "login-mistake"}
 NOWHERE = {"/campaigns/1000000000/", "/admin/nothing/"}

@@ -78,6 +78,8 @@ def test_after_good_answers_the_next_failure_is_a_first_one(sandbox: Sandbox) ->
     job = taken(400, account)
     with being_sent(job) as sending:
         calls(sandbox, 10)
+        sandbox.settings(latency_ms=600_000.0)
+        calls(sandbox, len(sandbox.books().entries) + 2)  # those are open now, on both connections
         sandbox.stop()
         assert result_of(sending, "the sender ends").left
     account.refresh_from_db()

@@ -214,7 +214,7 @@ def test_after_days_away_what_fell_due_waits_for_an_answer_and_a_short_stop_asks
     original.ask("UPDATE django_celery_beat_periodictask SET last_run_at = last_run_at - interval '3 days 2 hours'")
     embedded.stop(original.home)
     original.start()
-    assert original.said(HELD) and original.said("nothing has run here for 3 days and 2 hours")
+    assert original.said(HELD) and original.said("nothing has run here for 3 d 2 h")
     original.sweeps()
     assert references(sandbox) == []
     original.manage("recover_store", "--go-on", "--yes")

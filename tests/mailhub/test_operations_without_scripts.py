@@ -209,6 +209,10 @@ def vendors_look_ups_suppressions_tasks_and_the_audit(browser: PlainBrowser) -> 
     confirm(browser, "Resume")
     login.refresh_from_db()
     assert not login.paused
+    browser.open(reverse("admin:vendors_credential_change", args=[login.pk]))
+    browser.follow("Check the login…")
+    browser.submit("Check the login")
+    assert "without sending" in browser.text
     Credential.objects.filter(pk=login.pk).update(asked_wait=3600, retry_after_until=until)
     browser.open(reverse("admin:vendors_credential_try", args=[login.pk]))
     browser.submit("Call ")
