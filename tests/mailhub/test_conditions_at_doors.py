@@ -23,7 +23,7 @@ from mailhub.monitoring import metrics
 from tests import factories
 from tests.front.program import Program, api_vendor, forget, fresh, letter, problem
 from tests.vendors.test_ownership import user_of
-from vendors.models import Credential, RateLimit, ReceiverWait, Vendor
+from vendors.models import Credential, RateLimit, ReceiverWait, Vendor, VendorCondition
 
 __all__ = ["fresh", "user_of"]
 pytestmark = pytest.mark.django_db
@@ -47,6 +47,13 @@ class Mood:
 
 def local(at: Any) -> str:
     return f"{timezone.localtime(at):%H:%M}"
+
+
+def stored_times(login: Credential) -> dict[str, str]:
+    """Since when it fails and until when it waits, as stored: by the test's own clock it may be a minute later."""
+    since = VendorCondition.objects.filter(credential=login).values_list("failing_since", flat=True).first()
+    until = Credential.objects.values_list("retry_after_until", flat=True).get(pk=login.pk)
+    return {name: local(at) if at else "" for name, at in (("past", since), ("to_come", until))}
 
 
 def _paused(login: Credential) -> None:
@@ -149,8 +156,7 @@ def test_every_door_says_so_and_shows_no_end(job: Job, admin_client: Client, moo
     before = dict(doors_before(job, admin_client))
     assert AN_END.search(before["jobs"]) and AN_END.search(before["operations"]), "an end before"
     mood.lay(job.credential)
-    now = timezone.now()
-    said = mood.said.format(past=local(now - HOUR), to_come=local(now + HOUR))
+    said = mood.said.format(**stored_times(job.credential))
     for door, shown in doors(job, admin_client, Program(job.sponsor)):
         if door in ("vendor list", "credential list", "api"):  # times by ISO 8601
             assert f'"kind":"{mood.kind}"' in shown.replace('": "', '":"'), (door, shown)
@@ -221,8 +227,7 @@ def test_other_sponsors_learn_that_it_waits_and_no_reason(user_of: Users, job: J
     owner, other = factories.sponsor("Owner"), Sponsor.objects.get(pk=job.sponsor_id)
     Vendor.objects.update(owner=owner)
     mood.lay(job.credential)
-    now = timezone.now()
-    times = {"past": local(now - HOUR), "to_come": local(now + HOUR)}
+    times = stored_times(job.credential)
     ann = user_of([other], "campaign owner", "viewer")
     forget()
     [service] = Program(other).get("services").json()["data"]
@@ -280,7 +285,8 @@ def test_check_finds_a_vendor_that_fails_while_mail_waits(job: Job, admin_client
     out = io.StringIO()
     with pytest.raises(CommandError, match="1 vendor fails, and mail waits"):
         call_command("status", check=True, stdout=out)
-    assert f"vendor good: 30 messages wait: failing since {local(timezone.now() - HOUR)}: 29 tries" in out.getvalue()
+    past = stored_times(job.credential)["past"]
+    assert f"vendor good: 30 messages wait: failing since {past}: 29 tries" in out.getvalue()
     page = text(admin_client, "/admin/operations/pulse/")
     assert "1 in trouble" in page and page.count(REFUSED) == 1, "the vendor's line says it, and nothing else"
 
