@@ -108,7 +108,6 @@ class CallPool:
         self._login_refused = False
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
-        self._has_own_sender = job.campaign.identity_id is not None
         self._ids = {"job": str(job.lease.job_id), "vendor": str(job.vendor_id)}
         self._files = ports.letters.files_of(job.campaign, cache) if cache else None
         self._deadlines = Deadlines(job.adapter.deadline)
@@ -279,9 +278,10 @@ class CallPool:
 
     def _follow(self, outcome: Outcome) -> Outcome:
         followed = follow_cause(outcome)
-        if self._has_own_sender and isinstance(followed, NotSent):
-            return spare_credential(followed)
-        return followed
+        return self._spare(followed) if isinstance(followed, NotSent) and followed.pause else followed
+
+    def _spare(self, outcome: NotSent) -> NotSent:
+        return spare_credential(outcome) if self._job.campaign.identity_id is not None else outcome
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
@@ -317,7 +317,7 @@ class CallPool:
         self.not_sent += 1
         if called and outcome.scope == "receiver":
             receiver, outcome = self._run.note_refusal(recipient, outcome)
-            outcome = spare_credential(outcome) if self._has_own_sender else outcome
+            outcome = self._spare(outcome) if outcome.pause else outcome
             if outcome.scope == "receiver":
                 self.receivers_refused[receiver] = replace(outcome, reason=_without(recipient, outcome.reason))
                 return
