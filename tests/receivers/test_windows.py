@@ -112,7 +112,7 @@ def test_a_window_that_redis_lost_is_rebuilt_from_the_ledger() -> None:
 
 def test_a_warm_up_follows_the_clock_of_its_vendor_at_once() -> None:
     """Where the day is the last one again, so is the step."""
-    east, west = ("Pacific/Kiritimati", "Pacific/Niue")  # a day apart
+    east, west = ("Pacific/Kiritimati", "Pacific/Honolulu")  # 24 hours apart, so always a day
     of = account(9)
     Vendor.objects.filter(pk=of.vendor_id).update(time_zone=east)
     today = timezone.localdate(timezone=ZoneInfo(west))
