@@ -227,16 +227,19 @@ class KnownRuns:
         """Return the part of a run at the end of a batch of answers, which are (message, outcome)."""
         last: Refused | None = None
         messages: list[int] = []
-        anew = False
+        accepted = anew = False
         for message_id, outcome in answers:
             if isinstance(outcome, Accepted):
-                last, messages, anew = None, [], True
-                self._accepted[key] = time.monotonic()
+                accepted = True
+                if last is not None:
+                    last, messages = None, []
             elif isinstance(outcome, Refused) and outcome.may_be_ours:
                 if outcome != last:
                     messages, anew = [], anew or last is not None
                 last = outcome
                 messages.append(message_id)
+        if accepted:
+            self._accepted[key] = time.monotonic()
         if last is None or not settings.EQUAL_REFUSALS:
             return None
         anew = anew or self._accepted.get(key, 0.0) > self._noted.get(key, 0.0)

@@ -268,7 +268,7 @@ class SharedPlaces:
         """Return whether all credentials of a sponsor's messages wait as the vendor asked."""
         if not self._waiting or sponsor not in self._queue.sponsors:
             return False
-        logins = self._queue.sponsors[sponsor].by_login.keys() & self._queue.logins.keys()
+        logins = self._queue.sponsors[sponsor].logins & self._queue.logins.keys()
         return bool(logins) and logins <= self._waiting
 
     @cached_property

@@ -91,20 +91,21 @@ class LoginQueue:
 
 @dataclass(slots=True)
 class SponsorQueue:
-    """A sponsor's queued messages at a vendor. weight: its share while others wait.
-
-    by_login: by credential id; by_class: by class and credential id.
-    """
+    """A sponsor's queued messages at a vendor, by class and credential id. weight: its share while others wait."""
 
     id: int
     name: str
     weight: int = 1
-    by_login: dict[int, int] = field(default_factory=dict)
     by_class: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def queued(self) -> int:
-        return sum(self.by_login.values())
+        return sum(self.by_class.values())
+
+    @property
+    def logins(self) -> set[int]:
+        """The ids of its credentials there."""
+        return {login for _class, login in self.by_class}
 
     @property
     def classes(self) -> list[int]:
@@ -406,7 +407,6 @@ def _add_sponsor(queue: VendorQueue, login: int, sponsor: int, name: str, mail_c
         if of is None:
             of = SponsorQueue(sponsor, name or "", queue.weights.get(sponsor, 1))
             queue.sponsors[sponsor] = of
-        of.by_login[login] = of.by_login.get(login, 0) + queued
         of.by_class[mail_class, login] = of.by_class.get((mail_class, login), 0) + queued
 
 
