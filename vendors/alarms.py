@@ -439,6 +439,13 @@ MAIL_NOT_TAKEN = Alarm(
     "If repeated, check PostgreSQL",
 )
 
+MAIL_FLAGGED = Alarm(
+    ERROR,
+    "mail %s of the mailbox could not be stored and is flagged there: %s: %s",
+    "A mail in the mailbox of bounces cannot be stored. It is flagged and marked as read; the others go on",
+    "Report it with the mail, which is in the mailbox",
+)
+
 REFUSALS_NOT_COUNTED = Alarm(
     ERROR,
     "refused addresses could not be counted: %s: %s",

@@ -5,7 +5,7 @@ recipient knows the token or reference, so a forged mail harms the forger's own 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
@@ -207,6 +207,17 @@ def _answered(message: Reference) -> Message | None:
 def _vendor(message: Reference) -> int | None:
     rows = Message.objects.filter(pk=message.id, uuid=message.uuid, resend_no__gte=message.resend_no)
     return whose.vendors([message.id])[message.id][0] if rows.exists() else None
+
+
+def find_sponsors(addresses: Mapping[str, str]) -> dict[str, int]:
+    """Return the sponsors of the messages that these texts with addresses name, by the texts' keys."""
+    named = {}
+    for name, text in addresses.items():
+        if message := return_paths.read(text, "return-path") or return_paths.read(text, "unsubscribe"):
+            named[name] = message.id
+    rows = Message.objects.filter(pk__in=set(named.values())).values_list("pk", "campaign__sponsor_id")
+    sponsors = dict(rows)
+    return {name: sponsors[pk] for name, pk in named.items() if pk in sponsors}
 
 
 def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:

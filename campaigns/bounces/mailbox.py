@@ -2,27 +2,44 @@
 
 A mail is marked as read, or moved, after its event was committed. After a crash in between it is read again, which
 changes nothing, because each event is stored once.
+
+Sponsors take turns, so one sponsor's flood does not delay the bounces of another. A mail that cannot be stored is
+flagged and put away like the others, so it holds nobody up.
 """
 
 import imaplib
+import logging
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from django.db import InterfaceError, OperationalError, ProgrammingError
+
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, TakenMail
 from campaigns.bounces.parser import MOST, read_mail
+from vendors import alarms
+from vendors.not_now import is_not_now
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 60.0  # seconds to wait for the server's answer
 AT_ONCE = 500  # mails of one run; the next one takes the rest
+CANDIDATES = 4_000  # mails among which sponsors take turns: half of them the oldest, half the newest
+HEADS = 500  # mails in one command; servers limit the length of a line
+MOST_FLAGGED = 10  # mails of one run that cannot be stored; more are no fault of theirs
 SEARCHED = 50_000  # mails in one search: imaplib accepts at most a million bytes in an answer
 ENVELOPE = ("Delivered-To", "X-Original-To", "Envelope-To", "X-Envelope-To", "To")
+UID = re.compile(rb"\bUID (\d+)")
+# Faults of the store or of the release. Another error is the mail's own.
+NOT_OF_THE_MAIL = (OSError, OperationalError, InterfaceError, ProgrammingError)
 
 
 class MailboxError(Exception):
@@ -53,7 +70,7 @@ def address(url: str) -> MailboxAddress:
 
 
 def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
-    """Take the mails of the folder, oldest first; return their number. taken: called for each.
+    """Take mails of the folder, oldest first, sponsors in turns; return their number. taken: called for each.
 
     move_to: an existing folder for read mails; empty: unread mails are taken, and marked as read. If the server can
     neither move a mail nor remove a single one, it stays in the folder, marked as deleted. Raises MailboxError and the
@@ -62,14 +79,33 @@ def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]
     with _opened(where) as server:
         mails = int(_answer(server.select(_quoted(where.folder)))[0] or 0)
         numbers = _search(server, mails, "UNDELETED" if move_to else "UNSEEN")
-        count = 0
-        for number in (one.decode("ascii") for one in numbers):
+        count = flagged = 0
+        for number in _in_turns(server, numbers)[:AT_ONCE]:
             mail = _fetched(server, number)
             if mail is not None:
-                taken(inbound.take(mail, "mailbox"))
+                one = _taken(mail, number, can_be_flagged=flagged < MOST_FLAGGED)
+                if one is None:
+                    flagged += 1
+                    _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Flagged)"))
+                else:
+                    taken(one)
                 count += 1
             _put_away(server, number, move_to)
         return count
+
+
+def _taken(mail: InboundMail, number: str, can_be_flagged: bool) -> TakenMail | None:
+    """Take a mail. Returns None if it cannot be stored, which the alarm and the day's counts tell."""
+    try:
+        return inbound.take(mail, "mailbox")
+    except Exception as error:
+        if isinstance(error, NOT_OF_THE_MAIL) or is_not_now(error):
+            raise
+        alarms.MAIL_FLAGGED.log(log, number, type(error).__name__, error)
+        if not can_be_flagged:
+            raise MailboxError(f"more than {MOST_FLAGGED} mails could not be stored, the last one: {error}") from error
+    inbound.count("flagged")
+    return None
 
 
 @contextmanager
@@ -97,15 +133,50 @@ def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
             server.logout()
 
 
-def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[bytes]:
-    """Return the UIDs of the first AT_ONCE matching mails. mails: number in the folder."""
-    found: list[bytes] = []
-    for first in range(1, mails + 1, SEARCHED):
-        rows = _answer(server.uid("SEARCH", f"{first}:{min(first + SEARCHED - 1, mails)}", which))
-        found += (rows[0] or b"").split()
-        if len(found) >= AT_ONCE:
-            break
-    return found[:AT_ONCE]
+def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[str]:
+    """Return the UIDs of at most CANDIDATES matching mails, the oldest and the newest. mails: number in the folder."""
+    pieces = [(first, min(first + SEARCHED - 1, mails)) for first in range(1, mails + 1, SEARCHED)]
+    half, oldest, newest = CANDIDATES // 2, list[str](), list[str]()
+    while pieces and len(oldest) < half:
+        oldest += _search_piece(server, pieces.pop(0), which)
+    while pieces and len(newest) < half:
+        newest = _search_piece(server, pieces.pop(), which) + newest
+    found = oldest + newest
+    return found if len(found) <= CANDIDATES else found[:half] + found[-half:]
+
+
+def _search_piece(server: imaplib.IMAP4, piece: tuple[int, int], which: str) -> list[str]:
+    rows = _answer(server.uid("SEARCH", "{}:{}".format(*piece), which))
+    return [number.decode("ascii") for number in (rows[0] or b"").split()]
+
+
+def _in_turns(server: imaplib.IMAP4, numbers: list[str]) -> list[str]:
+    """Return the mails of all sponsors in turns. Mails that name no message of ours have a turn, too."""
+    if len(numbers) <= AT_ONCE:
+        return numbers
+    addresses = dict[str, str]()
+    for first in range(0, len(numbers), HEADS):
+        addresses |= _fetch_recipients(server, numbers[first : first + HEADS])
+    sponsors = inbound.find_sponsors(addresses)
+    earlier = Counter[int | None]()
+    turns = dict[str, int]()
+    for number in numbers:
+        turns[number] = earlier[sponsors.get(number)]
+        earlier[sponsors.get(number)] += 1
+    return sorted(numbers, key=turns.__getitem__)
+
+
+def _fetch_recipients(server: imaplib.IMAP4, numbers: Sequence[str]) -> dict[str, str]:
+    """Return the recipients that the heads of these mails name, by UID."""
+    fields = " ".join(ENVELOPE)
+    rows = _answer(server.uid("FETCH", ",".join(numbers), f"(UID BODY.PEEK[HEADER.FIELDS ({fields})])"))
+    found = dict[str, str]()
+    for row, after in zip(rows, [*rows[1:], b""], strict=True):
+        if isinstance(row, tuple):  # some servers name the UID after the head
+            uid = UID.search(row[0]) or (UID.search(after) if isinstance(after, bytes) else None)
+            if uid:
+                found[uid[1].decode("ascii")] = row[1].decode("latin-1")
+    return found
 
 
 def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:

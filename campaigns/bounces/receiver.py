@@ -1,12 +1,14 @@
 """Accepts returned mails over SMTP or LMTP, for our own addresses only.
 
 A mail is answered with 250 once its event is committed. Until then the sender keeps it and tries again after a 4xx.
-Memory and time are bounded, for each connection and in total.
+Memory and time are bounded, for each connection and in total, and one sponsor's mails occupy half of the connections at
+most.
 """
 
 import asyncio
 import logging
 import signal
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -35,6 +37,7 @@ REFUSALS = 20  # unknown addresses on one SMTP connection; LMTP from our own ser
 COUNT_EVERY = 5.0  # seconds between updates of the number of refused addresses
 LATER = "451 4.3.0 Try again later"
 NULL_SENDER = "<>"
+TOO_MANY = "421 4.7.0 Too many of these at once, try again later"
 NOBODY = "550 5.1.1 No such address here"
 
 
@@ -64,8 +67,21 @@ class InboundHandler:
         if not await self._in_thread(self._mailboxes.wants, address):
             self._refused += 1
             return server.refused() if isinstance(server, _Bounded) else NOBODY
+        if await self._exceeds_share(address):
+            if isinstance(server, _Bounded):
+                server.end_soon()
+            return TOO_MANY
         envelope.rcpt_tos.append(address)
         return "250 2.1.5 OK"
+
+    async def _exceeds_share(self, address: str) -> bool:
+        """Return whether one sponsor's mails would occupy more than half of the connections."""
+        half = CONNECTIONS // 2
+        if len(self.open) <= half:
+            return False
+        of_all = {str(id(one)): one.envelope.rcpt_tos[0] for one in self.open if one.envelope and one.envelope.rcpt_tos}
+        sponsors = await self._in_thread(inbound.find_sponsors, {**of_all, "": address})
+        return "" in sponsors and Counter(sponsors.values())[sponsors[""]] > half
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.content, bytes)
@@ -134,6 +150,10 @@ class _Bounded:
         if self.transport is not None:
             self.transport.abort()
 
+    def end_soon(self) -> None:
+        """Close the connection after the answer that is being given."""
+        asyncio.get_running_loop().call_soon(self.transport.close)
+
     def refused(self) -> str:
         """Return the answer to an unknown address."""
         return NOBODY
@@ -188,7 +208,7 @@ class BoundedSmtp(_Bounded, SMTP):
         self._refusals += 1
         if self._refusals <= REFUSALS:
             return NOBODY
-        asyncio.get_running_loop().call_soon(self.transport.close)
+        self.end_soon()
         return "421 4.7.0 Too many addresses that are not here"
 
 

@@ -3,19 +3,21 @@
 import socketserver
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connection
 
 from campaigns.bounces import inbound, mailbox
-from campaigns.models import MessageEvent
+from campaigns.models import Job, MessageEvent
 from tests.bounces.forms import FORMS, written
-from tests.bounces.test_inbound import counts
+from tests.bounces.test_inbound import address, counts, sent
 from tests.bounces.test_receiver import made
+from tests.campaigns.rows import messages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "s3 cret"
@@ -32,7 +34,10 @@ class ImapServer(socketserver.ThreadingTCPServer):
         self.mails: dict[int, tuple[bytes, bool]] = {}
         self.moved: list[bytes] = []
         self.deleted: set[int] = set()
+        self.flagged: set[int] = set()
         self.searched: list[str] = []
+        self.heads: list[int] = []  # mails in each command that fetched heads
+        self.fetched: list[int] = []
         self.arrived = "02-Mar-2026 10:00:00 +0000"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -87,14 +92,31 @@ class ImapConversation(socketserver.StreamRequestHandler):
         self.say(" ".join(("* SEARCH", *map(str, found))).encode())
 
     def do_fetch(self, rest: str) -> None:
-        uid = int(rest.partition(" ")[0])
+        numbers, _, what = rest.partition(" ")
+        if "HEADER.FIELDS" in what:
+            self.server.heads.append(numbers.count(",") + 1)
+            for uid in map(int, numbers.split(",")):
+                self.say_head(uid)
+            return
+        uid = int(numbers)
+        self.server.fetched.append(uid)
         mail = self.server.mails[uid][0][: mailbox.MOST]
         head = f'* 1 FETCH (UID {uid} INTERNALDATE "{self.server.arrived}" BODY[]<0> {{{len(mail)}}}'
         self.say(head.encode())
         self.wfile.write(mail + b")\r\n")
 
+    def say_head(self, uid: int) -> None:
+        """Name the UID before or after the head, as servers do either."""
+        head = self.server.mails[uid][0].partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        known = f"UID {uid} " if self.server.extensions else ""
+        self.say(f"* 1 FETCH ({known}BODY[HEADER.FIELDS (TO)] {{{len(head)}}}".encode())
+        self.wfile.write(head + (b")" if known else f" UID {uid})".encode()) + b"\r\n")
+
     def do_store(self, rest: str) -> None:
         uid = int(rest.partition(" ")[0])
+        if "Flagged" in rest:
+            self.server.flagged.add(uid)
+            return
         self.server.mails[uid] = (self.server.mails[uid][0], True)
         if "Deleted" in rest:
             self.server.deleted.add(uid)
@@ -159,6 +181,87 @@ def test_a_large_folder_is_searched_in_pieces_and_a_time_that_cannot_be_is_now(
     assert read(capsys) == "1 hard_bounce, 4 not_a_report"
     assert server.searched == ["1:2 UNSEEN", "3:4 UNSEEN", "5:5 UNSEEN"]
     assert MessageEvent.objects.get().at > datetime.now(UTC) - timedelta(hours=1)
+
+
+def from_sponsor(job: Job) -> list[bytes]:
+    """A bounce of each message of the job."""
+    return [written(FORMS["postfix, unknown"][0], address(row)) for row in messages(job)]
+
+
+def test_a_flood_of_one_sponsors_bounces_does_not_hold_up_anothers(
+    server: ImapServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hers came last, and a run takes few. The middle of the flood is left to later runs."""
+    for name, number in (("AT_ONCE", 4), ("CANDIDATES", 12), ("HEADS", 5), ("SEARCHED", 5)):
+        monkeypatch.setattr(mailbox, name, number)
+    theirs, mine = sent(20), sent(2)
+    assert theirs.campaign.sponsor_id != mine.campaign.sponsor_id
+    server.put(*from_sponsor(theirs), b"Subject: of nobody\r\n\r\nHi", *from_sponsor(mine))
+    assert read(capsys) == "3 hard_bounce, 1 not_a_report"
+    assert server.fetched == [1, 21, 22, 2]
+    assert server.heads == [5, 5, 2]
+    assert read(capsys) == "4 hard_bounce" and server.fetched[4:] == [3, 23, 4, 5]
+    while read(capsys) != "no mails":
+        pass
+    assert MessageEvent.objects.count() == 22 and sorted(server.fetched) == [*range(1, 24)]
+
+
+def test_a_run_that_was_full_is_followed_by_the_next_at_once(
+    server: ImapServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(BaseException):
+        pass
+
+    def ended(seconds: float) -> None:
+        assert seconds == 86_400
+        raise Ended
+
+    monkeypatch.setattr(mailbox, "AT_ONCE", 2)
+    monkeypatch.setattr("time.sleep", ended)
+    server.put(*from_sponsor(sent(5)))
+    with pytest.raises(Ended):
+        call_command("read_bounces", "--every", "86400")
+    assert MessageEvent.objects.count() == 5
+
+
+@contextmanager
+def not_stored(job: Job) -> Iterator[None]:
+    """The database refuses the events of the job's messages."""
+    body = f"""BEGIN IF NEW.message_id BETWEEN {job.first_message} AND {job.first_message + job.size - 1} THEN
+        RAISE EXCEPTION 'no such event' USING ERRCODE = 'data_exception'; END IF; RETURN NEW; END"""
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE FUNCTION refuse_event() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
+        cursor.execute("""CREATE TRIGGER refused BEFORE INSERT ON campaigns_messageevent
+            FOR EACH ROW EXECUTE FUNCTION refuse_event()""")
+        try:
+            yield
+        finally:
+            cursor.execute("DROP FUNCTION refuse_event CASCADE")
+
+
+@pytest.mark.parametrize("options", [(), ("--move-to", "Done")])
+def test_a_mail_that_cannot_be_stored_is_flagged_and_holds_nobody_up(
+    options: tuple[str, ...], server: ImapServer, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs, mine = sent(2), sent(1)
+    server.put(*from_sponsor(theirs), *from_sponsor(mine))
+    with not_stored(theirs):
+        assert read(capsys, *options) == "1 hard_bounce"
+        assert read(capsys, *options) == "no mails"
+    assert server.flagged == {1, 2} and counts() == {"flagged": 2, "hard_bounce": 1}
+    assert caplog.text.count("could not be stored and is flagged there: DataError") == 2
+    assert MessageEvent.objects.get().message_id == mine.first_message
+
+
+def test_where_no_mail_can_be_stored_few_are_flagged_and_the_reading_ends(
+    server: ImapServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "MOST_FLAGGED", 2)
+    theirs = sent(5)
+    server.put(*from_sponsor(theirs))
+    with not_stored(theirs), pytest.raises(CommandError, match="more than 2 mails could not be stored"):
+        call_command("read_bounces")
+    assert server.flagged == {1, 2} and not server.mails[3][1]
 
 
 @pytest.mark.slow("time")

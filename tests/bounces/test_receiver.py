@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from campaigns.models import Identity, MessageEvent
 from campaigns.return_paths import ReturnPaths
 from sandbox.vendor.server import hold_port
 from tests.bounces.forms import FORMS, written
-from tests.bounces.test_inbound import MAILBOX, counts, sent
+from tests.bounces.test_inbound import MAILBOX, address, counts, sent
 from tests.campaigns.rows import messages
 from tests.waiting import wait_until
 
@@ -189,6 +189,28 @@ def test_one_connection_too_many_is_told_to_come_later(monkeypatch: pytest.Monke
             assert third.recv(100).startswith(b"421 ")
             assert third.recv(100) == b""
         wait_until(lambda: len(one.handler.open) == 2, "the third is forgotten")
+
+
+def test_mails_of_one_sponsor_leave_half_of_the_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "CONNECTIONS", 4)
+    to_theirs, to_mine = address(messages(sent())[0]), address(messages(sent())[0])
+    with receiving() as one, ExitStack() as clients:
+
+        def begun(to: str) -> tuple[smtplib.SMTP, int]:
+            client = clients.enter_context(one.client())
+            client.ehlo()
+            client.mail("")
+            return client, client.rcpt(to)[0]
+
+        flood = [begun(to_theirs) for _ in range(3)]
+        assert [code for _, code in flood] == [250, 250, 421]
+        with pytest.raises(smtplib.SMTPServerDisconnected):
+            flood[2][0].noop()
+        client, code = begun(to_mine)
+        assert code == 250 and client.data(written(UNKNOWN, to_mine))[0] == 250
+        assert flood[0][0].data(written(UNKNOWN, to_theirs))[0] == 250
+        assert begun(to_theirs)[1] == 250, "its first mail has been taken"
+    assert MessageEvent.objects.count() == 2
 
 
 def test_a_connection_ends_after_its_time_whatever_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,9 @@ class Command(BaseCommand):
         if every is not None and not 1 <= every <= 86_400:
             raise CommandError("--every is a number of seconds from 1 to 86,400", returncode=2)
         while True:
+            more = False
             try:
-                self._read(move_to, json)
+                more = self._read(move_to, json) >= mailbox.AT_ONCE
             except MailboxError as error:
                 if every is None:
                     raise CommandError(str(error)) from None
@@ -49,10 +50,12 @@ class Command(BaseCommand):
                 self.stderr.write(f"the database: {type(error).__name__}: {error}; once more in {every:g} s")
             if every is None:
                 return
-            time.sleep(every)
+            if not more:
+                time.sleep(every)
             close_old_connections()
 
-    def _read(self, move_to: str, json: bool) -> None:
+    def _read(self, move_to: str, json: bool) -> int:
+        """Read once. Returns the number of mails."""
         where = mailbox.address(settings.BOUNCE_MAILBOX)
         counts: Counter[str] = Counter()
         calls: list[int] = []
@@ -62,9 +65,10 @@ class Command(BaseCommand):
             calls.extend(one.calls)
 
         try:
-            mailbox.read(where, move_to, taken)
+            number = mailbox.read(where, move_to, taken)
         finally:
             if calls:
                 tasks.notify_webhooks()
         found = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "no mails"
         tell(self.stdout, found, dict(counts), json)
+        return number
