@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from dataclasses import dataclass
 from email.utils import formatdate, parseaddr
 from functools import lru_cache
@@ -119,7 +120,7 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
         raise ValueError("the reference cannot be a Message-ID")
     reply_to = f"Reply-To: {origin.reply_to}\r\n" if origin.reply_to else ""
     head = (
-        f"Date: {formatdate()}\r\n"
+        f"Date: {_date(int(time.time()))}\r\n"
         f"From: {origin.header}\r\n"
         f"{reply_to}"
         f"To: {recipient}\r\n"
@@ -137,6 +138,12 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
         pieces[0] = dkim.signature(origin.dkim, pieces) + pieces[0]
     pieces[-1] += b".\r\n"
     return tuple(pieces)
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """Return the value of Date; mails of the same second share it."""
+    return formatdate(second)
 
 
 def _further(name: str, value: str) -> str:
@@ -163,7 +170,9 @@ def header_line(name: str, value: str) -> str:
     return f"{name}: {_folded(pieces, len(name) + 2)}\r\n"
 
 
+@lru_cache(maxsize=500)
 def _subject(text: str) -> str:
+    """Return the encoded or folded subject; most mails of a campaign share it. Raises LetterFault."""
     if IN_HEADERS.search(text):
         raise LetterFault(LetterPart.HEADER, "the subject must be one line")
     pieces = _PIECE.findall(text)

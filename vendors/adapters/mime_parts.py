@@ -6,7 +6,6 @@ A file is encoded once and shared by all mails that carry it; only texts and bou
 from __future__ import annotations
 
 import binascii
-import re
 import secrets
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -16,7 +15,6 @@ from vendors.adapters.base import Attachment, Letter
 LINE_MAX = 990
 """Bytes in a line of a body that is not encoded; RFC 5322 allows 998, including a stuffed dot."""
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _PLAIN = bytes([9, 10, 13, *range(32, 127)])
 _ENCODED_LINE = 76
 _AT_ONCE = 57 * 10_000
@@ -27,13 +25,15 @@ _SHARED_FROM = 16_384
 
 def text(plain: str, kind: str) -> bytes:
     """Return a text as a part, with its header and stuffed dots, ending with a line end. `kind`: plain or html."""
-    content = _LINE_END.sub("\r\n", plain).encode()
-    if not content.endswith(b"\r\n"):
-        content += b"\r\n"
+    if "\r" in plain:
+        plain = plain.replace("\r\n", "\n").replace("\r", "\n")
+    if not plain.endswith("\n"):
+        plain += "\n"
+    content = plain.replace("\n", "\r\n").encode()
     encoding = b"7bit"
-    if content.translate(None, _PLAIN) or max(map(len, content.split(b"\r\n"))) > LINE_MAX:
+    if not plain.isascii() or _is_too_long(plain) or content.translate(None, _PLAIN):
         content, encoding = binascii.b2a_qp(content, istext=True), b"quoted-printable"
-    stuffed = content.replace(b"\r\n.", b"\r\n..")
+    stuffed = content.replace(b"\n.", b"\n..")
     if stuffed.startswith(b"."):
         stuffed = b"." + stuffed
     return b"Content-Type: text/%b; charset=utf-8\r\nContent-Transfer-Encoding: %b\r\n\r\n%b" % (
@@ -41,6 +41,11 @@ def text(plain: str, kind: str) -> bytes:
         encoding,
         stuffed,
     )
+
+
+def _is_too_long(plain: str) -> bool:
+    """Return True if a line of this ASCII text must be encoded."""
+    return len(plain) > LINE_MAX and max(map(len, plain.split("\n"))) > LINE_MAX
 
 
 def several(letter: Letter) -> list[bytes]:
