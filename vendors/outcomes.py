@@ -332,9 +332,9 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     it speaks of our login, sender or account at the relay. `recipient_codes`: basic or enhanced codes that this relay
     uses only for the recipient or the mail.
     """
-    shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
         return Accepted(_evidence(code, text))
+    shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     late = phase in ("rcpt", "data", "dot")
     enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
     detail = enhanced[1] if enhanced else ""

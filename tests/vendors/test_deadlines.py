@@ -84,3 +84,36 @@ def test_a_call_that_swallows_its_end_is_not_cancelled_again() -> None:
 
     run(story)
     assert went_on
+
+
+async def call_until(deadlines: Deadlines, seconds: float, answer: "asyncio.Future[str]") -> str:
+    with deadlines:
+        deadlines.reschedule(asyncio.get_running_loop().time() + seconds)
+        return await answer
+
+
+def test_an_end_that_is_moved_up_comes_before_those_of_earlier_calls() -> None:
+    async def story() -> None:
+        deadlines, loop = Deadlines(LONG), asyncio.get_running_loop()
+        earlier = asyncio.create_task(call(deadlines, kept := loop.create_future()))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await call_until(deadlines, 0.05, loop.create_future())
+        kept.set_result("here")
+        assert await earlier == "here"
+
+    run(story)
+
+
+def test_a_call_that_got_more_time_goes_on_when_the_others_end() -> None:
+    async def story() -> None:
+        deadlines, loop = Deadlines(0.05), asyncio.get_running_loop()
+        longer = asyncio.create_task(call_until(deadlines, LONG, kept := loop.create_future()))
+        await asyncio.sleep(0)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await call(deadlines, loop.create_future())
+        kept.set_result("here")
+        assert await longer == "here"
+
+    run(story)

@@ -22,7 +22,7 @@ from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected, mail_size, refuse_size
-from vendors.adapters.transport import Pool, connect
+from vendors.adapters.transport import Deadlines, Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 from vendors.said import Said
 
@@ -176,6 +176,7 @@ class Smtp(Adapter):
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
+        self._deadlines = Deadlines(self._connect_timeout)
         self._pool = Pool(self._connect, slots=self.concurrency, idle_max=IDLE_MAX)
 
     async def close(self) -> None:
@@ -183,7 +184,8 @@ class Smtp(Adapter):
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         ready = [self._ready(letter) for letter in letters]
-        outcomes = iter(await self._call([mail for mail in ready if not isinstance(mail, Refused | NotSent)]))
+        mails = [mail for mail in ready if not isinstance(mail, Refused | NotSent)]
+        outcomes = iter(await self._call(mails) if mails else [])
         return [mail if isinstance(mail, Refused | NotSent) else next(outcomes) for mail in ready]
 
     def _ready(self, letter: Letter) -> ReadyMail | Refused | NotSent:
@@ -218,12 +220,12 @@ class Smtp(Adapter):
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
-            async with asyncio.timeout_at(last) as limit:
+            with self._deadlines:
                 while len(outcomes) < len(mails) and not _is_over(outcomes, last):
                     conversation = None
                     conversation = await self._pool.take()
                     try:
-                        await self._converse(conversation, mails, outcomes, limit, last)
+                        await self._converse(conversation, mails, outcomes, last)
                     finally:
                         self._pool.put_back(conversation)
         except TimeoutError:
@@ -235,25 +237,25 @@ class Smtp(Adapter):
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
     async def _converse(
-        self,
-        conversation: Conversation,
-        mails: list[ReadyMail],
-        outcomes: list[Outcome],
-        limit: asyncio.Timeout,
-        last: float,
+        self, conversation: Conversation, mails: list[ReadyMail], outcomes: list[Outcome], last: float
     ) -> None:
         """Send mails over this connection until it or the round is over."""
-        loop = asyncio.get_running_loop()
-
-        def handed_over() -> None:
-            limit.reschedule(loop.time() + self._timeout)
-
-        for envelope, mail in mails[len(outcomes) :]:
-            following = next((one for one, after in mails[len(outcomes) + 1 :][:1] if conversation.fits(after)), None)
-            outcomes.append(await conversation.deliver(envelope, mail, handed_over, following))
-            limit.reschedule(last)
+        while True:
+            envelope, mail = mails[len(outcomes)]
+            following = None
+            if len(outcomes) + 1 < len(mails):
+                after, its_mail = mails[len(outcomes) + 1]
+                following = after if conversation.fits(its_mail) else None
+            outcomes.append(await conversation.deliver(envelope, mail, self._await_reply, following))
+            if len(outcomes) == len(mails):
+                return
+            self._deadlines.reschedule(last)
             if not conversation.goes_on() or _is_over(outcomes, last):
                 return
+
+    def _await_reply(self) -> None:
+        """Give the relay its time for the reply to a mail."""
+        self._deadlines.reschedule(asyncio.get_running_loop().time() + self._timeout)
 
     async def check_login(self) -> LoginAnswer:
         self._greeting = LoginAnswer()

@@ -32,6 +32,9 @@ class Rejected(Exception):
         self.outcome = classify_smtp(phase, code, text)
 
 
+SmtpReply = tuple[int, list[bytes]]  # the code, and the lines with their codes
+
+
 class Envelope(NamedTuple):
     """Addresses in the form SMTP takes (mime.address)."""
 
@@ -60,10 +63,12 @@ class Conversation(Wire):
         self._stale = False
         self._ahead = False  # the next mail's envelope has been written
         self._extensions: dict[str, str] = {}
-        self._buffer = bytearray()
+        self.size_offered = 0
+        """Bytes of a mail that the relay takes (SIZE, RFC 1870); 0: it has no limit, or says none."""
+        self._buffer = b""
         self._unread = 0
-        self._lines: list[str] = []
-        self._replies: deque[tuple[int, list[str]]] = deque()
+        self._lines: list[bytes] = []
+        self._replies: deque[SmtpReply] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._failure = ""
         self._flowing = asyncio.Event()
@@ -125,17 +130,20 @@ class Conversation(Wire):
         rejected = await self._begin(envelope)
         if rejected is not None:
             return rejected
-        goes_on = following is not None and self._takes(following) and self._mails_left > 0
-        self._ahead = goes_on and self._together
-        if rejected := await self._content(mail):
-            return rejected
+        ahead = b""
+        if following is not None and self._mails_left > 0 and self._takes(following) and self._together:
+            ahead = _in_one(following)
+            self._ahead = True
+        if len(mail) > 1 or len(mail[0]) > AT_ONCE:
+            await self._write_before_the_last(mail)
+        if self._replies or self.closed:
+            return self._end_within()
         handed_over()
         self.written = True
-        ahead = _in_one(_commands(following)) if following and self._ahead else b""
         self._transport.write(mail[-1][-AT_ONCE:] + ahead)
-        code, text = await self._reply()
+        code, lines = await self._next()
         self._reusable = code != 421
-        return self._classify("dot", code, text)
+        return self._classify("dot", code, lines)
 
     def fresh(self) -> bool:
         return super().fresh() and not (self._buffer or self._lines or self._replies)
@@ -168,12 +176,6 @@ class Conversation(Wire):
         return "PIPELINING" in self._extensions and self._pipelining()
 
     @property
-    def size_offered(self) -> int:
-        """Bytes of a mail that the relay takes (SIZE, RFC 1870); 0: it has no limit, or says none."""
-        said = self._extensions.get("SIZE", "").strip()
-        return int(said) if len(said) <= SIZE_DIGITS and said.isascii() and said.isdigit() else 0
-
-    @property
     def offers(self) -> dict[str, str]:
         """The extensions that the relay named in its last reply to EHLO, each with its parameters."""
         return dict(self._extensions)
@@ -187,75 +189,74 @@ class Conversation(Wire):
     def _takes(self, envelope: Envelope) -> bool:
         return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
 
-    def _classify(self, phase: SmtpPhase, code: int, text: str) -> Outcome:
-        return classify_smtp(phase, code, text, self._recipient_codes)
+    def _classify(self, phase: SmtpPhase, code: int, lines: list[bytes]) -> Outcome:
+        return classify_smtp(phase, code, _text(lines), self._recipient_codes)
 
     async def _begin(self, envelope: Envelope) -> Outcome | None:
         """Send MAIL, RCPT and DATA. Returns None if the relay asks for the content, else an outcome."""
-        commands = _commands(envelope)
-        if self._stale:
-            commands.insert(0, ("mail", "RSET", 2))
+        steps = _AFTER_A_REFUSAL if self._stale else _STEPS
         together = self._together
         if together and not self._ahead:
-            self._transport.write(_in_one(commands))
+            self._transport.write(b"RSET\r\n" + _in_one(envelope) if self._stale else _in_one(envelope))
         self.discards, self._ahead = self._ahead, False
         rejected: Outcome | None = None
-        for phase, line, good in commands:
+        for phase, good, line in steps:
             if not together:
-                self._transport.write(f"{line}\r\n".encode())
-            code, text = await self._reply()
+                self._transport.write(line(envelope).encode())
+            code, lines = self._pop() if self._replies else await self._next()
             self.discards = together
             if code == 421:
-                return rejected or self._classify(phase, code, text)
+                return rejected or self._classify(phase, code, lines)
             if rejected is not None and code == 354:
                 return rejected  # ending the mail here would send an empty one, so the connection is given up
             if code // 100 != good and rejected is None:
-                rejected = self._classify(phase, code, text)
+                rejected = self._classify(phase, code, lines)
                 if not together:
                     break
         self.discards = False
         self._reusable = self._stale = rejected is not None
         return rejected
 
-    async def _content(self, mail: Sequence[bytes]) -> Outcome | None:
-        """Send all but the last piece. Returns an outcome if the relay refuses before the end. Raises CallError."""
+    async def _write_before_the_last(self, mail: Sequence[bytes]) -> None:
+        """Send all but the last piece, or less if the relay ends it."""
         for piece in _before_the_last(mail):
             self._transport.write(piece)
             await self._flowing.wait()
             if self._replies or self.closed:
-                break
-        if self._replies:  # whatever the reply, the relay has not seen the end
-            code, text = await self._reply()
-            if code >= 400:
-                return self._classify("data", code, text)
-            raise CallError(f"smtp {code} within the mail", written=False)
-        if self.closed:
+                return
+
+    def _end_within(self) -> Outcome:
+        """Return the outcome if the relay refuses before the end: whatever it says, it has not seen that.
+
+        Raises CallError if it does not refuse.
+        """
+        if not self._replies:
             raise CallError(self._failure or "the relay broke off within the mail", written=False)
-        return None
+        code, lines = self._pop()
+        if code >= 400:
+            return self._classify("data", code, lines)
+        raise CallError(f"smtp {code} within the mail", written=False)
 
     # --- question and answer ----------------------------------------------------------------------
 
     async def _hello(self) -> None:
         self._transport.write(f"EHLO {self._name}\r\n".encode("ascii"))
         lines = await self._expect("hello", 250)
-        offered = (line.upper().partition(" ") for line in lines[1:])
+        offered = (_text([line]).upper().partition(" ") for line in lines[1:])
         self._extensions = {keyword: rest for keyword, _, rest in offered}
+        self.size_offered = _size(self._extensions.get("SIZE", "").strip())
 
     async def _ask(self, phase: SmtpPhase, line: str, wanted: int) -> None:
         self._transport.write(f"{line}\r\n".encode("ascii"))
         await self._expect(phase, wanted)
 
-    async def _expect(self, phase: SmtpPhase, wanted: int) -> list[str]:
+    async def _expect(self, phase: SmtpPhase, wanted: int) -> list[bytes]:
         code, lines = await self._next()
         if code != wanted:
-            raise Rejected(phase, code, " ".join(lines))
+            raise Rejected(phase, code, _text(lines))
         return lines
 
-    async def _reply(self) -> tuple[int, str]:
-        code, lines = await self._next()
-        return code, " ".join(lines)
-
-    async def _next(self) -> tuple[int, list[str]]:
+    async def _next(self) -> SmtpReply:
         if not self._replies and not self._failure:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -263,9 +264,13 @@ class Conversation(Wire):
             finally:
                 self._waiter = None
         if self._replies:
-            self._unread = 0
-            return self._replies.popleft()
+            return self._pop()
         raise CallError(self._failure, written=self.written)
+
+    def _pop(self) -> SmtpReply:
+        """Return a reply that is here."""
+        self._unread = 0
+        return self._replies.popleft()
 
     # --- from the loop ----------------------------------------------------------------------------
 
@@ -274,11 +279,9 @@ class Conversation(Wire):
         self._transport.set_write_buffer_limits(high=FULL)
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
         self._unread += len(data)
-        while (end := self._buffer.find(b"\n")) >= 0:
-            line = bytes(self._buffer[:end]).rstrip(b"\r")
-            del self._buffer[: end + 1]
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
             if not self._read(line):
                 self._fail("the relay does not speak SMTP")
                 return
@@ -288,12 +291,13 @@ class Conversation(Wire):
 
     def _read(self, line: bytes) -> bool:
         """Read one line of a reply. Returns False if it cannot be one."""
-        if not line[:3].isdigit() or line[3:4] not in (b" ", b"-", b""):
+        line = line.rstrip(b"\r")
+        code, mark = line[:3], line[3:4]
+        if not code.isdigit() or mark not in (b" ", b"-", b""):
             return False
-        text = line[4:].decode("utf-8", "replace")
-        self._lines.append("".join(sign if sign.isprintable() else "?" for sign in text))
-        if line[3:4] != b"-":
-            self._replies.append((int(line[:3]), self._lines))
+        self._lines.append(line)
+        if mark != b"-":
+            self._replies.append((int(code), self._lines))
             self._lines = []
         return True
 
@@ -331,11 +335,38 @@ def refuse_size(size: int, most: int) -> Refused:
     return refuse_letter(f"the mail has {size:,} bytes, and the relay takes {most:,}", LetterPart.SIZE)
 
 
-def _commands(envelope: Envelope) -> list[tuple[SmtpPhase, str, int]]:
-    """Return the commands of an envelope: phase, line, and first digit of a good reply."""
-    return_path, recipient = envelope
-    utf8 = "" if recipient.isascii() else " SMTPUTF8"
-    return [("mail", f"MAIL FROM:<{return_path}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+def _mail_line(envelope: Envelope) -> str:
+    return f"MAIL FROM:<{envelope[0]}>{'' if envelope[1].isascii() else ' SMTPUTF8'}\r\n"
+
+
+def _rcpt_line(envelope: Envelope) -> str:
+    return f"RCPT TO:<{envelope[1]}>\r\n"
+
+
+_STEPS: tuple[tuple[SmtpPhase, int, Callable[[Envelope], str]], ...] = (
+    ("mail", 2, _mail_line),
+    ("rcpt", 2, _rcpt_line),
+    ("data", 3, lambda _: "DATA\r\n"),
+)
+"""The commands of an envelope: phase, first digit of a good reply, and line."""
+_AFTER_A_REFUSAL: tuple[tuple[SmtpPhase, int, Callable[[Envelope], str]], ...] = (
+    ("mail", 2, lambda _: "RSET\r\n"),
+    *_STEPS,
+)
+
+
+def _in_one(envelope: Envelope) -> bytes:
+    return f"{_mail_line(envelope)}{_rcpt_line(envelope)}DATA\r\n".encode()
+
+
+def _text(lines: list[bytes]) -> str:
+    """Return the text of a reply, without codes and control signs, its lines joined by blanks."""
+    text = " ".join([line[4:].decode("utf-8", "replace") for line in lines])
+    return text if text.isprintable() else "".join([sign if sign.isprintable() else "?" for sign in text])
+
+
+def _size(said: str) -> int:
+    return int(said) if len(said) <= SIZE_DIGITS and said.isascii() and said.isdigit() else 0
 
 
 def _literal(address: str) -> str:
@@ -349,10 +380,6 @@ def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:
         end = len(piece) - (AT_ONCE if number == len(mail) else 0)
         for begin in range(0, end, AT_ONCE):
             yield piece[begin : min(begin + AT_ONCE, end)]
-
-
-def _in_one(commands: list[tuple[SmtpPhase, str, int]]) -> bytes:
-    return "".join(f"{line}\r\n" for _, line, _ in commands).encode()
 
 
 def _base64(text: str) -> str:

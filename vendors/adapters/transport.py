@@ -25,9 +25,10 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ends: dict[asyncio.Task[Any], float] = {}  # in order of expiry
+        self._ends: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._next = 0.0  # when the timer looks, at the latest at the first end
         self._loop: asyncio.AbstractEventLoop | None = None  # cached, because asking each time costs more
 
     def __enter__(self) -> None:
@@ -35,9 +36,19 @@ class Deadlines:
         task = asyncio.current_task(loop)
         assert task is not None
         assert task not in self._ends
-        self._ends[task] = end = loop.time() + self._seconds
-        if self._timer is None:
-            self._timer = loop.call_at(end, self._expire)
+        self._end_at(task, loop.time() + self._seconds)
+
+    def reschedule(self, end: float) -> None:
+        """Move the end of this task's block to a time of the loop."""
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        assert task in self._ends
+        self._end_at(task, end)
+
+    def _end_at(self, task: asyncio.Task[Any], end: float) -> None:
+        self._ends[task] = end
+        if self._timer is None or end < self._next:
+            self._look_at(end)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -50,16 +61,21 @@ class Deadlines:
         if task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
+    def _look_at(self, moment: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._next, self._timer = moment, self._loop.call_at(moment, self._expire)
+
     def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        for task, end in list(self._ends.items()):
-            if end > loop.time():
-                self._timer = loop.call_at(end, self._expire)
-                return
+        assert self._loop is not None
+        self._timer, now = None, self._loop.time()
+        for task in [task for task, end in self._ends.items() if end <= now]:
             del self._ends[task]
             self._late.add(task)
             task.cancel()
+        if self._ends:
+            self._look_at(min(self._ends.values()))
 
 
 class Pooled(Protocol):
