@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import transaction
-from django.db.models import Count, F, Min, Q, QuerySet, Window
-from django.db.models.functions import Now, RowNumber
+from django.db import connection, transaction
+from django.db.models import Count, Min, Q, QuerySet
+from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils import timezone
 
@@ -81,21 +81,31 @@ def shown_waits(
     return list(rows[:most])
 
 
+LONGEST_WAITS = """
+SELECT vendor_id, total, id FROM (
+    SELECT l.vendor_id, w.id, count(*) OVER (PARTITION BY l.vendor_id) AS total,
+        row_number() OVER (PARTITION BY l.vendor_id ORDER BY w.until DESC, w.receiver) AS place
+    FROM vendors_receiverwait w JOIN vendors_credential l ON l.id = w.credential_id
+    WHERE l.vendor_id = ANY(%(vendors)s)
+) placed WHERE place <= %(most)s ORDER BY vendor_id, place
+"""
+
+
 def waits_of_vendors(vendor_ids: Collection[int], most: int = MOST_SHOWN) -> dict[int, VendorWaits]:
-    """Return the receivers that wait at these vendors, with one statement."""
-    by_vendor = [F("credential__vendor")]
-    rows = ReceiverWait.objects.filter(credential__vendor__in=list(vendor_ids)).annotate(
-        place=Window(RowNumber(), partition_by=by_vendor, order_by=["-until", "receiver"]),
-        total=Window(Count("*"), partition_by=by_vendor),
-    )
-    found: dict[int, list[Any]] = defaultdict(list)
-    named = rows.filter(place__lte=most).select_related("credential__vendor").defer("credential__secret")
-    for row in named.order_by("place"):
-        found[row.credential.vendor_id].append(row)
-    return {
-        vendor: VendorWaits(tuple(found[vendor]), found[vendor][0].total) if found[vendor] else NO_WAITS
-        for vendor in vendor_ids
-    }
+    """Return the receivers that wait at these vendors: one statement if none does, else two."""
+    with connection.cursor() as cursor:
+        cursor.execute(LONGEST_WAITS, {"vendors": list(vendor_ids), "most": most})
+        placed = cursor.fetchall()
+    if not placed:
+        return dict.fromkeys(vendor_ids, NO_WAITS)
+    named = ReceiverWait.objects.select_related("credential__vendor").defer("credential__secret")
+    rows = named.in_bulk([pk for _vendor, _total, pk in placed])
+    found, totals = defaultdict[int, list[ReceiverWait]](list), defaultdict[int, int](int)
+    for vendor, total, pk in placed:
+        if pk in rows:  # a wait may have ended since
+            found[vendor].append(rows[pk])
+            totals[vendor] = total
+    return {vendor: VendorWaits(tuple(found[vendor]), totals[vendor]) for vendor in vendor_ids}
 
 
 def describe_wait(wait: ReceiverWait, now: datetime | None = None) -> Said:
@@ -144,6 +154,8 @@ def lasting_waits(vendor_ids: Collection[int] | None = None) -> list[Said]:
     """Return a sentence for each receiver that has accepted nothing for long, oldest first, up to MOST_SHOWN."""
     rows = ReceiverWait.objects.filter(since__lt=Now() - LONG)
     if vendor_ids is not None:
+        if not vendor_ids:
+            return []
         rows = rows.filter(credential__vendor__in=list(vendor_ids))
     named = rows.select_related("credential__vendor").defer("credential__secret").order_by("since")[:MOST_SHOWN]
     return [

@@ -68,7 +68,9 @@ class JobList(ChangeList):
         named = getattr(request, "named", None)
         self.common = bool(named and (named.common or len(named.ids) >= MOST_CAMPAIGNS))
         self.pickable = self.show_admin_actions and bool(self.model_admin.get_actions(request))
-        self.result_list = with_progress(list(self.result_list[: self.list_max_show_all]))
+        self.result_list = with_progress(list(self.result_list[: self.list_max_show_all]), recent=True)
+        counted = [job.forecast.counted_at for job in self.result_list if job.forecast.counted_at]
+        self.counted_at = min(counted, default=None)
         self.groups = job_groups.group_jobs(self.result_list, request.user)
 
 
@@ -106,11 +108,14 @@ def look_of(request: HttpRequest) -> JobFilter:
     return JobFilter.of(typed, choices(request).channels if typed.get("channel") else {})
 
 
-def with_progress(rows: list[Any]) -> list[Any]:
-    """Add to each job its sums, its label, the next step and the forecast of its end."""
+def with_progress(rows: list[Any], *, recent: bool = False) -> list[Any]:
+    """Add to each job its sums, its label, the next step and the forecast of its end.
+
+    recent: the places that forecasts come from may be some seconds old.
+    """
     now = timezone.now()
     sums = progress.of_jobs(rows)
-    forecasts = eta.of_jobs(rows, sums, now)
+    forecasts = eta.of_jobs(rows, sums, now, recent=recent)
     for job in rows:
         job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)

@@ -176,12 +176,9 @@ def list_sharing(queue: VendorQueue, now: datetime) -> list[SharingSponsor]:
     return [SharingSponsor(one, weights, parts.get(one.id, 0.0)) for one in sponsors]
 
 
-def describe_sharing(queue: VendorQueue, found: Sequence[SharingSponsor]) -> list[str]:
-    """Say for operators which classes and sponsors share a vendor, if more than one has queued messages.
-
-    found: of list_sharing.
-    """
-    return list(filter(None, (_describe_sponsors(found), describe_classes(queue))))
+def describe_sharing(queue: VendorQueue) -> list[str]:
+    """Say for operators which classes and sponsors share a vendor, if more than one has queued messages."""
+    return list(filter(None, (_describe_sponsors(others(queue, 0)), describe_classes(queue))))
 
 
 def describe_classes(queue: VendorQueue) -> str:
@@ -195,14 +192,15 @@ def describe_classes(queue: VendorQueue) -> str:
     return form % {"classes": ", ".join(named), "percent": queue.floor}
 
 
-def _describe_sponsors(found: Sequence[SharingSponsor]) -> str:
+def _describe_sponsors(found: Sequence[SponsorQueue]) -> str:
     if len(found) < 2:
         return ""
     form = _("%(sponsor)s has %(weight)s of %(weights)s (%(count)s wait)")
+    weights = labels.number(sum(one.weight for one in found))
     named = [
         form % {
-            "sponsor": one.sponsor.name, "weight": labels.number(one.sponsor.weight),
-            "weights": labels.number(one.weights), "count": labels.number(one.sponsor.queued),
+            "sponsor": one.name, "weight": labels.number(one.weight), "weights": weights,
+            "count": labels.number(one.queued),
         }
         for one in found[:MOST_NAMED]
     ]  # fmt: skip

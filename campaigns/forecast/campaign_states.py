@@ -26,7 +26,7 @@ class CampaignState:
 
     next: the next step, or the reason it waits. ends: the forecast of its end. Both may be "". jobs: its top-level
     jobs, each with its totals (`sums`) and forecast (`forecast`). finished: no call is made any more unless somebody
-    decides to. ahead: what goes before it, for its owners; "" if nothing does.
+    decides to. at: when it was read.
     """
 
     sums: Progress
@@ -35,7 +35,15 @@ class CampaignState:
     ends: str
     finished: bool
     finished_at: datetime | None
-    ahead: str = ""
+    at: datetime | None = None
+
+    @property
+    def ahead(self) -> str:
+        """What goes before it, for its owners; "" if nothing does."""
+        if self.at is None:
+            return ""
+        found = dict.fromkeys(job.forecast.describe_ahead(self.at, is_operator=False) for job in self.jobs)
+        return "; ".join(list(filter(None, found))[:MOST_SAID])
 
     @property
     def label(self) -> str:
@@ -87,7 +95,6 @@ def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
 def _state(jobs: list[Any], now: datetime) -> CampaignState:
     said = list(dict.fromkeys(job.forecast.for_owner for job in jobs if job.forecast.next))
     ends = list(dict.fromkeys(job.forecast.ends for job in jobs if job.forecast.ends))
-    ahead = list(dict.fromkeys(job.forecast.describe_ahead(now, is_operator=False) for job in jobs))
     finished = all(job.is_done for job in jobs)
     sums = sum((job.sums for job in jobs), start=Progress())
     over = [job.finished_at for job in jobs if job.finished_at]
@@ -98,5 +105,5 @@ def _state(jobs: list[Any], now: datetime) -> CampaignState:
         "; ".join(ends[:MOST_SAID]),
         finished,
         max(over) if over and finished else None,
-        "; ".join(list(filter(None, ahead))[:MOST_SAID]),
+        now,
     )

@@ -3,10 +3,10 @@
 An end is given only if nothing but rate limits stands in the way (obstacles.py). Otherwise a reason is given.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -107,8 +107,9 @@ class JobForecast:
 
     stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
     person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all. brief:
-    a reason that holds all jobs of the vendor or credential, in a few words. ahead: what goes before it, None while it
-    stands; first_at, ends_at: about when its first and last call start.
+    a reason that holds all jobs of the vendor or credential, in a few words. find_ahead: works out what goes before it,
+    None while it stands; first_at, ends_at: about when its first and last call start. counted_at: when its place in the
+    queue was counted, if earlier than the rest.
     """
 
     next: str = ""
@@ -118,17 +119,24 @@ class JobForecast:
     plain: str = ""
     halted: bool = False
     brief: str = ""
-    ahead: Ahead | None = None
+    find_ahead: Callable[[], Ahead] | None = None
     first_at: datetime | None = None
     ends_at: datetime | None = None
+    counted_at: datetime | None = None
 
     @property
     def for_owner(self) -> str:
         return self.plain or self.next
 
+    @property
+    def ahead(self) -> Ahead | None:
+        """What goes before it, None while it stands. Worked out when asked for, because lists do not tell it."""
+        return self.find_ahead() if self.find_ahead else None
+
     def describe_ahead(self, now: datetime, *, is_operator: bool) -> str:
         """Say what goes before it and when it begins; "" if nothing goes before it. Names are for operators."""
-        said = (self.ahead.for_operators if is_operator else self.ahead.for_owners) if self.ahead else ""
+        before = self.ahead
+        said = (before.for_operators if is_operator else before.for_owners) if before else ""
         first = _("first message about %(at)s") % {"at": about(self.first_at, now)} if said and self.first_at else ""
         return "; ".join(filter(None, (said, first)))
 
@@ -138,9 +146,14 @@ def described(jobs: "QuerySet[Job]", *more: str) -> "QuerySet[Job]":
     return jobs.select_related("campaign__sponsor", "vendor", "credential").only(*READ, *more)
 
 
-def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
-    """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from `described`."""
-    seen = queues.of_jobs(jobs, now)
+def of_jobs(
+    jobs: Sequence[Any], sums: dict[int, Progress], now: datetime, *, recent: bool = False
+) -> dict[int, JobForecast]:
+    """Return forecasts by job id, with at most three statements and one round trip to Redis. jobs: from `described`.
+
+    recent: places in long queues may be some seconds old; two more round trips to Redis.
+    """
+    seen = queues.of_jobs(jobs, now, recent=recent)
     pairs = {(job.vendor_id, job.credential_id) for job in jobs if job.vendor_id in seen}
     _read([(seen[vendor], seen[vendor].logins[login]) for vendor, login in pairs])
     _say_what_holds(jobs)
@@ -314,14 +327,17 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason, plain=end.obstacle.plain) if end.obstacle else JobForecast(turn)
     own = max(0, position.of_vendor - position.own)
-    goes_before = ahead.of_sponsor(queue, job.sponsor_id, own, job.mail_class, job.campaign.sponsor.name)
+    name = job.campaign.sponsor.name
+    find_ahead = partial(ahead.of_sponsor, queue, job.sponsor_id, own, job.mail_class, name)
     first = _first(job, sums, queue, login, position, places, now)
     if job.wait_after:
         waits = _("waits after its first %(count)s") % {"count": number(job.wait_after)}
-        return JobForecast(turn, waits, ahead=goes_before, first_at=first)
+        return JobForecast(turn, waits, find_ahead=find_ahead, first_at=first, counted_at=queue.counted_at)
     before = obstacles.ending(job, end.ends_at, now)
     ends = before.reason if before else _("ends about %(at)s") % {"at": about(end.ends_at, now)}
-    return JobForecast(turn, ends, ahead=goes_before, first_at=first, ends_at=end.ends_at)
+    return JobForecast(
+        turn, ends, find_ahead=find_ahead, first_at=first, ends_at=end.ends_at, counted_at=queue.counted_at
+    )
 
 
 def _wait(job: Any, login: LoginQueue, now: datetime) -> str:

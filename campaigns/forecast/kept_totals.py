@@ -1,16 +1,18 @@
 """Counts that are slow because there is much to count, cached in Redis for a short time.
 
 Many viewers have pages open that ask every two seconds. With very many waiting jobs the sums are slow, so they are kept
-for SHARE times the duration of the count. Totals of queues come with the time of the count. With fewer than MANY jobs,
-doubts or failures nothing is kept. Only pages that poll read what is kept; everything else counts.
+for SHARE times the duration of the count. Totals and places in queues come with the time of the count. With fewer than
+MANY jobs, doubts or failures, or MANY_PLACES, nothing is kept. Only pages that poll read what is kept; everything else
+counts.
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -18,26 +20,93 @@ from django.conf import settings
 from vendors import redis_clients
 
 MANY = 10_000  # jobs that wait or are being sent
+MANY_PLACES = 2_000  # of jobs near the front of their queues
 SHARE = 200  # so that counting takes at most half a percent of the time
 LONGEST = 10.0  # seconds
 TotalsRow = list[Any]  # 'totals', the vendor's id, and the columns of queries.TOTALS for one of its credentials
+TotalsFacts = list[Any]  # the last of them
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTotals:
-    """The totals. at: time of an earlier count; None: just counted."""
+    """The totals by vendor. at: time of an earlier count; None: just counted.
 
-    rows: list[TotalsRow]
+    worked_out: for readers, what follows from these totals and a key. It is shared by all threads, so nobody changes
+    it.
+    """
+
+    by_vendor: dict[int, list[TotalsFacts]]
     at: datetime | None = None
+    worked_out: dict[Any, Any] = field(default_factory=dict)
 
 
 def recent(asked: Any, count: Callable[[], list[TotalsRow]]) -> QueueTotals:
-    """Return the totals kept for the same question, or else count them now."""
+    """Return the totals kept for the same question, or else count them now.
+
+    While the same totals are kept, a process returns the same object, and works out what follows from them once.
+    """
     key = _key("queues", asked)
     if found := redis_clients.kept(settings.REDIS_URL, key):
-        kept = json.loads(found)
-        return QueueTotals(kept["rows"], datetime.fromtimestamp(kept["at"], UTC))
-    return QueueTotals(_count(key, count, lambda rows: sum(facts[1] for _what, _vendor, facts in rows) > MANY))
+        return _kept_totals(found)
+    return QueueTotals(_by_vendor(_count(key, count, _are_many)))
+
+
+@lru_cache(maxsize=8)
+def _kept_totals(found: bytes | str) -> QueueTotals:
+    kept = json.loads(found)
+    return QueueTotals(_by_vendor(kept["rows"]), datetime.fromtimestamp(kept["at"], UTC))
+
+
+def _by_vendor(rows: list[TotalsRow]) -> dict[int, list[TotalsFacts]]:
+    found = dict[int, list[TotalsFacts]]()
+    for _what, vendor, facts in rows:
+        found.setdefault(vendor, []).append(facts)
+    return found
+
+
+def _are_many(rows: list[TotalsRow]) -> bool:
+    waiting: int = sum(facts[1] for _what, _vendor, facts in rows)
+    return waiting > MANY
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlaces:
+    """The places of jobs in the queues of vendors, and what sponsors have there, counted at the same moment.
+
+    positions: by vendor and job, the numbers of a queues.QueuePosition. sponsors: by vendor, the facts of its sponsors.
+    worked_out: as in QueueTotals.
+    """
+
+    positions: dict[int, dict[int, list[int]]]
+    sponsors: dict[int, list[Any]]
+    at: datetime
+    worked_out: dict[Any, Any] = field(default_factory=dict)
+
+    def vendors(self) -> set[int]:
+        return {*self.positions, *self.sponsors}
+
+
+def recent_places(asked: Any, count: Callable[[], list[Any]]) -> KeptPlaces:
+    """Return the places kept for the same question, or else count them now and keep them.
+
+    count: returns rows of queries.POSITIONS for all near jobs.
+    """
+    key = _key("places", asked)
+    if found := redis_clients.kept(settings.REDIS_URL, key):
+        return _kept_places(found)
+    at, began = time.time(), time.monotonic()
+    counted = json.dumps({"at": at, "rows": count()})
+    redis_clients.keep(settings.REDIS_URL, key, counted, min(LONGEST, SHARE * (time.monotonic() - began)))
+    return _kept_places(counted.encode())
+
+
+@lru_cache(maxsize=8)
+def _kept_places(found: bytes | str) -> KeptPlaces:
+    kept = json.loads(found)
+    rows = kept["rows"]
+    places = {vendor: {one[0]: one[1:] for one in facts} for what, vendor, facts in rows if what == "positions"}
+    sponsors = {vendor: facts for what, vendor, facts in rows if what == "sponsors"}
+    return KeptPlaces(places, sponsors, datetime.fromtimestamp(kept["at"], UTC))
 
 
 def kept_counts(what: str, asked: Any, count: Callable[[], list[Any]], is_much: Callable[[list[Any]], bool]) -> Any:

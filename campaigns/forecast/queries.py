@@ -88,48 +88,60 @@ FROM (
 
 # A sponsor's jobs of a class are sent by age, and children count as their parent. Other sponsors' younger jobs matter
 # too, since sponsors share the vendor. Only the oldest jobs in each status are read, whatever their class: younger ones
-# get no forecast, and if all asked jobs are younger, nothing is summed. ORDER BY includes the status because only the
-# index job_pick has that order, whatever the statistics say.
+# get no forecast, and if all asked jobs are younger, nothing is summed. With `all` the asked jobs only name their
+# vendors, and the positions of all old jobs are returned. `edges` finds where the old ones end, so that the planner can
+# read their pages once each. ORDER BY includes the status because only the index job_pick has that order, whatever the
+# statistics say.
+NEEDED = """
+    id, vendor_id, credential_id, sponsor_id, campaign_id, parent_id, mail_class, status, fence, size, remaining,
+    remaining_suppressed, accepted, refused, expired, suppressed, in_doubt, paused_at, wait_after, not_before
+"""
 POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH logins AS MATERIALIZED (
     SELECT l.id, {shut.LOGIN} IS NULL AS open FROM vendors_credential l WHERE l.vendor_id = ANY(%(vendors)s)
-), far AS MATERIALIZED (
-    SELECT v.id AS vendor, min(f.id) AS last
-    FROM unnest(%(vendors)s::bigint[]) v(id) CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
+), edges AS MATERIALIZED (
+    SELECT v.id AS vendor, s.name AS status, f.id AS last
+    FROM unnest(%(vendors)s::bigint[]) v(id) CROSS JOIN unnest(%(queued)s::text[]) s(name) LEFT JOIN LATERAL (
         SELECT id FROM campaigns_job WHERE vendor_id = v.id AND status BETWEEN s.name AND s.name
         ORDER BY status, id OFFSET %(most)s LIMIT 1
-    ) f GROUP BY v.id
+    ) f ON true
+), far AS MATERIALIZED (
+    SELECT vendor, min(last) AS last FROM edges GROUP BY vendor
 ), asked AS MATERIALIZED (
     SELECT a.id, a.vendor FROM unnest(%(jobs)s::bigint[], %(of)s::bigint[]) a(id, vendor) LEFT JOIN far USING (vendor)
     WHERE a.id < coalesce(far.last, %(end)s)
 ), near AS MATERIALIZED (
-    SELECT one.* FROM (SELECT DISTINCT vendor FROM asked) v LEFT JOIN far USING (vendor)
-    CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
-        (SELECT j.* FROM (
-            SELECT id FROM campaigns_job WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name
-            ORDER BY status, id LIMIT %(most)s
-        ) o JOIN campaigns_job j ON j.id = o.id WHERE j.parent_id IS NULL)
-        UNION ALL (SELECT * FROM campaigns_job
-        WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
+    SELECT one.* FROM (SELECT DISTINCT vendor FROM asked) v JOIN edges e USING (vendor) LEFT JOIN far USING (vendor)
+    CROSS JOIN LATERAL (
+        (SELECT {NEEDED} FROM campaigns_job WHERE vendor_id = e.vendor AND status BETWEEN e.status AND e.status
+            AND id < coalesce(e.last, %(end)s) AND parent_id IS NULL)
+        UNION ALL (SELECT {NEEDED} FROM campaigns_job
+        WHERE vendor_id = e.vendor AND status BETWEEN e.status AND e.status AND id < coalesce(far.last, %(end)s)
             AND parent_id IS NOT NULL ORDER BY status, id LIMIT %(most)s)
     ) one
-), queue AS (
-    SELECT n.id, n.vendor_id, n.credential_id, n.sponsor_id, mail_class, part,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, mail_class ORDER BY age)::bigint AS of_vendor,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, mail_class, n.credential_id
+), queue AS MATERIALIZED (
+    SELECT seen.id, seen.vendor_id, credential_id, sponsor_id, mail_class, coalesce(parent_id, seen.id) AS age,
+        CASE WHEN queued AND l.open THEN seen.open ELSE 0 END AS part
+    FROM ({SEEN.format(jobs="near")}) seen JOIN logins l ON l.id = seen.credential_id
+), beside AS (
+    SELECT DISTINCT vendor_id, sponsor_id, mail_class FROM queue LEFT JOIN asked USING (id)
+    WHERE %(all)s OR asked.id IS NOT NULL
+), placed AS (
+    SELECT id, vendor_id,
+        sum(part) OVER (PARTITION BY vendor_id, sponsor_id, mail_class ORDER BY age)::bigint AS of_vendor,
+        sum(part) OVER (PARTITION BY vendor_id, sponsor_id, mail_class, credential_id
             ORDER BY age)::bigint AS of_login,
-        sum(part) OVER (PARTITION BY n.vendor_id, n.sponsor_id, age)::bigint AS own
-    FROM (
-        SELECT seen.id, seen.vendor_id, credential_id, sponsor_id, mail_class, coalesce(parent_id, seen.id) AS age,
-            CASE WHEN queued AND l.open THEN seen.open ELSE 0 END AS part
-        FROM ({SEEN.format(jobs="near")}) seen JOIN logins l ON l.id = seen.credential_id
-    ) n
+        sum(part) OVER (PARTITION BY vendor_id, sponsor_id, mail_class, age)::bigint AS own
+    FROM queue JOIN beside USING (vendor_id, sponsor_id, mail_class)
 )
-SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login, own)
-FROM queue JOIN asked USING (id)
-UNION ALL SELECT 'sponsor', vendor_id, json_build_array(credential_id, sponsor_id,
-    (SELECT name FROM campaigns_sponsor s WHERE s.id = sponsor_id), mail_class, sum(part))
-FROM queue GROUP BY vendor_id, credential_id, sponsor_id, mail_class HAVING sum(part) > 0
+SELECT 'near', 0, to_json(count(*)) FROM queue
+UNION ALL SELECT 'positions', vendor_id, json_agg(json_build_array(id, of_vendor, of_login, own))
+FROM placed LEFT JOIN asked USING (id) WHERE %(all)s OR asked.id IS NOT NULL GROUP BY vendor_id
+UNION ALL SELECT 'sponsors', vendor_id, json_agg(json_build_array(credential_id, sponsor_id, s.name, mail_class, part))
+FROM (
+    SELECT vendor_id, credential_id, sponsor_id, mail_class, sum(part) AS part FROM queue
+    GROUP BY vendor_id, credential_id, sponsor_id, mail_class HAVING sum(part) > 0
+) parts JOIN campaigns_sponsor s ON s.id = parts.sponsor_id GROUP BY vendor_id
 ) positions
 """

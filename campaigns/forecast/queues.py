@@ -23,6 +23,7 @@ from campaigns.engine import prepared
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import crash, guard
 from campaigns.forecast import kept_totals
+from campaigns.forecast.kept_totals import KeptPlaces, QueueTotals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
@@ -38,7 +39,8 @@ from vendors.said import Said, show
 NEAR = 1000  # the oldest jobs of a vendor in one status, whose positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 NEAR_TIME = timedelta(minutes=2)
-FORM = 3  # of the rows of TOTALS, so that no release reads those that another one has kept
+MOST_NEAR = 1000  # sets of vendors whose jobs a process remembers the number of
+FORM = 3  # of the rows of TOTALS and POSITIONS, so that no release reads those that another one has kept
 Sponsors = list[int] | None  # None: all
 UNTRIED = Condition(ConditionKind.UNTRIED)
 
@@ -133,10 +135,10 @@ class VendorQueue:
 
     waiting: uncalled messages. mine: those of the viewer's sponsors. put_off: those with a time of their own. next_at:
     the first such time. rendered: those for the night. closes_at: when the first sending hours of queued messages end.
-    counted_at: when waiting messages were counted, if earlier than the rest. disclosed: the reader may see the full
-    reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while jobs are
-    asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1. floor: percent of its rate
-    that each lower class of mail keeps.
+    counted_at: when waiting messages, or places, were counted, if earlier than the rest. disclosed: the reader may see
+    the full reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while
+    jobs are asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1. floor: percent of
+    its rate that each lower class of mail keeps.
     """
 
     vendor_id: int
@@ -250,10 +252,8 @@ def of_vendors(
     queues = without_totals(ids, now)
     asked = _asked(list(ids), now, params)
     totals = kept_totals.recent([FORM, sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
-    for _what, vendor, facts in totals.rows:
-        if vendor in queues and facts[0] in queues[vendor].logins:  # a credential may have been removed since
-            _add(queues[vendor], facts)
-            queues[vendor].counted_at = totals.at
+    for vendor in queues.keys() & totals.by_vendor.keys():
+        _add_kept(queues[vendor], totals)
     return queues
 
 
@@ -271,38 +271,92 @@ def without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue
     return _read(VENDORS, list(ids), now, {})
 
 
-def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
-    """Return the queues of these jobs' vendors with positions of jobs near the front, but without totals."""
+_near = dict[tuple[int, ...], int]()  # by vendors: how many of their jobs were near the front at the last look
+
+
+def of_jobs(jobs: Iterable[Job], now: datetime, *, recent: bool = False) -> dict[int, VendorQueue]:
+    """Return the queues of these jobs' vendors with positions of jobs near the front, but without totals.
+
+    recent: many positions may be some seconds old, and a job that came since has none (kept_totals).
+    """
     there = [job for job in jobs if job.status in QUEUED or job.status == S.RENDERED]
     asked = [job for job in there if job.status in QUEUED]
-    params = {
-        "of": [job.vendor_id for job in asked],
-        "jobs": [job.pk for job in asked],
-        "queued": list(QUEUED),
-        "most": NEAR,
-        "end": 2**63 - 1,
-    }
-    return _read(VENDORS + (POSITIONS if asked else ""), sorted({job.vendor_id for job in there}), now, params)
+    vendors, of = sorted({job.vendor_id for job in there}), tuple(sorted({job.vendor_id for job in asked}))
+    if recent and _near.get(of, 0) > kept_totals.MANY_PLACES:
+        return _of_kept_places(vendors, asked, of, now)
+    params = {**_PLACES, "of": [job.vendor_id for job in asked], "jobs": [job.pk for job in asked], "all": False}
+    queues, near = _read_near(VENDORS + (POSITIONS if asked else ""), vendors, now, params)
+    if recent:
+        if len(_near) >= MOST_NEAR:
+            _near.clear()
+        _near[of] = near
+    return queues
+
+
+_PLACES = {"queued": list(QUEUED), "most": NEAR, "end": 2**63 - 1}
+
+
+def _of_kept_places(vendors: list[int], asked: list[Job], of: tuple[int, ...], now: datetime) -> dict[int, VendorQueue]:
+    """Return the queues with the positions that are kept for all polls of these vendors, counted if none are."""
+    queues = without_totals(vendors, now)
+    params = _asked(list(of), now, {**_PLACES, "of": list(of), "jobs": [0] * len(of), "all": True})
+    statement = POSITIONS.removeprefix("\nUNION ALL ")
+    kept = kept_totals.recent_places([FORM, of], lambda: _rows(statement, params))
+    for vendor in kept.vendors() & queues.keys():
+        _add_places(queues[vendor], kept, now)
+    for job in asked:
+        if place := kept.positions.get(job.vendor_id, {}).get(job.pk):
+            queues[job.vendor_id].positions[job.pk] = QueuePosition(*place)
+    _near[of] = sum(map(len, kept.positions.values()))
+    return queues
+
+
+def _add_places(queue: VendorQueue, kept: KeptPlaces, now: datetime) -> None:
+    """Add kept sponsors to a queue. What follows from them is worked out once in a process (ahead).
+
+    It depends on nothing but these sponsors, the weights, the limits, and the credentials that wait.
+    """
+    logins = tuple(
+        (pk, one.limits, one.retry_after_until is not None and one.retry_after_until > now)
+        for pk, one in sorted(queue.logins.items())
+    )
+    key = queue.vendor_id, tuple(sorted(queue.weights.items())), queue.floor, queue.limits, queue.each, logins
+    if key not in kept.worked_out:
+        for login, sponsor, name, mail_class, queued in kept.sponsors.get(queue.vendor_id, ()):
+            _add_sponsor(queue, login, sponsor, name, mail_class, int(queued))
+        kept.worked_out[key] = queue.sponsors, queue.fair
+    queue.sponsors, queue.fair = kept.worked_out[key]
+    queue.counted_at = kept.at
 
 
 def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, Any]) -> dict[int, VendorQueue]:
+    return _read_near(statement, vendors, now, params)[0]
+
+
+def _read_near(
+    statement: str, vendors: list[int], now: datetime, params: dict[str, Any]
+) -> tuple[dict[int, VendorQueue], int]:
+    """Return the queues, and how many jobs are near their fronts if positions are asked for."""
     if not vendors:
-        return {}
+        return {}, 0
     rows = _rows(statement, _asked(vendors, now, params))
     queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
     _read_conditions(queues.values())
     _name_end_of_halt(queues.values())
+    near = 0
     for what, vendor, facts in rows:
         if what == "totals":
             _add(queues[vendor], facts)
-        elif what == "position":
-            queues[vendor].positions[facts[0]] = QueuePosition(*facts[1:])
-        elif what == "sponsor":
-            login, sponsor, name, mail_class, queued = facts
-            _add_sponsor(queues[vendor], login, sponsor, name, mail_class, int(queued))
+        elif what == "positions":
+            queues[vendor].positions = {pk: QueuePosition(*place) for pk, *place in facts}
+        elif what == "near":
+            near = int(facts)
+        elif what == "sponsors":
+            for login, sponsor, name, mail_class, queued in facts:
+                _add_sponsor(queues[vendor], login, sponsor, name, mail_class, int(queued))
         elif what == "sending":
             _read_by(queues.values(), facts)
-    return queues
+    return queues, near
 
 
 def _read_conditions(queues: Collection[VendorQueue]) -> None:
@@ -383,6 +437,33 @@ def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
         weights={int(sponsor): weight for sponsor, weight in (facts["weights"] or {}).items()},
         floor=facts["floor"],
     )  # fmt: skip
+
+
+_SUMS = "jobs", "waiting", "mine", "put_off", "rendered", "next_at", "closes_at", "sponsors"
+_LOGIN_SUMS = "jobs", "waiting", "queued"
+
+
+def _add_kept(queue: VendorQueue, totals: QueueTotals) -> None:
+    """Add kept totals to a queue without sums. The same totals are added up once in a process.
+
+    The sums depend on nothing but the totals, the credentials that are open, and the weights.
+    """
+    logins, weights = tuple(sorted(queue.logins)), tuple(sorted(queue.weights.items()))
+    key = queue.vendor_id, logins, tuple(pk for pk in logins if queue.logins[pk].is_stuck), weights
+    found = totals.worked_out.get(key)
+    if found is None:
+        for facts in totals.by_vendor[queue.vendor_id]:
+            if facts[0] in queue.logins:  # a credential may have been removed since
+                _add(queue, facts)
+        sums = [getattr(queue, name) for name in _SUMS]
+        found = sums, {pk: [getattr(one, name) for name in _LOGIN_SUMS] for pk, one in queue.logins.items()}
+        totals.worked_out[key] = found
+    for name, value in zip(_SUMS, found[0], strict=True):
+        setattr(queue, name, value)
+    for pk, values in found[1].items():
+        for name, value in zip(_LOGIN_SUMS, values, strict=True):
+            setattr(queue.logins[pk], name, value)
+    queue.counted_at = totals.at
 
 
 def _add(queue: VendorQueue, facts: list[Any]) -> None:

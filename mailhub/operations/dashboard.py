@@ -98,7 +98,7 @@ class VendorRow:
     that. look: the style of its badge. notes: what else is to be known, such as credentials in a worse condition.
     remedy: what mends it. doubts: messages without a known answer, up to MOST_DOUBTS. reports: today's delivery reports
     by kind. receivers: domains that wait. governed: the viewer governs the vendor; if not, the row hides what reveals
-    others' mail. sharing: the sponsors with queued mail, classes: its messages by class, for viewers of all sponsors.
+    others' mail. queue: the queue whose sponsors and classes follow, for viewers of all sponsors.
     """
 
     vendor: Vendor
@@ -123,8 +123,7 @@ class VendorRow:
     reports: dict[str, int] = field(default_factory=dict)
     governed: bool = True
     receivers: VendorWaits = NO_WAITS
-    sharing: list[SharingSponsor] = field(default_factory=list)
-    classes: dict[str, int] = field(default_factory=dict)
+    queue: VendorQueue | None = None
 
     @property
     def receiver_lines(self) -> list[str]:
@@ -138,6 +137,16 @@ class VendorRow:
         more = self.receivers.total - len(self.receivers.rows)
         form = ngettext("%(number)s more receiving domain waits", "%(number)s more receiving domains wait", more)
         return form % {"number": labels.number(more)} if more > 0 else ""
+
+    def list_sharing(self, now: datetime) -> list[SharingSponsor]:
+        """Return the sponsors with queued mail, with their shares now."""
+        return ahead.list_sharing(self.queue, now) if self.queue else []
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Queued messages by the word of their class."""
+        found = self.queue.by_class if self.queue else {}
+        return {MailClass(one).word: count for one, count in found.items()}
 
     @property
     def rank(self) -> int:
@@ -403,9 +412,8 @@ def _row(
     row.obstacle = end.obstacle.reason if queue.waiting and end.obstacle else ""
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     if counted and ownership.sees_all_sponsors():
-        row.sharing = ahead.list_sharing(queue, now)
-        row.classes = {MailClass(one).word: count for one, count in queue.by_class.items()}
-        row.apart += ahead.describe_sharing(queue, row.sharing)
+        row.queue = queue
+        row.apart += ahead.describe_sharing(queue)
     row.condition, row.state, row.look = queue.condition, *_state(queue, now)
     row.brief = _brief_of(queue, now)
     row.notes, row.remedy = _worse(queue, now), queue.remedy(None)

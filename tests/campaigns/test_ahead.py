@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns.engine.progress import of_jobs
-from campaigns.forecast import ahead, eta, queues
+from campaigns.forecast import ahead, eta, kept_totals, queues
 from campaigns.forecast.queues import SponsorQueue
 from campaigns.models import Job, Sponsor, SponsorTurn
 from campaigns.operators import actions
@@ -46,6 +46,12 @@ def issue(login: Credential) -> tuple[Job, Job]:
 def foretold(job: Job) -> eta.JobForecast:
     rows = list(eta.described(Job.objects.filter(pk=job.pk)))
     return eta.of_jobs(rows, of_jobs(rows), timezone.now())[job.pk]
+
+
+def kept(job: Job) -> eta.JobForecast:
+    """The forecast of a page that polls."""
+    rows = list(eta.described(Job.objects.filter(pk=job.pk)))
+    return eta.of_jobs(rows, of_jobs(rows), timezone.now(), recent=True)[job.pk]
 
 
 def seconds(at: Any, now: Any) -> float:
@@ -336,3 +342,42 @@ def test_metrics_count_what_waits_by_class(classes: tuple[Job, Job]) -> None:
     found = metrics.text().decode()
     for mail_class, queued in (("urgent", "540.0"), ("usual", "0.0"), ("bulk", "1e+06")):
         assert f'mailhub_class_messages_queued{{class="{mail_class}",vendor="mail"}} {queued}' in found
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place counts as one of many, so places are kept, as long as they may be."""
+    monkeypatch.setattr(kept_totals, "MANY_PLACES", 0)
+    monkeypatch.setattr(kept_totals, "SHARE", 1e9)
+    monkeypatch.setattr(queues, "_near", {})
+
+
+@pytest.mark.usefixtures("frozen_clock", "many")
+def test_pages_that_poll_keep_many_places_for_a_moment_and_follow_all_else(issue: tuple[Job, Job]) -> None:
+    long, short = issue
+    exact = foretold(short)
+    assert kept(short).counted_at is None, "it is not known yet that they are many"
+    found = [kept(short), kept(short)]
+    assert all(one.counted_at for one in found)
+    assert {(one.ends_at, one.first_at, one.next) for one in found} == {(exact.ends_at, exact.first_at, exact.next)}
+    assert kept(long).ends_at == foretold(long).ends_at, "the places of the others are kept, too"
+    late = waits(long.credential, short.sponsor, 100)
+    assert kept(late).ends_at is None and foretold(late).ends_at, "it came since"
+    SponsorTurn.objects.create(sponsor_id=short.sponsor_id, vendor=short.vendor, weight=3)
+    assert kept(short).ends_at == foretold(short).ends_at != exact.ends_at
+    Credential.objects.update(paused=True)
+    assert kept(short).next == foretold(short).next and kept(short).stands
+
+
+@pytest.mark.usefixtures("issue", "many")
+def test_the_list_of_jobs_says_when_places_were_counted(admin_client: Client) -> None:
+    polled = {"HX-Request": "true"}
+    assert "Places in the queues" not in admin_client.get("/admin/campaigns/job/", headers=polled).content.decode()
+    assert "Places in the queues" in admin_client.get("/admin/campaigns/job/", headers=polled).content.decode()
+
+
+@pytest.mark.usefixtures("issue")
+def test_few_places_are_counted_at_each_look(admin_client: Client) -> None:
+    for _ in range(3):
+        page = admin_client.get("/admin/campaigns/job/", headers={"HX-Request": "true"}).content.decode()
+        assert "ends about" in page and "Places in the queues" not in page

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns import tasks
 from campaigns.forecast import kept_totals, queues
-from campaigns.models import Job
+from campaigns.models import Job, SponsorTurn
 from mailhub.models import MomentFound
 from mailhub.operations import charts, dashboard, outcomes
 from tests import factories
@@ -351,6 +351,26 @@ class TestKeptTotals:
         login.vendor.paused = True
         login.vendor.save()  # all else is as it is now
         assert [one.state for one in dashboard.read(recent=True).vendors] == ["vendor paused"]
+
+    def test_what_follows_from_kept_totals_follows_all_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The sums are worked out once in a process, but not without the credentials that were open then."""
+        monkeypatch.setattr(kept_totals, "MANY", 0)
+        monkeypatch.setattr(kept_totals, "SHARE", 1e9)
+        login = factories.credential()
+        factories.campaign_with_job(5, of=login, by=factories.sponsor("Anton"), status="DISPATCHED", messages=False)
+
+        def look() -> tuple[int, int, list[int]]:
+            seen = queues.of_vendors([login.vendor_id], timezone.now(), recent=True)[login.vendor_id]
+            return seen.queued, seen.waiting, [one.weight for one in seen.sponsors.values()]
+
+        first = look()
+        assert first == look() == look() == (5, 5, [1]), "the same, however often it is looked at"
+        Credential.objects.update(paused=True)
+        assert look() == (0, 5, []), "it waits, but it is not queued"
+        Credential.objects.update(paused=False)
+        assert look() == first
+        SponsorTurn.objects.create(sponsor=Job.objects.get().sponsor, vendor=login.vendor, weight=3)
+        assert look() == (5, 5, [3])
 
     def test_without_redis_they_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_totals, "MANY", 0)

@@ -248,7 +248,7 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "ends": row.ends,
         "apart": row.apart,
         "classes": row.classes,
-        "sponsors": [one.facts() for one in row.sharing],
+        "sponsors": [one.facts() for one in row.list_sharing(timezone.now())],
         "accepting": row.open,
         "state": row.state,
         "condition": condition_facts(row.condition),
