@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from campaigns.bad_input import BadInput
 from campaigns.content.templates import Budget, Content
 from campaigns.engine.claiming.letters import ClaimedMessage
-from campaigns.intake import BadInput
 from campaigns.letter_making import letter_of
 from campaigns.models import Campaign, Message
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of

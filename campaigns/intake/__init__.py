@@ -5,7 +5,8 @@
 - storage accepts a campaign in one transaction; requests stores many requests of the HTTP API in one statement.
 """
 
-from campaigns.intake.checking import AddressReader, BadInput, RowError, check
+from campaigns.bad_input import BadInput, RowError
+from campaigns.intake.checking import AddressReader, check
 from campaigns.intake.csv_reader import CheckedTable, Table, check_table
 from campaigns.intake.hours import Hours
 from campaigns.intake.left_out import LeftOut, write_left_out

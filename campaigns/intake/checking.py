@@ -11,7 +11,6 @@ import unicodedata
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 
 from email_validator import EmailNotValidError, validate_email
 
+from campaigns.bad_input import BadInput, RowError
 from campaigns.content.templates import Budget, Content, shorten
 from campaigns.given_texts import given_address
 from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
@@ -141,36 +141,6 @@ def quoted(text: str) -> str:
 
 
 SHOWN = 50  # problems reported one by one; the rest are counted
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RowError:
-    """A problem of a row. row: 1 is the header; 0 means the list as a whole."""
-
-    row: int
-    text: str
-
-    def __str__(self) -> str:
-        return Said("row %(row)s: %(why)s", row=str(self.row), why=self.text) if self.row else self.text
-
-
-class BadInput(ValueError):
-    """The input is bad and nothing was stored. problems: the first 50, by row; total: of all problems."""
-
-    def __init__(self, problems: list[RowError] | str, total: int | None = None) -> None:
-        self.problems = [RowError(0, problems)] if isinstance(problems, str) else problems
-        self.total = len(self.problems) if total is None else total
-        super().__init__(str(self))
-
-    def __str__(self) -> str:
-        lines: list[str] = [str(problem) for problem in self.problems]
-        if self.total > len(lines):
-            lines.append(
-                Said(
-                    "... and %(count)s more; %(total)s problems in all", count=self.total - len(lines), total=self.total
-                )
-            )
-        return Said.joined("\n", lines)
 
 
 class RowErrors:

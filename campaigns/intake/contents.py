@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from campaigns.bad_input import BadInput, RowError
 from campaigns.content import templates
 from campaigns.content.addresses import address_rules, with_addresses
 from campaigns.content.headers import Headers, header_templates, with_beside
@@ -21,7 +22,6 @@ from campaigns.content.signs import sign_check, with_signs
 from campaigns.content.sizes import largest_mail, with_size
 from campaigns.content.templates import Content
 from campaigns.given_texts import composed
-from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.csv_reader import Table
 from campaigns.intake.files import CampaignFiles
 from campaigns.models import Campaign, TemplateVersion, Topic

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, BinaryIO, Literal, NoReturn
 
+from campaigns.bad_input import BadInput, RowError
 from campaigns.content.templates import RECIPIENT, Content
 from campaigns.formulas import undone
 from campaigns.given_texts import given_name, given_value
 from campaigns.intake import delimiters, spreadsheets, text_encoding
-from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
+from campaigns.intake.checking import AddressReader, RowErrors, check, number_of
 from campaigns.intake.left_out import LeftOut
 from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, SheetRows

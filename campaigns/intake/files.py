@@ -19,8 +19,8 @@ from typing import IO, Any, Protocol
 import psycopg
 from django.db import connection
 
+from campaigns.bad_input import BadInput
 from campaigns.given_texts import given_name
-from campaigns.intake.checking import BadInput
 from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
 from vendors.said import Said
 

@@ -8,7 +8,7 @@ import re
 import zipfile
 from decimal import Decimal, InvalidOperation
 
-from campaigns.intake.checking import BadInput, RowError
+from campaigns.bad_input import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day

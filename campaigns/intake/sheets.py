@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import BinaryIO
 
-from campaigns.intake.checking import BadInput, RowError
+from campaigns.bad_input import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.number_formats import ShownAs
 from vendors.said import Said

@@ -5,8 +5,8 @@ import zlib
 from typing import BinaryIO
 from xml.parsers import expat
 
+from campaigns.bad_input import BadInput
 from campaigns.intake import ods_reader, xls_reader, xlsx_reader
-from campaigns.intake.checking import BadInput
 from campaigns.intake.sheets import MOST_UNPACKED, SheetRows
 from campaigns.intake.xlsx_xml import damaged
 from vendors.said import Said

@@ -13,9 +13,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import approvals, entitlements
+from campaigns.bad_input import BadInput
 from campaigns.intake import files as file_storage
 from campaigns.intake import to_oneself as letters_to_oneself
-from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.intake.hours import Hours
 from campaigns.models import Campaign, Job, Route, Sponsor, Suppression, TemplateVersion

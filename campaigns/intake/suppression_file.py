@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 
 from django.db.models import QuerySet
 
+from campaigns.bad_input import BadInput
 from campaigns.formulas import harmless, undone
-from campaigns.intake.checking import AddressReader, BadInput, RowErrors
+from campaigns.intake.checking import AddressReader, RowErrors
 from campaigns.intake.csv_reader import CELLS, HiddenRows, Table
 from campaigns.models import Suppression
 from campaigns.own_files import SUPPRESSIONS

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.intake.checking import BadInput
+from campaigns.bad_input import BadInput
 from campaigns.intake.files import keep
 from vendors.said import Said
 

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from campaigns.bad_input import BadInput, RowError
 from campaigns.content.apart import NEEDED
-from campaigns.intake.checking import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, SheetRows
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text

@@ -12,7 +12,7 @@ from array import array
 from functools import lru_cache
 from posixpath import join, normpath
 
-from campaigns.intake.checking import BadInput, RowError
+from campaigns.bad_input import BadInput, RowError
 from campaigns.intake.fields import MAX_CELL
 from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
 from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 from xml.parsers import expat
 
-from campaigns.intake.checking import BadInput
+from campaigns.bad_input import BadInput
 from campaigns.intake.fields import MAX_CELL
 from vendors.said import Said
 
