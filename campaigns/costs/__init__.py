@@ -1,1 +1,0 @@
-"""The cost of sending: accounts of accepted messages, and estimates for messages not sent yet."""
