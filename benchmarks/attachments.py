@@ -37,9 +37,9 @@ def campaign(of: "Credential", mails: int, content: bytes) -> int:
     """Return the id of a job that a mailcaster has claimed."""
     from django.utils import timezone
 
-    from campaigns import intake
     from campaigns.engine.lifecycle import move
-    from campaigns.intake.files import CampaignFiles, NewFile
+    from campaigns.lists import intake
+    from campaigns.lists.intake.files import CampaignFiles, NewFile
     from campaigns.models import Job
     from tests import factories
 

@@ -117,7 +117,7 @@ def processor(pid: int) -> float:
 
 def looks(messages: int) -> dict[str, list[float]]:
     """Return milliseconds of look-ups as the page makes them, by kind of search."""
-    from campaigns import finding
+    from campaigns.audience import finding
     from campaigns.models import Message, Sponsor
 
     some = list(Sponsor.objects.values_list("pk", flat=True)[:3])
@@ -143,7 +143,7 @@ def looks(messages: int) -> dict[str, list[float]]:
 def plan() -> None:
     from django.db import connection
 
-    from campaigns.finding import BY_ADDRESS
+    from campaigns.audience.finding import BY_ADDRESS
 
     asked = {"addresses": ["again400@example.org"], "mail": "again400@example.org", "sponsors": None, "most": 51}
     with connection.cursor() as cursor:

@@ -142,7 +142,7 @@ def bare_copy() -> float:
     """Return seconds for COPY of the same rows with nothing else, committed."""
     from django.db import connection, transaction
 
-    from campaigns.intake import allocate
+    from campaigns.lists.intake import allocate
     from tests import factories
 
     campaign, first = factories.campaign(1, messages=False), allocate(MANY)

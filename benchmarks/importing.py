@@ -30,9 +30,9 @@ def write(path: Path, rows: int) -> None:
 def run(path: Path) -> None:
     from django.core.management import call_command
 
-    from campaigns import intake
-    from campaigns.content import templates
+    from campaigns.lists import intake
     from campaigns.models import Message, Sponsor
+    from campaigns.texts import templates
     from vendors.models import Credential, Vendor
 
     call_command("migrate", verbosity=0)

@@ -144,8 +144,8 @@ def copy(statement: str, ready: bytes) -> None:
 
 def keep(ready: bytes, rows: int) -> tuple[float, float]:
     """Import these recipients as a campaign. Returns the seconds with their check, and of storing alone."""
-    from campaigns import intake
-    from campaigns.content import templates
+    from campaigns.lists import intake
+    from campaigns.texts import templates
     from tests import factories
 
     credential = login("http://nobody.invalid")

@@ -43,8 +43,8 @@ def look(client: Any, address: str, query: Query, polled: bool = False) -> tuple
 def pages() -> Iterator[tuple[str, str, list[Query]]]:
     """Yield (name, address, query of each variant)."""
     from campaigns.admin.job_filter import BY, SPANS, TABS
+    from campaigns.doors.labels import SHAPES
     from campaigns.engine.lifecycle import GROUPS
-    from campaigns.labels import SHAPES
     from campaigns.models import Campaign, Job, Sponsor
     from campaigns.models.states import Status
     from vendors.models import Vendor

@@ -14,18 +14,18 @@ class CampaignsConfig(AppConfig):
     def ready(self) -> None:
         from campaigns.engine import ports
         from campaigns.engine.routes.whose import count_called_here
-        from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor, SponsorQuota
+        from campaigns.senders.entitlements import offer_first
         from campaigns.suppression.lists import vendor_made
         from vendors.configuration import calls_may_start
         from vendors.destinations import open_doubts
         from vendors.models import Vendor
 
         ports.wire(
-            letters="campaigns.letter_making",
+            letters="campaigns.content.letter_making",
             suppressions="campaigns.suppression.for_engine",
-            gates="campaigns.gates",
-            events="campaigns.reactions",
+            gates="campaigns.approvals.gates",
+            events="campaigns.integrations.reactions",
         )
         post_save.connect(offer_first, sender=Sponsor)
         post_save.connect(offer_first, sender=Vendor)
@@ -50,14 +50,16 @@ def _look_at_held_jobs(**_: Any) -> None:
 
 
 def _warn_of_quota(instance: Any, **_: Any) -> None:
-    from campaigns.quotas.admission import warn_of
+    from campaigns.senders.quotas.admission import warn_of
 
     transaction.on_commit(partial(warn_of, instance.sponsor_id), robust=True)
 
 
 if TYPE_CHECKING:  # each feature is held to its protocol
-    from campaigns import gates, letter_making, reactions
+    from campaigns.approvals import gates
+    from campaigns.content import letter_making
     from campaigns.engine import ports
+    from campaigns.integrations import reactions
     from campaigns.suppression import for_engine
 
     letters: ports.LetterMaker = letter_making

@@ -27,7 +27,6 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from psycopg.errors import LockNotAvailable
 
-from campaigns.drafts import keeping
 from campaigns.engine import audit as promises
 from campaigns.engine import delivery_reports, failpoints, sending
 from campaigns.engine.casting import mailcaster
@@ -40,9 +39,10 @@ from campaigns.engine.lifecycle import passes_locked, tells_locked, unless_locke
 from campaigns.engine.pausing import complaints, pauses, rates
 from campaigns.engine.routes import moving
 from campaigns.engine.threads import drop_lost_connection
-from campaigns.intake import files, uploads
-from campaigns.results import writer
-from campaigns.webhooks import delivery
+from campaigns.integrations.results import writer
+from campaigns.integrations.webhooks import delivery
+from campaigns.lists.drafts import keeping
+from campaigns.lists.intake import files, uploads
 from vendors import alarms, deferrals, receiver_domains
 from vendors.models import Vendor, queue_of
 

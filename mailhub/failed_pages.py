@@ -9,7 +9,7 @@ from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseServerError
 from django.views import defaults
 
-from campaigns.content.apart import ProcessLost
+from campaigns.texts.apart import ProcessLost
 from vendors import outages
 from vendors.not_now import refusal
 

@@ -32,7 +32,7 @@ from django.http import HttpRequest, HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.security import SecurityMiddleware
 
-from campaigns.content import templates
+from campaigns.texts import templates
 from mailhub import devices, running_versions, shares
 from mailhub.front import keys, receipts
 from mailhub.front.body_gate import LITTLE, BodyGate, Judge, too_large

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from campaigns.content.render_pool import RenderPool, RequestRenderer
+from campaigns.texts.render_pool import RenderPool, RequestRenderer
 
 DEAR_AT_ONCE, DEAR_EACH, DEAR_MOST = 2, 1, 100  # expensive requests: in total, of one sponsor, waiting
 WAITING_MOST = 1_000  # other requests of one sponsor that may wait

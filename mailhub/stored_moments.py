@@ -15,7 +15,7 @@ from django.apps import apps
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from campaigns.webhooks import delivery
+from campaigns.integrations.webhooks import delivery
 from mailhub.models import MomentFound
 from vendors import alarms
 from vendors.said import Said, gettext_noop

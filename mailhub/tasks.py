@@ -6,10 +6,10 @@ from celery import shared_task
 from django.core.management import call_command
 from django.utils import timezone
 
-from campaigns import inbound
-from campaigns.answers import inbox
-from campaigns.drafts import checking, sending
+from campaigns.audience import inbound
+from campaigns.audience.answers import inbox
 from campaigns.engine import fetched_reports, message_events
+from campaigns.lists.drafts import checking, sending
 from campaigns.models import Draft
 from campaigns.tasks import notify_webhooks
 from mailhub.models import KeptAnswer

@@ -82,7 +82,7 @@ class Emptying:
 
 def forget_keys() -> None:
     """A process trusts for a second the keys that it has read; rows that are put back may have other ones."""
-    from campaigns import token_keys  # when Django knows its models
+    from campaigns.doors import token_keys  # when Django knows its models
     from campaigns.engine.suppressed import digests
 
     token_keys.known.forget()

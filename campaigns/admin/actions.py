@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.doubts.resolve import CannotResolve

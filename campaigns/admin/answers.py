@@ -8,9 +8,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
+from campaigns.doors import labels
 from campaigns.models import RecipientAnswer
 from campaigns.operators import unread_answers
 from vendors.history import Actor

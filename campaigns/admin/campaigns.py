@@ -14,13 +14,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import estimates, labels
 from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
+from campaigns.doors import labels
 from campaigns.engine import progress
+from campaigns.lists import estimates
 from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import pausing
-from campaigns.reports import campaign_names
+from campaigns.reporting import campaign_names
 from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, choice, clamped
 from vendors.ownership import ALL_SPONSORS

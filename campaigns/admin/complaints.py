@@ -9,9 +9,9 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
+from campaigns.doors import labels
 from campaigns.models import ComplaintPause
 from campaigns.operators import pausing
 from vendors.history import Actor

@@ -8,12 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from campaigns import entitlements
 from campaigns.admin.base import Scoped
-from campaigns.costs import accounts
-from campaigns.costs.accounts import MonthCost
 from campaigns.models import CostEntry, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.reporting import accounts
+from campaigns.reporting.accounts import MonthCost
+from campaigns.senders import entitlements
 from vendors import prices
 from vendors.said import show
 

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import entitlements, labels
+from campaigns.doors import labels
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
@@ -29,6 +29,7 @@ from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import actions, filters
+from campaigns.senders import entitlements
 from vendors.condition.reading import conditions_of_vendors
 from vendors.history import Actor
 from vendors.listing import condition_badge

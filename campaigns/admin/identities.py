@@ -10,12 +10,13 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns import entitlements, labels
 from campaigns.admin.base import OfSeenVendors, Scoped
 from campaigns.admin.campaigns import SponsorFilter
+from campaigns.doors import labels
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import senders
+from campaigns.senders import entitlements
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly

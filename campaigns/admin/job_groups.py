@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from campaigns.forecast.eta import JobForecast
+from campaigns.reporting.forecast.eta import JobForecast
 
 FEWEST = 2  # jobs that wait for the same time, and only wait, in a group
 

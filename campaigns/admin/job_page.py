@@ -10,12 +10,12 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.progress import Progress
 from campaigns.engine.routes import moving, whose
 from campaigns.models import Job
-from campaigns.reports import reasons
-from campaigns.reports.reasons import FailureReason
+from campaigns.reporting import reasons
+from campaigns.reporting.reasons import FailureReason
 from vendors import deferrals, ownership, said
 from vendors.deferrals import ShownWait
 from vendors.models import Vendor

@@ -15,21 +15,22 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from campaigns import entitlements, labels
 from campaigns.admin import job_groups, job_page
 from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
 from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.admin.job_groups import JobGroup
+from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.forecast import eta
 from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import verbs
 from campaigns.operators.filters import DATES
-from campaigns.reports import campaign_names
-from campaigns.reports.campaign_names import CampaignsNamed
+from campaigns.reporting import campaign_names
+from campaigns.reporting.campaign_names import CampaignsNamed
+from campaigns.reporting.forecast import eta
+from campaigns.senders import entitlements
 from vendors.admin import OfOwners
 from vendors.listing import OfOwnVendors, ReadOnly, flag
 from vendors.models import Vendor

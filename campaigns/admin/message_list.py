@@ -9,10 +9,10 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.campaigns import sponsors_of
-from campaigns.reports import message_rows, reasons
+from campaigns.reporting import message_rows, reasons
 from vendors.causes.wording import list_causes
 
 

@@ -13,7 +13,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext as _
 
-from campaigns import labels
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
 from campaigns.admin.message_list import (
@@ -24,9 +23,10 @@ from campaigns.admin.message_list import (
     ReasonFilter,
     ShapeFilter,
 )
+from campaigns.doors import labels
 from campaigns.engine.routes import whose
 from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
-from campaigns.reports import message_rows, reasons
+from campaigns.reporting import message_rows, reasons
 from vendors.causes.wording import word_cause
 from vendors.listing import CappedPaginator, badge, choice, clamped
 

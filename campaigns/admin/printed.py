@@ -7,10 +7,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
-from campaigns import labels, previews
-from campaigns.content.templates import TemplateError
-from campaigns.intake import BadInput
+from campaigns.content import previews
+from campaigns.doors import labels
+from campaigns.lists.intake import BadInput
 from campaigns.models import Message
+from campaigns.texts.templates import TemplateError
 from vendors.models import Vendor
 from vendors.printing import previews as printed
 

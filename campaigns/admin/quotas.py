@@ -12,7 +12,7 @@ from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.identities import OfTheirSponsors
 from campaigns.models import SponsorQuota
 from campaigns.models.campaigns import sponsors_of
-from campaigns.quotas import admission
+from campaigns.senders.quotas import admission
 from vendors.listing import badge, choice
 from vendors.models import Vendor
 from vendors.ownership import owned_vendors, owns

@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.identities import OfTheirSponsors
 from campaigns.engine.routes.entries import why_not
-from campaigns.entitlements import credentials_seen
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
+from campaigns.senders.entitlements import credentials_seen
 from vendors.listing import NamedFields, Rows, choice
 from vendors.said import Said
 

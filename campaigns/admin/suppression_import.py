@@ -10,9 +10,9 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from campaigns import labels
-from campaigns.intake import BadInput
-from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.doors import labels
+from campaigns.lists.intake import BadInput
+from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import MOST_TEXT, NewSuppression

@@ -12,11 +12,11 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from campaigns import labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.suppression_import import import_page
-from campaigns.intake import AddressReader
+from campaigns.doors import labels
+from campaigns.lists.intake import AddressReader
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import suppressing

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from campaigns.frozen_parts import FROZEN
+from campaigns.approvals.frozen_parts import FROZEN
 from campaigns.models import Approval, Campaign
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop

@@ -5,10 +5,11 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from campaigns import approvals, entitlements
+from campaigns import approvals
 from campaigns.engine.ports import MoveQuotas, NotEntitled
 from campaigns.models import Campaign, Sponsor
-from campaigns.quotas import admission
+from campaigns.senders import entitlements
+from campaigns.senders.quotas import admission
 from vendors.models import Credential, Vendor
 
 

@@ -18,15 +18,15 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
-from campaigns import labels, public_ids
+from campaigns.doors import labels, public_ids
 from campaigns.engine import progress, refusal_runs
 from campaigns.engine.progress import STILL
 from campaigns.engine.routes import whose
 from campaigns.engine.suppressed.digests import digest, key
-from campaigns.given_texts import given_address
-from campaigns.intake import AddressReader
+from campaigns.lists.intake import AddressReader
 from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
 from campaigns.models.jobs import read_reference
+from campaigns.texts.given_texts import given_address
 from vendors.models import Vendor
 
 MOST = 50  # messages shown, newest first

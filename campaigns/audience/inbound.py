@@ -17,19 +17,19 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import intake
-from campaigns.answers import inbox
-from campaigns.answers.inbox import NewAnswer, Understood
-from campaigns.answers.judgement import answer_itself, judge_answer, split_text
+from campaigns.audience.answers import inbox
+from campaigns.audience.answers.inbox import NewAnswer, Understood
+from campaigns.audience.answers.judgement import answer_itself, judge_answer, split_text
 from campaigns.engine import day_counts
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
-from campaigns.entitlements import require
-from campaigns.intake import BadInput
+from campaigns.lists import intake
+from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, RecipientAnswer, Suppression
-from campaigns.phone_numbers import e164
+from campaigns.senders.entitlements import require
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
+from campaigns.texts.phone_numbers import e164
 from vendors import alarms
 from vendors.adapters.reports import InboundText
 from vendors.instants import in_utc
@@ -39,7 +39,7 @@ from vendors.said import Said, gettext_noop
 log = logging.getLogger(__name__)
 Command = InboundMessage.Command
 
-# Texts that ask for more than STOP, whose words are in campaigns/answers/phrases.toml.
+# Texts that ask for more than STOP, whose words are in campaigns/audience/answers/phrases.toml.
 ASKING = {Command.START: ("start", "unstop"), Command.HELP: ("help", "info")}
 AGAIN = timedelta(hours=1)  # a number gets one answer to HELP within this time, lest two machines answer each other
 LONGEST = 255

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from campaigns import return_paths
-from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.content import parts, templates
-from campaigns.content.headers import Headers
-from campaigns.content.parts import carried_by
+from campaigns.content import return_paths
+from campaigns.content.attachments import AttachmentCache, LetterFiles
+from campaigns.content.return_paths import Purpose, ReturnPaths
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.ports import NoLinks
 from campaigns.models import Campaign
 from campaigns.models.identities import NumberPool
-from campaigns.return_paths import Purpose, ReturnPaths
 from campaigns.suppression.links import LetterLinks, LinkKeys, content_of, link_keys, links_missing, links_of
+from campaigns.texts import parts, templates
+from campaigns.texts.headers import Headers
+from campaigns.texts.parts import carried_by
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.causes import AnswerCause
 from vendors.models import Vendor

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from campaigns.bad_input import BadInput
-from campaigns.content.templates import Budget, Content
+from campaigns.content.letter_making import letter_of
 from campaigns.engine.claiming.letters import ClaimedMessage
-from campaigns.letter_making import letter_of
 from campaigns.models import Campaign, Message
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
+from campaigns.texts.bad_input import BadInput
+from campaigns.texts.templates import Budget, Content
 from vendors import adapters
 from vendors.adapters.base import Attachment, Letter
 from vendors.said import Said

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 from uuid import UUID
 
-from campaigns import token_keys
+from campaigns.doors import token_keys
 from campaigns.models import Identity
 from campaigns.models.jobs import Reference
 

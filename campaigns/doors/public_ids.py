@@ -10,7 +10,7 @@ import hashlib
 import re
 from functools import lru_cache
 
-from campaigns import token_keys
+from campaigns.doors import token_keys
 
 HALF = 32  # bits
 LOW = (1 << HALF) - 1

@@ -1,0 +1,9 @@
+"""The feature of programs that follow along: events posted to them, and results that they fetch.
+
+- webhooks: events of a campaign or message, posted until they are taken.
+- results: outcomes of the sessions of the HTTP API, through Redis.
+- reactions: the engine's port `events`: what follows from an event in all features.
+
+Models: models/api_clients.py. Doors: the command webhook, mailhub/front/sessions.py and webhooks.py,
+mailhub/owners/webhooks.py.
+"""

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Sequence
 
-from campaigns.costs import accounts
 from campaigns.engine import day_counts
 from campaigns.engine.ports import Complaint, ReportChange
-from campaigns.forecast import streams
+from campaigns.integrations.webhooks import events
 from campaigns.models import Campaign, Session
-from campaigns.webhooks import events
+from campaigns.reporting import accounts
+from campaigns.reporting.forecast import streams
 from vendors import alarms
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,9 @@
+"""The feature of work that comes in: lists of recipients, campaigns, drafts (step 1).
+
+- intake: reads and checks a list, stores all of it as a campaign or nothing.
+- drafts: campaigns made step by step on pages.
+- estimates: price, size and end of a campaign that is not stored yet.
+
+Models: models/campaigns.py, drafts.py. Doors: the commands send_campaign, sponsor and copy_campaign,
+mailhub/owners/wizard/, mailhub/front/ (accepting, recipients, checking).
+"""

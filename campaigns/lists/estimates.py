@@ -18,18 +18,18 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from campaigns import labels
-from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.content.letter_making import letter_of
+from campaigns.doors import labels
+from campaigns.doors.labels import number
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.forecast import eta, queues
-from campaigns.forecast.eta import Eta
-from campaigns.intake import Recipients
-from campaigns.labels import number
-from campaigns.letter_making import letter_of
+from campaigns.lists.intake import Recipients
 from campaigns.models import Campaign, Message
+from campaigns.reporting.forecast import eta, queues
+from campaigns.reporting.forecast.eta import Eta
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
+from campaigns.texts.templates import Budget, Content, OverBudget, TemplateError
 from vendors import adapters, prices
 from vendors.adapters.base import Adapter, Letter, one_unit
 from vendors.adapters.options import InvalidSettings

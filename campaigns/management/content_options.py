@@ -9,17 +9,17 @@ from typing import Any
 
 from django.core.management import CommandError
 
-from campaigns.content import mjml
-from campaigns.content.parts import parse_header
-from campaigns.given_texts import given_name
-from campaigns.intake import contents
-from campaigns.intake.contents import CampaignContent
-from campaigns.intake.csv_reader import field_name
-from campaigns.intake.files import CampaignFiles, NewFile, source
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.lists.intake import contents
+from campaigns.lists.intake.contents import CampaignContent
+from campaigns.lists.intake.csv_reader import field_name
+from campaigns.lists.intake.files import CampaignFiles, NewFile, source
 from campaigns.management.sponsors import KNOWN, new_sponsor
 from campaigns.models import Sponsor, TemplateVersion
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.texts import mjml
+from campaigns.texts.given_texts import given_name
+from campaigns.texts.parts import parse_header
 from vendors.models import Credential, Vendor
 from vendors.printing import sheets
 

@@ -11,9 +11,9 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.engine.progress import Progress, of_jobs
-from campaigns.forecast import eta
 from campaigns.models import Job
 from campaigns.models.states import DONE, RUNNING, Status
+from campaigns.reporting.forecast import eta
 
 POLL_SECONDS = 0.5
 REST = 4  # a pause is that many times the last query's duration, so that counting stays a small load

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from campaigns.intake.csv_reader import HiddenRows, HiddenRowsUndecided
+from campaigns.lists.intake.csv_reader import HiddenRows, HiddenRowsUndecided
 
 HIDDEN_ROWS = ("keep", "leave-out")
 

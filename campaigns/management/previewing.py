@@ -8,13 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from campaigns import estimates, previews
-from campaigns.content.parts import carried_by
-from campaigns.intake import Recipients
-from campaigns.intake.contents import CampaignContent
-from campaigns.intake.files import CampaignFiles
+from campaigns.content import previews
+from campaigns.lists import estimates
+from campaigns.lists.intake import Recipients
+from campaigns.lists.intake.contents import CampaignContent
+from campaigns.lists.intake.files import CampaignFiles
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
+from campaigns.texts.parts import carried_by
 from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 from vendors.printing import previews as printed

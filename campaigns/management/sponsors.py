@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from campaigns.models import Entitlement, Identity, Sponsor
-from campaigns.phone_numbers import known_region
+from campaigns.texts.phone_numbers import known_region
 from vendors.management.arguments import NamedRow, find_named
 from vendors.management.resources import argument
 from vendors.models import Vendor

@@ -18,10 +18,10 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
-from campaigns.content import parts
-from campaigns.content.headers import Headers, HeaderTemplates, header_templates
-from campaigns.content.templates import Budget
-from campaigns.phone_numbers import known_region
+from campaigns.texts import parts
+from campaigns.texts.headers import Headers, HeaderTemplates, header_templates
+from campaigns.texts.phone_numbers import known_region
+from campaigns.texts.templates import Budget
 from vendors import said
 from vendors.mail_classes import MailClass
 from vendors.models import Credential, known_zone
@@ -74,7 +74,7 @@ TO_ONESELF = Index(
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
 # Indexes of messages. For accepted ones these columns never change, so their updates stay heap-only.
 MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
-# Finds one recipient (campaigns/finding.py): the hash is smaller than the address.
+# Finds one recipient (campaigns/audience/finding.py): the hash is smaller than the address.
 MESSAGE_RECIPIENT = Index(Func(Lower("recipient"), 0, function="hashtextextended"), name="message_recipient")
 MESSAGE_FAILED = Index(  # counts the failures of a campaign by reason without reading other messages
     fields=["id"],
@@ -329,7 +329,7 @@ class Campaign(models.Model):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The members of campaigns.content.parts.PARTS that a vendor must carry for this campaign."""
+        """The members of campaigns.texts.parts.PARTS that a vendor must carry for this campaign."""
         needed = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
         needed[parts.IMAGES] = self.has_files and parts.shows_images(self.body, self.html)
         return frozenset(name for name, part in needed.items() if part)

@@ -1,4 +1,4 @@
-"""Drafts: campaigns made step by step on pages, with their lists. campaigns/drafts/ has the verbs.
+"""Drafts: campaigns made step by step on pages, with their lists. campaigns/lists/drafts/ has the verbs.
 
 The list is stored as uploaded, in blocks, and a second time as checked, in rows ready to be sent.
 """

@@ -1,6 +1,6 @@
 """Who may send what as whom: sender identities of sponsors, and entitlements to vendors and credentials.
 
-campaigns/entitlements.py decides by these rows.
+campaigns/senders/entitlements.py decides by these rows.
 """
 
 import re
@@ -17,9 +17,9 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from campaigns.given_texts import given_value
 from campaigns.models.campaigns import OfSponsors, Sponsor
-from campaigns.phone_numbers import e164
+from campaigns.texts.given_texts import given_value
+from campaigns.texts.phone_numbers import e164
 from vendors.adapters import mime
 from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
@@ -163,7 +163,7 @@ class Identity(models.Model):
         return self.senders.of(recipient) if self.senders else self.origin
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
-        """Clean the texts as every text that comes in (campaigns/given_texts.py), at every door."""
+        """Clean the texts as every text that comes in (campaigns/texts/given_texts.py), at every door."""
         for name in ("from_name", "from_address", "reply_to", "return_path", "help_answer", "dkim_domain"):
             setattr(self, name, given_value(getattr(self, name)))
         for name in ("stop_texts", "start_texts", "help_texts"):

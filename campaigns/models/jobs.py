@@ -301,7 +301,7 @@ class Job(models.Model):
                 condition=Q(FOR_CASTERS, parent__isnull=False),
                 name="job_in_turn_child",
             ),
-            # A sponsor's work that is not dispatched yet (campaigns/quotas/book.py). A letter of the API has none.
+            # A sponsor's work that is not dispatched yet (senders/quotas/book.py). A letter of the API has none.
             models.Index(fields=["sponsor"], condition=UNDISPATCHED, name="job_undispatched"),
             # The operators' look-ups (document 000): by the chosen date, newest first. Other filter columns are
             # included, so that counting a thousand reads no other page.

@@ -112,7 +112,7 @@ class DayCount(models.Model):
 
 
 class InboundCount(models.Model):
-    """The number of mails that came back on a day, by type (campaigns/bounces/), including those without an event."""
+    """The number of mails that came back on a day, by type (audience/bounces/), including those without an event."""
 
     day = models.DateField()
     what = models.CharField(max_length=20)

@@ -1,4 +1,4 @@
-"""Quotas: how much a sponsor may send, in all or at one vendor (campaigns/quotas)."""
+"""Quotas: how much a sponsor may send, in all or at one vendor (campaigns/senders/quotas)."""
 
 from decimal import Decimal
 

@@ -94,7 +94,7 @@ class SuppressionKey(models.Model):
 
 
 class TokenKey(models.Model):
-    """A key of tokens in letters (campaigns/token_keys.py). `rotate_keys` re-encrypts it."""
+    """A key of tokens in letters (campaigns/doors/token_keys.py). `rotate_keys` re-encrypts it."""
 
     secret = EncryptedJSONField(editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

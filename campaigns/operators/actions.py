@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import approvals, entitlements
+from campaigns import approvals
 from campaigns.engine import decisions, lifecycle
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.dispatch import dispatcher
@@ -26,8 +26,9 @@ from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.lifecycle import MOVES, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import Status
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork, QuotaRefusal
+from campaigns.senders import entitlements
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork, QuotaRefusal
 from campaigns.suppression.comparing import free_lifted
 from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon

@@ -13,8 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import entitlements, frozen_parts
-from campaigns.approvals import Kind
+from campaigns.approvals import Kind, frozen_parts
 from campaigns.engine import decisions, lifecycle
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.pausing import pauses, rates
@@ -22,6 +21,7 @@ from campaigns.models import Approval, Campaign, Job
 from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import actions
+from campaigns.senders import entitlements
 from vendors import history
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop

@@ -13,13 +13,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext_lazy
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.lifecycle import GROUPS, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
 from campaigns.models.states import DONE, PARENTS, Status
-from campaigns.reports.campaign_rows import CALLED_OR_CUT
+from campaigns.reporting.campaign_rows import CALLED_OR_CUT
 from vendors.instants import FIRST, LAST, in_utc
 from vendors.said import Said
 

@@ -10,13 +10,14 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models import QuerySet
 
-from campaigns import approvals, entitlements
+from campaigns import approvals
 from campaigns.engine import decisions, lifecycle
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.pausing import complaints, pauses, rates
-from campaigns.intake.storage import PauseRules
+from campaigns.lists.intake.storage import PauseRules
 from campaigns.models import Campaign, ComplaintPause, Job
+from campaigns.senders import entitlements
 from campaigns.tasks import notify_webhooks
 from vendors import history
 from vendors.history import Actor

@@ -12,8 +12,8 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from campaigns import entitlements
 from campaigns.models import Identity, Topic
+from campaigns.senders import entitlements
 from vendors import history
 from vendors.adapters import dkim
 from vendors.history import Actor

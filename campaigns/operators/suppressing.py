@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from campaigns.engine.suppressed.digests import digests, key
 from campaigns.models import Suppression
-from campaigns.phone_numbers import e164
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
+from campaigns.texts.phone_numbers import e164
 from vendors import history
 from vendors.history import Actor
 from vendors.models import Vendor

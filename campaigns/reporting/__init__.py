@@ -1,1 +1,10 @@
-"""The campaign report for its owner: progress, reasons of failures, and the outcome for each recipient."""
+"""The feature of what became of campaigns, what they cost and when they end.
+
+- own_files: the columns of files that mailhub writes and reads again. export: the campaign report for its owner, with
+  campaign_rows, message_rows, reasons (why messages failed) and xlsx_writer.
+- accounts: the cost of accepted messages.
+- forecast: queues of the vendors, and when each job ends.
+
+Models: models/campaigns.py, jobs.py, operations.py. Doors: admin/costs.py and message_list.py, the commands report,
+costs, forecast and days, mailhub/owners/reports.py, mailhub/front/ (reports, costs, forecasts), mailhub/operations/.
+"""

@@ -20,9 +20,9 @@ from typing import Any, TextIO
 from django.db import connection, transaction
 from django.utils.translation import gettext
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import ground_truth
-from campaigns.formulas import harmless
+from campaigns.texts.formulas import harmless
 from vendors import prices
 from vendors.said import Said
 

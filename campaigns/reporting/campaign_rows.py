@@ -16,7 +16,7 @@ from campaigns.engine import progress
 from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.states import S
-from campaigns.reports import campaign_names
+from campaigns.reporting import campaign_names
 
 ON_A_PAGE = 20
 # A campaign's columns in a list.

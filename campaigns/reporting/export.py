@@ -16,14 +16,14 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.formulas import harmless
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS
-from campaigns.own_files import name_report_columns
-from campaigns.reports import reasons, xlsx_writer
-from campaigns.reports.message_rows import FINAL
+from campaigns.reporting import reasons, xlsx_writer
+from campaigns.reporting.message_rows import FINAL
+from campaigns.reporting.own_files import name_report_columns
+from campaigns.texts.formulas import harmless
 from vendors.causes import AnswerCause
 from vendors.causes.wording import CAUSE_LABELS
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import PARENTS, Status
-from campaigns.reports import reasons
+from campaigns.reporting import reasons
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 ON_A_PAGE = 50

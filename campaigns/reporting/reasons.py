@@ -14,12 +14,12 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.progress import Progress
-from campaigns.forecast import kept_totals
 from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import OWN_ENDS
+from campaigns.reporting.forecast import kept_totals
 from campaigns.suppression.refused import reason_of
 from vendors.adapters.letter_faults import PART_SENTENCES, UNSENDABLE, LetterPart, part_of_refusal
 from vendors.causes import AnswerCause

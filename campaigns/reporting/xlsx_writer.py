@@ -13,7 +13,7 @@ from typing import Any
 
 import xlsxwriter
 
-from campaigns.own_files import TYPED
+from campaigns.reporting.own_files import TYPED
 
 MOST_ROWS = 1_048_576  # of a sheet
 LONGEST_NAME = 24  # characters of a sheet's name; one outside the Basic Multilingual Plane counts as two

@@ -19,7 +19,7 @@ from campaigns.engine.ports import NotEntitled
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, SponsorQuota, Topic
 from campaigns.models.identities import Urgent, named_address
 from campaigns.models.states import DONE, Status
-from campaigns.quotas import admission
+from campaigns.senders.quotas import admission
 from vendors import adapters
 from vendors.mail_classes import MailClass
 from vendors.models import Credential, Vendor

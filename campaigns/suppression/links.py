@@ -1,8 +1,8 @@
 """Unsubscribe links, whose tokens only mailhub can make and read.
 
-A token is encrypted and authenticated (AES-SIV, RFC 5297) with a key of campaigns/token_keys.py. It reveals nothing
-about the recipient. It needs no rows: it still works after its message or the address has been deleted, and never
-expires.
+A token is encrypted and authenticated (AES-SIV, RFC 5297) with a key of campaigns/doors/token_keys.py. It reveals
+nothing about the recipient. It needs no rows: it still works after its message or the address has been deleted, and
+never expires.
 """
 
 import base64
@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from django.conf import settings
 from django.utils import timezone
 
-from campaigns import token_keys
-from campaigns.content import templates
-from campaigns.content.templates import UNSUBSCRIBE_URL, Content
+from campaigns.doors import token_keys
 from campaigns.engine.suppressed.digests import digest, key, made_key
 from campaigns.models import Campaign, Message
+from campaigns.texts import templates
+from campaigns.texts.templates import UNSUBSCRIBE_URL, Content
 from vendors.models import Vendor
 
-PURPOSE = "unsubscribe link"  # a purpose of its own; campaigns/return_paths.py makes addresses to unsubscribe
+PURPOSE = "unsubscribe link"  # a purpose of its own; campaigns/content/return_paths.py makes addresses to unsubscribe
 PATH = "/unsubscribe/"
 PREVIEW = "preview"  # replaces the token in a previewed letter
 # Never reuse a number for another channel: people keep letters with old tokens.

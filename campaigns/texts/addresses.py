@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from campaigns.content.templates import Budget, Content, Values
+from campaigns.texts.templates import Budget, Content, Values
 from vendors import adapters
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
 

@@ -19,7 +19,7 @@ from jinja2.filters import do_float, do_int, do_items, do_reverse, do_round, do_
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from campaigns.content.cost import METER, TEXT
+from campaigns.texts.cost import METER, TEXT
 from vendors.said import Said
 
 DEFAULT = "en"

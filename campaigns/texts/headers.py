@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from campaigns.content import templates
-from campaigns.content.templates import (
+from campaigns.texts import templates
+from campaigns.texts.templates import (
     CONTROL_IN_SUBJECT,
     LINE_BREAK_IN_SUBJECT,
     PARTS,

@@ -6,8 +6,8 @@ of memory and time.
 
 import subprocess
 
-from campaigns.content import apart
-from campaigns.content.templates import MAX_SIZE, MAX_TOKENS, PARTS, TAG, Budget, TemplateError
+from campaigns.texts import apart
+from campaigns.texts.templates import MAX_SIZE, MAX_TOKENS, PARTS, TAG, Budget, TemplateError
 from vendors.said import Said
 
 SIGN = "a tag of the template cannot have the sign <; {% if 2 > count %} says it, too"

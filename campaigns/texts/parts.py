@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from campaigns.content import plain_text
-from campaigns.content.headers import SHOWS, check_value, compiled
-from campaigns.content.templates import TemplateError
+from campaigns.texts import plain_text
+from campaigns.texts.headers import SHOWS, check_value, compiled
+from campaigns.texts.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
 from vendors.adapters.base import Adapter

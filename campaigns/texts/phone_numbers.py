@@ -10,7 +10,7 @@ from functools import cache
 import phonenumbers
 from django.core.exceptions import ValidationError
 
-from campaigns.given_texts import given_address
+from campaigns.texts.given_texts import given_address
 from vendors.said import Said, gettext_noop
 
 WRONG = gettext_noop("%(number)s is not a phone number that can get a message: wrong length or an extension")

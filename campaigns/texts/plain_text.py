@@ -7,8 +7,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from campaigns.content import apart, html_reader, templates
-from campaigns.content.templates import TemplateError
+from campaigns.texts import apart, html_reader, templates
+from campaigns.texts.templates import TemplateError
 from vendors.said import Said
 
 # An unclosed tag takes the rest; searching for its end at every opening would take quadratic time.

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from campaigns.content import apart, templates
-from campaigns.content.apart import ProcessLost
-from campaigns.content.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
-from campaigns.content.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
+from campaigns.texts import apart, templates
+from campaigns.texts.apart import ProcessLost
+from campaigns.texts.render_process import DRAW, FAULT, HEAD, LENGTH, OVER, receive
+from campaigns.texts.templates import Budget, Content, OverBudget, Source, Splice, StepMeter, TemplateError, Values
 from vendors.said import read
 
 SECONDS = 60.0  # a process may be silent that long, on the clock; it works for a sixth of that at most (render_process)
@@ -23,7 +23,7 @@ REQUESTS = 200  # requests a process serves before it is replaced
 FIRST = 12_000  # steps of a request rendered in this process: about three milliseconds
 SHORT = 200  # letters with fewer steps do not count towards FIRST: asking another process would cost the same
 ROOT = Path(__file__).resolve().parents[2]
-CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from campaigns.content import render_process as p; p.main()"
+CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from campaigns.texts import render_process as p; p.main()"
 ENDED = "The process that makes the letters has ended; try again in a moment."
 BUSY = "All processes that make letters are busy; try again in a moment."
 NOT_STARTED = "No process that makes the letters can be started; try again in a moment."

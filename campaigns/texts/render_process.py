@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from campaigns.content import templates
-from campaigns.content.templates import Budget, Content, OverBudget, Source, StepMeter, TemplateError
+from campaigns.texts import templates
+from campaigns.texts.templates import Budget, Content, OverBudget, Source, StepMeter, TemplateError
 from vendors.said import to_data
 
 SECONDS = 10  # of processor time, for one question

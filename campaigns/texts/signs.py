@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from campaigns.content.addresses import address_rules
-from campaigns.content.templates import Budget, Content, TemplateError, Values
+from campaigns.texts.addresses import address_rules
+from campaigns.texts.templates import Budget, Content, TemplateError, Values
 from vendors import adapters
 from vendors.adapters.addresses import AddressRules
 from vendors.adapters.glyphs import DrawsSigns

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from campaigns.content.templates import Budget, Content, TemplateError, Values
+from campaigns.texts.templates import Budget, Content, TemplateError, Values
 from vendors import adapters
 from vendors.adapters import mime_parts
 from vendors.said import Said, gettext_noop

@@ -21,14 +21,14 @@ from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
-from campaigns.content import cost, filters
+from campaigns.texts import cost, filters
 from vendors.control_signs import IN_SUBJECTS
 from vendors.said import Said, gettext_noop
 
 MAX_SIZE = 1_000_000  # characters of a template, and of its result
 ESCAPED = 5  # characters one character becomes at most when HTML-escaped: &#34;
 SLICE = 1_000  # steps after which other threads get a turn
-MAX_STEPS = 50_000  # of one message (campaigns/content/cost.py)
+MAX_STEPS = 50_000  # of one message (campaigns/texts/cost.py)
 TOKEN = 100  # steps to compile a name, a sign or a stretch of text; multiplied by the depth of loops
 DEEPEST, LOOPS_DEEPEST = 100, 5  # levels of nested parts, and of nested loops
 FAILED = 400  # steps to say why a letter cannot be rendered
@@ -69,7 +69,7 @@ def breathe() -> None:
 
 
 class Renderer(Protocol):
-    """Compiles and renders for one request, here or in another process (campaigns/content/render_pool.py)."""
+    """Compiles and renders for one request, here or in another process (campaigns/texts/render_pool.py)."""
 
     def compile(self, source: "Source", budget: "Budget | None") -> "Content":
         """Compile as `compile_here` does, intricate templates perhaps elsewhere."""

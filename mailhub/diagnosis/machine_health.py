@@ -13,9 +13,9 @@ from django.conf import settings
 from django.core.checks import run_checks
 from django.db import connection
 
-from campaigns.content.signs import drawing_adapter
 from campaigns.models import Identity
-from campaigns.quotas import admission
+from campaigns.senders.quotas import admission
+from campaigns.texts.signs import drawing_adapter
 from mailhub import checks, command
 from mailhub.diagnosis.postgres_health import data_folder
 from mailhub.diagnosis.verdicts import HealthVerdict, VerdictLevel, all_well, error_of, judge_message, warning_of

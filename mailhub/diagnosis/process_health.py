@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from campaigns.engine.audit import leftover_bounds
-from campaigns.forecast import streams
+from campaigns.reporting.forecast import streams
 from mailhub import running_versions, stored_moments, worker_queues
 from mailhub.diagnosis.postgres_health import read_rows
 from mailhub.diagnosis.verdicts import HealthVerdict, all_well, error_of, warning_of

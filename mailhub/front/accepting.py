@@ -11,9 +11,9 @@ import psycopg
 from django.conf import settings
 
 from campaigns.engine.dispatch.dispatcher import dispatch_later
-from campaigns.intake import requests as accepting
-from campaigns.intake.requests import Request, Stored
-from campaigns.intake.to_oneself import TooManyToOneself
+from campaigns.lists.intake import requests as accepting
+from campaigns.lists.intake.requests import Request, Stored
+from campaigns.lists.intake.to_oneself import TooManyToOneself
 from campaigns.models import Session
 from mailhub.front import notifier, rate_limits
 from mailhub.front.batcher import Batcher

@@ -9,22 +9,24 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import entitlements, estimates, previews
-from campaigns.content import mjml, templates
-from campaigns.content.addresses import with_addresses
-from campaigns.content.headers import header_templates, with_beside
-from campaigns.content.signs import with_signs
-from campaigns.content.sizes import with_size
-from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.content import previews
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.intake import AddressReader, BadInput, to_oneself
-from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
-from campaigns.intake.uploads import Owner
+from campaigns.lists import estimates
+from campaigns.lists.intake import AddressReader, BadInput, to_oneself
+from campaigns.lists.intake.storage import FARTHEST, PauseRules, check_moment
+from campaigns.lists.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
 from campaigns.models.campaigns import needs_approval
+from campaigns.senders import entitlements
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
+from campaigns.texts import mjml, templates
+from campaigns.texts.addresses import with_addresses
+from campaigns.texts.headers import header_templates, with_beside
+from campaigns.texts.signs import with_signs
+from campaigns.texts.sizes import with_size
+from campaigns.texts.templates import Budget, Content, OverBudget, TemplateError
 from mailhub.front import contents
 from mailhub.front import recipients as recipients_of
 from mailhub.front.keys import Caller

@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from campaigns.content import apart, plain_text
-from campaigns.content.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
-from campaigns.content.templates import Budget, TemplateError
-from campaigns.intake import BadInput, uploads
-from campaigns.intake.contents import is_blank
-from campaigns.intake.files import CampaignFiles, NewFile
-from campaigns.intake.uploads import Owner, Uploaded
-from campaigns.template_versions import versions
+from campaigns.content.template_versions import versions
+from campaigns.lists.intake import BadInput, uploads
+from campaigns.lists.intake.contents import is_blank
+from campaigns.lists.intake.files import CampaignFiles, NewFile
+from campaigns.lists.intake.uploads import Owner, Uploaded
+from campaigns.texts import apart, plain_text
+from campaigns.texts.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
+from campaigns.texts.templates import Budget, TemplateError
 from mailhub.front.problems import error, invalid
 from mailhub.front.schemas import FILE_ID, FileIn, HeaderIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.mail_classes import MailClass
 from vendors.said import Said
 
-READ = 2  # characters of HTML read in one step (campaigns/content/cost.py)
+READ = 2  # characters of HTML read in one step (campaigns/texts/cost.py)
 
 
 class RequestFiles:

@@ -8,7 +8,7 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns.costs import accounts
+from campaigns.reporting import accounts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import invalid
 from mailhub.front.schemas import ProblemOut

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from campaigns import public_ids
+from campaigns.doors import public_ids
 from mailhub.front.problems import invalid
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
-from campaigns.intake import BadInput, uploads
-from campaigns.intake.uploads import Owner, Uploaded
+from campaigns.lists.intake import BadInput, uploads
+from campaigns.lists.intake.uploads import Owner, Uploaded
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import FILE_ID, FileOut, ProblemOut

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from campaigns import finding
+from campaigns.audience import finding
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.schemas import CAUSE, ProblemOut, Strict

@@ -1,7 +1,7 @@
 """Forecasts for the API: when the calls of a new batch can start, computed as on the operators' pages.
 
 A vendor's queue is read at most once a second, and reading takes at most 1/SHARE of the time. Messages that this
-process has accepted since the last read are added. Sponsors share a vendor (campaigns/forecast/ahead.py): none reads
+process has accepted since the last read are added. Sponsors share a vendor (reporting/forecast/ahead.py): none reads
 another one's name or numbers.
 """
 
@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from campaigns.engine.progress import Progress
-from campaigns.forecast import ahead, eta, queues
-from campaigns.forecast.ahead import Ahead
-from campaigns.forecast.eta import Eta, forecast
-from campaigns.forecast.queues import VendorQueue
-from campaigns.intake import Hours
+from campaigns.lists.intake import Hours
 from campaigns.models import Job
+from campaigns.reporting.forecast import ahead, eta, queues
+from campaigns.reporting.forecast.ahead import Ahead
+from campaigns.reporting.forecast.eta import Eta, forecast
+from campaigns.reporting.forecast.queues import VendorQueue
 from mailhub.front.vendor_cache import VendorSnapshot
 from vendors.condition.reading import combine_conditions
 from vendors.condition.values import Condition, describe_condition

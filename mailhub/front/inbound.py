@@ -12,10 +12,11 @@ from ninja import Router, Status
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns import inbound, tasks
-from campaigns.labels import recipient
+from campaigns import tasks
+from campaigns.audience import inbound
+from campaigns.doors.labels import recipient
+from campaigns.doors.public_ids import PATTERN, name
 from campaigns.models import InboundMessage
-from campaigns.public_ids import PATTERN, name
 from mailhub.front import receipts
 from mailhub.front.cursors import below
 from mailhub.front.keys import Caller, Key

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from campaigns import public_ids
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork
-from campaigns.results import reader
+from campaigns.doors import public_ids
+from campaigns.integrations.results import reader
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork
 from mailhub.front import accepting, checking, rate_limits, request_bodies
 from mailhub.front.accepting import AcceptedRequest
 from mailhub.front.forecasts import forecasts

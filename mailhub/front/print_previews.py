@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from campaigns.intake.files import CampaignFiles
+from campaigns.lists.intake.files import CampaignFiles
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import render
 from mailhub.front.vendor_cache import VendorSnapshot

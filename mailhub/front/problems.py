@@ -16,8 +16,8 @@ from django.http.response import HttpResponseBase
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from campaigns.content.apart import ProcessLost
-from campaigns.quotas.book import QuotaRefusal
+from campaigns.senders.quotas.book import QuotaRefusal
+from campaigns.texts.apart import ProcessLost
 from vendors import alarms, health, outages
 from vendors.not_now import refusal
 

@@ -2,7 +2,7 @@
 
 Both are counted in Redis, for all processes. Requests of a batch are counted in one call. A key that has just exceeded
 its limit is refused for MOMENT seconds without another count, before its request is read. RenderBudget bounds the cost
-of one request's templates, for all recipients together (campaigns/content/cost.py).
+of one request's templates, for all recipients together (campaigns/texts/cost.py).
 """
 
 import time
@@ -14,7 +14,7 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
-from campaigns.content.templates import Budget, OverBudget, is_intricate
+from campaigns.texts.templates import Budget, OverBudget, is_intricate
 from mailhub.front.problems import Problem, error, invalid, unavailable
 from mailhub.shares import give_way, turn_dear
 from vendors import redis_clients

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 
-from campaigns.content.templates import Budget, Content, OverBudget
-from campaigns.intake import AddressReader, BadInput, Hours
-from campaigns.intake.checking import faults
-from campaigns.intake.hours import parse_hours
-from campaigns.phone_numbers import known_region
+from campaigns.lists.intake import AddressReader, BadInput, Hours
+from campaigns.lists.intake.checking import faults
+from campaigns.lists.intake.hours import parse_hours
+from campaigns.texts.phone_numbers import known_region
+from campaigns.texts.templates import Budget, Content, OverBudget
 from mailhub.front.problems import error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest

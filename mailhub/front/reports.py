@@ -8,9 +8,9 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns.reports import export, reasons
-from campaigns.reports.export import Export
-from campaigns.results import reader
+from campaigns.integrations.results import reader
+from campaigns.reporting import export, reasons
+from campaigns.reporting.export import Export
 from mailhub.front.downloads import KINDS, download
 from mailhub.front.keys import Key
 from mailhub.front.schemas import ProblemOut

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from campaigns import previews
-from campaigns.given_texts import composed, given_fields, given_name
+from campaigns.content import previews
+from campaigns.texts.given_texts import composed, given_fields, given_name
 from vendors.instants import Instant
 from vendors.mail_classes import CLASSES
 from vendors.models import Vendor

@@ -12,10 +12,10 @@ from uuid import UUID
 
 import orjson
 
-from campaigns.entitlements import decide_class
-from campaigns.intake import Hours, allocate
-from campaigns.intake.requests import Request
-from campaigns.intake.storage import PauseRules
+from campaigns.lists.intake import Hours, allocate
+from campaigns.lists.intake.requests import Request
+from campaigns.lists.intake.storage import PauseRules
+from campaigns.senders.entitlements import decide_class
 from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast, condition_facts, forecasts
 from mailhub.front.keys import Caller, maker

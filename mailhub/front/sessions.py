@@ -12,13 +12,13 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 from ninja.params.functions import Header, Query
 
-from campaigns import public_ids
+from campaigns.doors import public_ids
 from campaigns.engine.decisions import JobDecision, Verdict
+from campaigns.integrations.results import reader
+from campaigns.integrations.results.reader import SessionView
 from campaigns.operators import actions, pausing
 from campaigns.operators.actions import QuotaDecision
-from campaigns.reports import export
-from campaigns.results import reader
-from campaigns.results.reader import SessionView
+from campaigns.reporting import export
 from mailhub.front import request_bodies
 from mailhub.front.cursors import last_seen
 from mailhub.front.forecasts import of_job

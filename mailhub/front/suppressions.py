@@ -8,9 +8,9 @@ from django.utils import timezone
 from ninja import Router
 from ninja.params.functions import Query
 
-from campaigns import public_ids
-from campaigns.intake import AddressReader
-from campaigns.intake.suppression_file import topic_of
+from campaigns.doors import public_ids
+from campaigns.lists.intake import AddressReader
+from campaigns.lists.intake.suppression_file import topic_of
 from campaigns.models import Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression import lists

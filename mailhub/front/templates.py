@@ -9,10 +9,10 @@ from ninja import Router, Status
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
-from campaigns.content.templates import OverBudget, TemplateError
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Template, TemplateVersion
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.texts.templates import OverBudget, TemplateError
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid

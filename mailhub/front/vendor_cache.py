@@ -12,13 +12,13 @@ from typing import Any
 
 from django.db.models import F, Prefetch, Q
 
-from campaigns import entitlements
-from campaigns.content.addresses import address_rules
-from campaigns.content.parts import carried_by
-from campaigns.content.signs import SignCheck, sign_check
-from campaigns.content.sizes import largest_mail
 from campaigns.models import Identity, Route, Sponsor
 from campaigns.models.identities import Urgent
+from campaigns.senders import entitlements
+from campaigns.texts.addresses import address_rules
+from campaigns.texts.parts import carried_by
+from campaigns.texts.signs import SignCheck, sign_check
+from campaigns.texts.sizes import largest_mail
 from vendors import ownership, shut
 from vendors.adapters.addresses import AddressRules
 from vendors.health import HealthPolicy
@@ -35,7 +35,7 @@ class VendorSnapshot:
 
     `disclosed`: the vendor is the sponsor's own, or there is no other sponsor. About any other vendor, programs learn
     nothing of what others send or what people have written. `carries`: what its letters may have beside subject and
-    body (campaigns.content.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown.
+    body (campaigns.texts.parts.PARTS). `address`: its rules for addresses. `largest_mail`: in bytes; 0: unknown.
     `signs`: its check of signs, if it draws letters here. `urgent`: what the sponsor may send over it as urgent.
     """
 

@@ -12,10 +12,11 @@ from ninja.params.functions import Query
 from ninja.responses import NinjaJSONEncoder
 from pydantic import BaseModel, Field
 
-from campaigns import public_ids, tasks
+from campaigns import tasks
+from campaigns.doors import public_ids
+from campaigns.integrations.webhooks import events
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from campaigns.webhooks import events
 from mailhub.front import request_bodies
 from mailhub.front.cursors import below
 from mailhub.front.keys import Caller, Key

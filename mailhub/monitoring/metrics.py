@@ -19,12 +19,12 @@ from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from campaigns.answers import inbox
+from campaigns.audience.answers import inbox
 from campaigns.engine import audit, ground_truth
 from campaigns.engine.failover import guard
-from campaigns.forecast import ahead, obstacles, queues, streams
-from campaigns.forecast.queues import VendorQueue
 from campaigns.models.states import PARENTS
+from campaigns.reporting.forecast import ahead, obstacles, queues, streams
+from campaigns.reporting.forecast.queues import VendorQueue
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import outcomes

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns.forecast.queues import Sponsors
+from campaigns.reporting.forecast.queues import Sponsors
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 

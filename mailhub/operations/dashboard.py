@@ -20,19 +20,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from kombu.exceptions import OperationalError
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.ground_truth import AWAITED
 from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import Progress
-from campaigns.forecast import ahead, eta, kept_totals, obstacles, queues, streams
-from campaigns.forecast.ahead import SharingSponsor
-from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import LoginQueue, Sponsors, VendorQueue
-from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Message
 from campaigns.models.states import PARENTS, RUNNING
-from campaigns.quotas import admission
+from campaigns.reporting.forecast import ahead, eta, kept_totals, obstacles, queues, streams
+from campaigns.reporting.forecast.ahead import SharingSponsor
+from campaigns.reporting.forecast.eta import Eta
+from campaigns.reporting.forecast.queues import LoginQueue, Sponsors, VendorQueue
+from campaigns.reporting.forecast.streams import VendorStreams
+from campaigns.senders.quotas import admission
 from mailhub import worker_queues
 from mailhub.operations import outcomes
 from mailhub.operations.charts import WindowUsage, meters

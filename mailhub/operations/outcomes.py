@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
-from campaigns.forecast.queues import Sponsors
+from campaigns.reporting.forecast.queues import Sponsors
 from vendors import redis_clients
 from vendors.models import Minute
 

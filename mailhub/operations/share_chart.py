@@ -8,12 +8,12 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.lifecycle import sql_list
-from campaigns.forecast import ahead, queues
-from campaigns.forecast.ahead import SharingSponsor
 from campaigns.models import Sponsor
 from campaigns.models.states import RUNNING
+from campaigns.reporting.forecast import ahead, queues
+from campaigns.reporting.forecast.ahead import SharingSponsor
 from mailhub.operations import charts
 from vendors.models import Vendor
 

@@ -17,14 +17,14 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from campaigns import entitlements
 from campaigns.engine import audit
 from campaigns.engine.failover import holding, recovery
-from campaigns.forecast import eta, queues
-from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operators import answering
+from campaigns.reporting.forecast import eta, queues
+from campaigns.reporting.forecast.queues import VendorQueue
+from campaigns.senders import entitlements
 from mailhub.operations import charts, dashboard, findings, saved_looks, share_chart
 from vendors import ownership
 from vendors.history import Actor

@@ -10,15 +10,18 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from campaigns import estimates, frozen_parts, labels, previews
-from campaigns.content.templates import TemplateError
+from campaigns.approvals import frozen_parts
+from campaigns.content import previews
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.ports import NotEntitled
-from campaigns.intake import BadInput
+from campaigns.lists import estimates
+from campaigns.lists.intake import BadInput
 from campaigns.models import Approval, Message
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
 from campaigns.operators.approving import CannotDecide
+from campaigns.texts.templates import TemplateError
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import framed, guarded, with_images
 from vendors.adapters.base import Letter

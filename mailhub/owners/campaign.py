@@ -10,16 +10,16 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import approvals, labels
-from campaigns.costs import accounts
+from campaigns import approvals
+from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.forecast import campaign_states
-from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign, Job
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators.verbs import is_legal
-from campaigns.reports import message_rows, reasons
-from campaigns.reports.reasons import FailureReason
+from campaigns.reporting import accounts, message_rows, reasons
+from campaigns.reporting.forecast import campaign_states
+from campaigns.reporting.forecast.campaign_states import CampaignState
+from campaigns.reporting.reasons import FailureReason
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart
 from mailhub.owners.ways_on import find_ways

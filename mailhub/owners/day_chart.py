@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
+from campaigns.doors.labels import scale_to
 from campaigns.engine import day_counts
 from campaigns.engine.day_counts import DaySums
-from campaigns.labels import scale_to
 from vendors.reporting import find_reporting
 
 WIDTH, HEIGHT = 720, 120  # of the drawing, which is scaled to its page

@@ -10,12 +10,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from campaigns.engine.decisions import Verdict
-from campaigns.forecast import campaign_states
-from campaigns.forecast.campaign_states import CampaignState
 from campaigns.models import Campaign
 from campaigns.operators import verbs
 from campaigns.operators.owner_phrases import tell_owner
-from campaigns.reports import reasons
+from campaigns.reporting import reasons
+from campaigns.reporting.forecast import campaign_states
+from campaigns.reporting.forecast.campaign_states import CampaignState
 from mailhub.owners import campaign as campaign_page
 from mailhub.owners.access import LOOK, page
 from vendors.history import Actor

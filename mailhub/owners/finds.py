@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from campaigns import finding
+from campaigns.audience import finding
 from campaigns.models.campaigns import sponsor_ids_of
 from mailhub.owners.access import LOOK, page
 

@@ -9,17 +9,17 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from campaigns.answers import inbox
-from campaigns.drafts import keeping
-from campaigns.forecast import campaign_states
-from campaigns.given_texts import given_value
+from campaigns.audience.answers import inbox
+from campaigns.lists.drafts import keeping
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.operators import approving
-from campaigns.quotas import admission
-from campaigns.quotas.book import QuotaUse
-from campaigns.reports import campaign_rows
-from campaigns.reports.campaign_rows import STATES, CampaignQuery, Needs
+from campaigns.reporting import campaign_rows
+from campaigns.reporting.campaign_rows import STATES, CampaignQuery, Needs
+from campaigns.reporting.forecast import campaign_states
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import QuotaUse
+from campaigns.texts.given_texts import given_value
 from mailhub.owners import day_chart
 from mailhub.owners.access import page
 from mailhub.owners.polling import LivePart

@@ -14,11 +14,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from campaigns.deliverability import findings, identity_checks
-from campaigns.given_texts import given_value
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import senders
+from campaigns.senders.deliverability import findings, identity_checks
+from campaigns.texts.given_texts import given_value
 from mailhub.owners.access import actor, page
 from vendors import history
 from vendors.adapters import dkim

@@ -8,12 +8,11 @@ from django.shortcuts import render
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
-from campaigns import labels
-from campaigns.costs import accounts
+from campaigns.doors import labels
 from campaigns.engine.progress import Progress
-from campaigns.forecast import campaign_states
-from campaigns.reports import export
-from campaigns.reports.export import Export
+from campaigns.reporting import accounts, export
+from campaigns.reporting.export import Export
+from campaigns.reporting.forecast import campaign_states
 from mailhub.front import reports as files
 from mailhub.front.downloads import KINDS
 from mailhub.owners import campaign as campaign_page

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from campaigns import previews
-from campaigns.content.templates import PARTS, TemplateError
-from campaigns.intake import BadInput
+from campaigns.content import previews
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.texts.templates import PARTS, TemplateError
 from mailhub.owners.sandboxed import framed, with_images
 from vendors.adapters.base import Letter
 from vendors.adapters.segments import segments

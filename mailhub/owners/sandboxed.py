@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from django.http import HttpResponse
 
-from campaigns.content.parts import IMAGE
+from campaigns.texts.parts import IMAGE
 from vendors.adapters.base import Attachment
 
 SHOWN = "img-src data:; font-src data:; style-src 'unsafe-inline'"

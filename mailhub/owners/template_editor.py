@@ -13,13 +13,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from campaigns import labels
-from campaigns.content.parts import parse_header
-from campaigns.content.templates import RECIPIENT, TemplateError
+from campaigns.content.template_versions import comparing, versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors import labels
 from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
-from campaigns.template_versions import comparing, versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.texts.parts import parse_header
+from campaigns.texts.templates import RECIPIENT, TemplateError
 from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
 from mailhub.owners.sandboxed import guarded

@@ -7,9 +7,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from campaigns.content.template_versions import comparing, versions
 from campaigns.models import Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
-from campaigns.template_versions import comparing, versions
 from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
 from mailhub.owners.sandboxed import guarded

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
-from campaigns.drafts import contents, keeping
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.lists.drafts import contents, keeping
 from campaigns.models import Draft
-from campaigns.template_versions.versions import TemplateContent
 from mailhub.owners.access import page
 from mailhub.owners.samples import PREFIX, SampleLetter, sample_of
 from mailhub.owners.templates import LOOK

@@ -13,11 +13,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from campaigns import approvals, labels
-from campaigns.forecast.campaign_states import CampaignState
+from campaigns import approvals
+from campaigns.doors import labels
 from campaigns.models import Campaign
 from campaigns.models.approvals import APPROVE
 from campaigns.operators import approving
+from campaigns.reporting.forecast.campaign_states import CampaignState
 from vendors.ownership import ALL_SPONSORS
 
 CHANGE = "campaigns.change_job"

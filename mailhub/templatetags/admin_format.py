@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
 from campaigns.operators.owner_phrases import tell_owner

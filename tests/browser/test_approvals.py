@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from playwright.sync_api import Page, expect
 
-from campaigns import intake
+from campaigns.lists import intake
 from campaigns.models import Approval, Job
 from tests import factories
 from tests.browser.conftest import Browsing

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from campaigns.drafts import keeping
-from campaigns.intake.files import NewFile
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.lists.drafts import keeping
+from campaigns.lists.intake.files import NewFile
 from campaigns.models import Draft, TemplateVersion
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from tests import factories
 from tests.browser.conftest import Browsing, LoggedIn
 from vendors.history import Actor

@@ -6,7 +6,7 @@ import openpyxl
 import pytest
 from playwright.sync_api import expect
 
-from campaigns.drafts import checking
+from campaigns.lists.drafts import checking
 from campaigns.models import Draft
 from tests import factories
 from tests.browser.conftest import Browsing, LoggedIn

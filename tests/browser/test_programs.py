@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from campaigns.integrations.webhooks import events
 from campaigns.models import Identity, WebhookCall
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.webhooks import events
 from mailhub.front import keys
 from tests import factories
 from tests.browser.conftest import WIDTHS

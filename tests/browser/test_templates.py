@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from tests import factories
 from tests.browser.conftest import WIDTHS
 from vendors.history import Actor

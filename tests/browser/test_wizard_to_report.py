@@ -11,7 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from campaigns.models import Campaign, Job
-from campaigns.reports import xlsx_writer
+from campaigns.reporting import xlsx_writer
 from tests import factories
 from tests.browser.conftest import Browsing, LoggedIn
 from tests.programs import sweeping, wait_until, worker

@@ -26,8 +26,8 @@ def main(given: str) -> int:
 
 
 def grown(file: BinaryIO) -> int:
-    from campaigns.content import templates
-    from campaigns.intake import Table, check_table
+    from campaigns.lists.intake import Table, check_table
+    from campaigns.texts import templates
 
     content = templates.compile("Hello {{ name }}", "Dear {{ name }}", html=False)
     before = high_water()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from campaigns.content import render_pool, templates
-from campaigns.content.render_pool import RenderPool, RequestRenderer
+from campaigns.texts import render_pool, templates
+from campaigns.texts.render_pool import RenderPool, RequestRenderer
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns.engine.progress import of_jobs
-from campaigns.forecast import ahead, eta, kept_totals, queues
-from campaigns.forecast.queues import SponsorQueue
 from campaigns.models import Job, Sponsor, SponsorTurn
 from campaigns.operators import actions
+from campaigns.reporting.forecast import ahead, eta, kept_totals, queues
+from campaigns.reporting.forecast.queues import SponsorQueue
 from mailhub.monitoring import metrics
 from tests import factories
 from vendors.history import Actor

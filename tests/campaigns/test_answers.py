@@ -14,12 +14,12 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.answers import inbox
-from campaigns.answers.inbox import NewAnswer
-from campaigns.answers.judgement import MOST, answer_itself, judge_answer
+from campaigns.audience.answers import inbox
+from campaigns.audience.answers.inbox import NewAnswer
+from campaigns.audience.answers.judgement import MOST, answer_itself, judge_answer
+from campaigns.integrations.webhooks import events
 from campaigns.models import InboundMessage, RecipientAnswer, Suppression, WebhookCall
 from campaigns.operators import unread_answers
-from campaigns.webhooks import events
 from tests import factories
 from vendors.history import Actor
 from vendors.models import Vendor
@@ -108,7 +108,7 @@ def test_a_text_is_judged(texts: list[str], judged: str) -> None:
 
 
 def test_each_word_of_the_table_that_asks_is_sure_alone_and_none_is_a_filler() -> None:
-    from campaigns.answers.judgement import answer_phrases
+    from campaigns.audience.answers.judgement import answer_phrases
 
     for language in answer_phrases().languages:
         assert not (language.whole | language.stop) & language.fillers

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import frozen_parts, intake
+from campaigns.approvals import frozen_parts
 from campaigns.engine import audit
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.decisions import Verdict
@@ -22,7 +22,8 @@ from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending import send
-from campaigns.intake import BadInput
+from campaigns.lists import intake
+from campaigns.lists.intake import BadInput
 from campaigns.models import Approval, Campaign, Identity, Job, Message, Route, RouteEntry, Sponsor
 from campaigns.operators import actions, approving, pausing
 from campaigns.operators.approving import CannotDecide

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from django.utils import timezone
 
-from campaigns.attachments import AttachmentCache
+from campaigns.content.attachments import AttachmentCache
 from campaigns.engine import ground_truth
 from campaigns.engine.claiming import letters
 from campaigns.engine.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall

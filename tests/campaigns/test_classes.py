@@ -16,7 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from campaigns import entitlements
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.engine.casting.mailcaster import claim
 from campaigns.engine.lifecycle import move
 from campaigns.engine.ports import NotEntitled
@@ -24,8 +25,7 @@ from campaigns.engine.turns import charges
 from campaigns.models import Campaign, ClassCredit, Entitlement, Job, Session, Sponsor, SponsorTurn, Template
 from campaigns.models.identities import Urgent
 from campaigns.models.states import S
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.senders import entitlements
 from tests import factories as make
 from vendors.history import Actor
 from vendors.mail_classes import MailClass

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from campaigns.intake.shared_connections import ConnectionPool
+from campaigns.lists.intake.shared_connections import ConnectionPool
 from campaigns.tasks import finish_parent
 from tests.programs import worker
 from tests.waiting import wait_until

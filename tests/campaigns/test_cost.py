@@ -2,9 +2,9 @@
 
 import pytest
 
-from campaigns.content import cost as steps
-from campaigns.content import templates
-from campaigns.content.templates import MAX_STEPS, MAX_TOKENS, Budget, OverBudget, TemplateError
+from campaigns.texts import cost as steps
+from campaigns.texts import templates
+from campaigns.texts.templates import MAX_STEPS, MAX_TOKENS, Budget, OverBudget, TemplateError
 
 ORDER = (
     "Dear {{ name }},\n{% for line in lines %}{{ loop.index }}. {{ line.what|trim }}: {{ line.price|round(2) }}"

@@ -12,7 +12,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns.costs import accounts
 from campaigns.engine import delivery_reports, ground_truth
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer
@@ -20,6 +19,7 @@ from campaigns.engine.lifecycle import hold, hold_around
 from campaigns.engine.routes import moving
 from campaigns.models import AnswerBatch, Campaign, CostEntry, Job, Message, ReportKind, Route, RouteEntry
 from campaigns.models.states import Status
+from campaigns.reporting import accounts
 from tests import factories
 from tests.campaigns.rows import in_doubt, logged, manage, sound
 from vendors import prices

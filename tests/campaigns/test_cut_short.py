@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import audit
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.failover import queries
@@ -23,8 +23,8 @@ from campaigns.engine.finishing import finalizer, sweep
 from campaigns.engine.lifecycle import CUT_SHORT, in_group
 from campaigns.models import Campaign, Job, Message
 from campaigns.operators import actions
-from campaigns.reports import campaign_rows, message_rows
-from campaigns.reports.campaign_rows import CampaignQuery
+from campaigns.reporting import campaign_rows, message_rows
+from campaigns.reporting.campaign_rows import CampaignQuery
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, statuses
 from vendors.history import Actor

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from campaigns.deliverability import dns_questions, identity_checks
-from campaigns.deliverability.findings import WRONG, DnsEntry, Finding
 from campaigns.models import Identity
+from campaigns.senders.deliverability import dns_questions, identity_checks
+from campaigns.senders.deliverability.findings import WRONG, DnsEntry, Finding
 from tests import factories as make
 from tests.dns_server import DnsServer, dns_server
 from vendors.adapters import dkim

@@ -12,15 +12,15 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import entitlements
 from campaigns.engine import audit
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.progress import of_jobs
-from campaigns.forecast import eta
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
 from campaigns.models.states import S
 from campaigns.operators import actions
+from campaigns.reporting.forecast import eta
+from campaigns.senders import entitlements
 from tests import factories as make
 from tests.faults.sending import login, sent, take_again
 from tests.sandbox import Sandbox

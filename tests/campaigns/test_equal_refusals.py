@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import finding
+from campaigns.audience import finding
 from campaigns.engine import audit, refusal_runs, sending
 from campaigns.engine.connections import connect
 from campaigns.engine.finishing import finalizer

@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import estimates
-from campaigns.content import templates
+from campaigns.lists import estimates
 from campaigns.models import Campaign, Job, Message
 from campaigns.suppression.links import SIZE, links_of
+from campaigns.texts import templates
 from tests import factories
 from tests.campaigns.rows import manage
 from tests.campaigns.test_intake_command import basics, files, nothing_is_stored, send, vendor

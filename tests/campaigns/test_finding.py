@@ -8,7 +8,7 @@ from django.core.management import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import finding
+from campaigns.audience import finding
 from campaigns.models import Job, Message, MessageEvent, Resolution, Sponsor, Suppression, VendorMessageId
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

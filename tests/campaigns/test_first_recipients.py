@@ -17,9 +17,9 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending import send
-from campaigns.forecast import eta
 from campaigns.models import Campaign, Job
 from campaigns.operators import actions, pausing
+from campaigns.reporting.forecast import eta
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses
 from tests.faults.sending import login

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.forecast import eta
 from campaigns.models import Campaign, Job
+from campaigns.reporting.forecast import eta
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged
 from tests.terminal import Terminal

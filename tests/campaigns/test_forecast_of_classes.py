@@ -10,8 +10,8 @@ from django.utils import timezone
 from redis import Redis
 
 from campaigns.engine.progress import of_jobs
-from campaigns.forecast import eta
 from campaigns.models import Job, SponsorTurn
+from campaigns.reporting.forecast import eta
 from tests import factories
 from tests.virtual import HOLD, VirtualVendor
 from vendors.limits.values import Grant, SharedAsk, SponsorShare

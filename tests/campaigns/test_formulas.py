@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.formulas import harmless, undone
-from campaigns.intake import LeftOut, Table, write_left_out
+from campaigns.lists.intake import LeftOut, Table, write_left_out
+from campaigns.texts.formulas import harmless, undone
 
 FORMULA = re.compile(r"[=+\-@\uff1d\uff0b\uff0d\uff20]")
 NUMBER = re.compile(r"[+-][0-9][0-9 .,]*")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from campaigns.content import templates
-from campaigns.content.templates import TemplateError
-from campaigns.given_texts import composed, given_address, given_fields, given_name, given_value
-from campaigns.intake import BadInput, Table, check_table
-from campaigns.intake.checking import AddressReader
-from campaigns.intake.csv_reader import field_name
-from campaigns.intake.files import source
+from campaigns.lists.intake import BadInput, Table, check_table
+from campaigns.lists.intake.checking import AddressReader
+from campaigns.lists.intake.csv_reader import field_name
+from campaigns.lists.intake.files import source
+from campaigns.texts import templates
+from campaigns.texts.given_texts import composed, given_address, given_fields, given_name, given_value
+from campaigns.texts.templates import TemplateError
 from mailhub.front.schemas import SendRequest
 
 MULLER = "Mu\u0308ller"  # as a Mac writes it

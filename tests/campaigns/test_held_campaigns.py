@@ -13,10 +13,10 @@ from campaigns.engine import sending
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.progress import of_jobs
-from campaigns.forecast import eta
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
 from campaigns.operators import actions, pausing
+from campaigns.reporting.forecast import eta
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.faults.sending import login, send_the_rest, sent, take_again

@@ -10,12 +10,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from campaigns import intake
 from campaigns.engine import audit, quiet_hours
 from campaigns.engine import sending as sender
 from campaigns.engine.quiet_hours import WHY, QuietHours
-from campaigns.forecast import campaign_states
+from campaigns.lists import intake
 from campaigns.models import Campaign, Job, Message, Sponsor
+from campaigns.reporting.forecast import campaign_states
 from tests import factories
 from tests.campaigns.test_quiet_hours import BERLIN, LONDON, NEW_YORK, NOWHERE, twilio
 from tests.described.servers import Twilio

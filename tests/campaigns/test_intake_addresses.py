@@ -5,7 +5,7 @@ from email_validator import validate_email
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.intake.checking import PLAIN_EMAIL, AddressReader, email
+from campaigns.lists.intake.checking import PLAIN_EMAIL, AddressReader, email
 
 atoms = st.from_regex(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.\-]{1,70}", fullmatch=True)
 labels = st.from_regex(r"[A-Za-z0-9\-]{1,8}|[A-Za-z0-9\-]{60,65}", fullmatch=True)

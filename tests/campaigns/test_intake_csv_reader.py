@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaigns.content import templates
-from campaigns.given_texts import given_value
-from campaigns.intake import BadInput, RowError, Table, check_table
+from campaigns.lists.intake import BadInput, RowError, Table, check_table
+from campaigns.texts import templates
+from campaigns.texts.given_texts import given_value
 
 PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
 BARE = templates.compile("Hello", "Good day", html=False)

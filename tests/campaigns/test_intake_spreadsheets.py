@@ -14,12 +14,12 @@ import xlsxwriter
 import xlwt
 from django.core.management import CommandError, call_command
 
-from campaigns.content import templates
-from campaigns.intake import BadInput, Table, check_table, xls_reader
-from campaigns.intake.csv_reader import HiddenRowsUndecided
-from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.lists.intake import BadInput, Table, check_table, xls_reader
+from campaigns.lists.intake.csv_reader import HiddenRowsUndecided
+from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Message, Suppression
 from campaigns.suppression.lists import NewSuppression
+from campaigns.texts import templates
 from tests import factories
 from tests.campaigns.test_intake_csv_reader import BARE, problems, stored
 from tests.campaigns.test_intake_xlsx import SHEET, book, cells, changed

@@ -13,11 +13,11 @@ from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns import intake
-from campaigns.content import templates
+from campaigns.lists import intake
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.jobs import read_reference
 from campaigns.models.states import S
+from campaigns.texts import templates
 from tests import factories as make
 
 ROOT = Path(__file__).resolve().parents[2]

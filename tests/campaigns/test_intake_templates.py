@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from campaigns.content import templates
-from campaigns.content.templates import MAX_SIZE, Budget, StepMeter, TemplateError
-from campaigns.intake import checking
-from campaigns.intake import fields as fields_of
+from campaigns.lists.intake import checking
+from campaigns.lists.intake import fields as fields_of
+from campaigns.texts import templates
+from campaigns.texts.templates import MAX_SIZE, Budget, StepMeter, TemplateError
 
 text = st.text(max_size=30)
 literal = text.filter(lambda t: "{" not in t and "}" not in t)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from campaigns.content import templates
-from campaigns.intake import BadInput, Table
-from campaigns.intake.xlsx_numbers import cell_format, number_text
+from campaigns.lists.intake import BadInput, Table
+from campaigns.lists.intake.xlsx_numbers import cell_format, number_text
+from campaigns.texts import templates
 from tests.campaigns.test_intake_csv_reader import BARE, problems, stored
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,7 +216,7 @@ def test_any_cut_or_flipped_byte_gives_a_sentence_or_a_list() -> None:
 
 
 def test_what_is_packed_to_unpack_endlessly_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaigns.intake.spreadsheets.MOST_UNPACKED", 10_000_000)
+    monkeypatch.setattr("campaigns.lists.intake.spreadsheets.MOST_UNPACKED", 10_000_000)
     bomb = changed(book(LIST), SHEET, "</sheetData>", "</sheetData>" + " " * 20_000_000)
     assert len(bomb) < 100_000
     with pytest.raises(BadInput, match="unpacks to more than 10,000,000 bytes: save it as CSV"):

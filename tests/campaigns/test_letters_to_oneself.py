@@ -11,9 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns import intake
-from campaigns.intake import BadInput, to_oneself
-from campaigns.intake.to_oneself import HOUR, MOST, TooManyToOneself
+from campaigns.lists import intake
+from campaigns.lists.intake import BadInput, to_oneself
+from campaigns.lists.intake.to_oneself import HOUR, MOST, TooManyToOneself
 from campaigns.models import Campaign, Draft, Job, Session, Sponsor
 from tests import factories
 from tests.campaigns.test_intake_command import files, send, vendor

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns.content import templates
-from campaigns.content.sizes import HEAD, largest_mail, with_size
-from campaigns.intake.checking import faults
+from campaigns.lists.intake.checking import faults
 from campaigns.models import Campaign
+from campaigns.texts import templates
+from campaigns.texts.sizes import HEAD, largest_mail, with_size
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters import mime_parts

@@ -21,7 +21,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns.content.attachments import AttachmentCache, LetterFiles
 from campaigns.engine import sending
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.doubts import reconciler

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.content import mjml, templates
-from campaigns.content.templates import OverBudget, TemplateError
 from campaigns.models import Campaign
+from campaigns.texts import mjml, templates
+from campaigns.texts.templates import OverBudget, TemplateError
 from tests import factories as make
 from tests.campaigns.test_cost import Purse
 from tests.campaigns.test_intake_command import files, send, vendor

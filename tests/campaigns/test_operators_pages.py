@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.models import Campaign, Job, ReportKind
-from campaigns.reports import campaign_names
+from campaigns.reporting import campaign_names
 from mailhub.models import SavedLook
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused

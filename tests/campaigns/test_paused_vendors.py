@@ -8,13 +8,13 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone, translation
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.routes import entries
 from campaigns.models import Job, Message
 from campaigns.operators import filters, pausing
-from campaigns.reports import campaign_rows
-from campaigns.reports.campaign_rows import CampaignQuery
+from campaigns.reporting import campaign_rows
+from campaigns.reporting.campaign_rows import CampaignQuery
 from mailhub.front.vendor_cache import vendor_cache
 from mailhub.operations import dashboard
 from tests import factories

@@ -18,9 +18,9 @@ from campaigns.engine.claiming.claims import Lease
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import send
-from campaigns.forecast import streams
 from campaigns.models import Campaign, Job, Message
 from campaigns.operators import actions, pausing
+from campaigns.reporting.forecast import streams
 from mailhub.monitoring import metrics
 from tests import calling, factories
 from tests.campaigns.rows import family, manage, sound, statuses

@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from campaigns.intake import AddressReader
+from campaigns.lists.intake import AddressReader
 from campaigns.models import Job, Message, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

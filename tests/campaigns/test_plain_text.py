@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from campaigns.content import templates
-from campaigns.content.plain_text import made_from
-from campaigns.content.templates import TemplateError
+from campaigns.texts import templates
+from campaigns.texts.plain_text import made_from
+from campaigns.texts.templates import TemplateError
 
 ORDER = """<html><head><title>Order</title><style>p { color: red }</style></head><body>
 <div style="display:none">{{ name }}, your order</div>

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, ProgrammingError, connection, transaction
 
-from campaigns import entitlements
 from campaigns.engine import prepared
-from campaigns.entitlements import why_held
-from campaigns.forecast import streams
 from campaigns.models import Entitlement, Job
 from campaigns.models.states import Status
+from campaigns.reporting.forecast import streams
+from campaigns.senders import entitlements
+from campaigns.senders.entitlements import why_held
 from tests import factories
 
 PLANNED = """

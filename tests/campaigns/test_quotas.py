@@ -16,14 +16,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import entitlements, intake
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.lifecycle import move
+from campaigns.lists import intake
 from campaigns.models import CostEntry, Entitlement, Job, Sponsor, SponsorQuota
 from campaigns.models.states import S
 from campaigns.operators import actions
-from campaigns.quotas import admission
-from campaigns.quotas.book import read_book, read_quotas
+from campaigns.senders import entitlements
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import read_book, read_quotas
 from mailhub.diagnosis import machine_health
 from tests import factories as make
 from tests.campaigns.rows import in_doubt, logged, manage
@@ -174,7 +175,7 @@ def test_a_campaign_that_is_larger_than_the_quota_never_fits(login: Credential) 
 
 
 def test_a_long_list_is_refused_before_it_is_stored(login: Credential, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaigns.intake.storage.LONG", 5)
+    monkeypatch.setattr("campaigns.lists.intake.storage.LONG", 5)
     by = make.sponsor()
     quota(by, None, "flight", 4)
     with CaptureQueriesContext(connection) as seen, pytest.raises(intake.BadInput, match="never fits"):

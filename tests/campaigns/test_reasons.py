@@ -4,13 +4,13 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.failover import queries as failover
+from campaigns.integrations.results import reader
 from campaigns.models import Job, Message, MessageEvent
-from campaigns.reports import message_rows, reasons
-from campaigns.results import reader
+from campaigns.reporting import message_rows, reasons
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, suppressed
 from vendors.adapters.letter_faults import LetterPart

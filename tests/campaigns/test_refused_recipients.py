@@ -14,9 +14,9 @@ from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer, sweep
+from campaigns.integrations.results.reader import facts
 from campaigns.models import Job, Message, Suppression
 from campaigns.operators import actions
-from campaigns.results.reader import facts
 from campaigns.suppression import for_engine, lists, refused
 from tests import factories
 from tests.campaigns.rows import family, logged, messages

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.content import render_pool, render_process, templates
-from campaigns.content.apart import ProcessLost
-from campaigns.content.parts import MOST_HEADERS
-from campaigns.content.render_pool import RenderPool, RequestRenderer
-from campaigns.content.templates import MAX_STEPS, Budget, OverBudget, Source, TemplateError
+from campaigns.texts import render_pool, render_process, templates
+from campaigns.texts.apart import ProcessLost
+from campaigns.texts.parts import MOST_HEADERS
+from campaigns.texts.render_pool import RenderPool, RequestRenderer
+from campaigns.texts.templates import MAX_STEPS, Budget, OverBudget, Source, TemplateError
 from tests.campaigns.elsewhere import rendering_elsewhere
 from tests.properties import template_bombs
 from tests.waiting import wait_until

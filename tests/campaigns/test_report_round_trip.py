@@ -10,17 +10,17 @@ import pandas
 import pytest
 from django.core.management import call_command
 
-from campaigns import intake
-from campaigns.content import templates
-from campaigns.given_texts import given_value
-from campaigns.intake import Table, check_table
-from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.lists import intake
+from campaigns.lists.intake import Table, check_table
+from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Campaign
 from campaigns.operators import suppressing
-from campaigns.own_files import REPORT
-from campaigns.reports import export, xlsx_writer
-from campaigns.reports.export import Export
+from campaigns.reporting import export, xlsx_writer
+from campaigns.reporting.export import Export
+from campaigns.reporting.own_files import REPORT
 from campaigns.suppression.lists import NewSuppression
+from campaigns.texts import templates
+from campaigns.texts.given_texts import given_value
 from tests import factories
 from vendors.history import Actor
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns import intake
-from campaigns.intake import spreadsheets
+from campaigns.lists import intake
+from campaigns.lists.intake import spreadsheets
 from campaigns.models import Job, Message
-from campaigns.own_files import REPORT
-from campaigns.reports import export, xlsx_writer
-from campaigns.reports.export import Export
+from campaigns.reporting import export, xlsx_writer
+from campaigns.reporting.export import Export
+from campaigns.reporting.own_files import REPORT
 from tests import factories
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused, suppressed
 

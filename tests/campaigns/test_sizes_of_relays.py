@@ -10,8 +10,8 @@ from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.drafts import contents
-from campaigns.intake.checking import faults
+from campaigns.lists.drafts import contents
+from campaigns.lists.intake.checking import faults
 from campaigns.models import Campaign, Draft, Identity, Message
 from tests import factories
 from tests.faults.sending import send_the_rest, sent, taken

@@ -13,9 +13,9 @@ from django.utils import timezone
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.engine.finishing import sweep as sweeper
-from campaigns.forecast import streams
-from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Store
+from campaigns.reporting.forecast import streams
+from campaigns.reporting.forecast.streams import VendorStreams
 from tests import factories
 from tests.campaigns.rows import family, logged
 from tests.workers import worker

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import audit, progress
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.claiming.claims import Lease
@@ -20,7 +20,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
 from campaigns.engine.suppressed import digests, recent
-from campaigns.intake import accept
+from campaigns.lists.intake import accept
 from campaigns.models import AnswerBatch, Claim, Job, Message, Suppression, SuppressionKey
 from campaigns.operators import actions
 from campaigns.suppression import comparing, lists

@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from campaigns.admin import suppression_import
-from campaigns.intake import BadInput
-from campaigns.intake.suppression_file import SuppressionFile, lines
+from campaigns.lists.intake import BadInput
+from campaigns.lists.intake.suppression_file import SuppressionFile, lines
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

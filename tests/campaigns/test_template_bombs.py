@@ -7,13 +7,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.content import mjml, plain_text, templates
-from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.engine import sending
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.lifecycle import move
-from campaigns.intake.checking import faults
+from campaigns.lists.intake.checking import faults
 from campaigns.models import Campaign, Job, Message
+from campaigns.texts import mjml, plain_text, templates
+from campaigns.texts.templates import MAX_SIZE, TemplateError
 from tests import factories
 from tests.campaigns.bombs import LEVELS, LONGEST_FAULT, USED, nested
 from tests.campaigns.elsewhere import where
@@ -118,7 +118,7 @@ def test_a_row_that_lacks_many_fields_is_told_in_a_sentence():
 )
 @pytest.mark.slow("processes")
 def test_long_html_is_read_as_text_by_a_process_with_limits(html, monkeypatch):
-    monkeypatch.setattr("campaigns.content.apart.SECONDS", 3)
+    monkeypatch.setattr("campaigns.texts.apart.SECONDS", 3)
     with pytest.raises(TemplateError, match="no text can be made from the HTML"):
         plain_text.made_from(html)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from campaigns.content import templates
-from campaigns.content.templates import MAX_STEPS, TemplateError
-from campaigns.intake import checking
+from campaigns.lists.intake import checking
+from campaigns.texts import templates
+from campaigns.texts.templates import MAX_STEPS, TemplateError
 from tests.campaigns.test_cost import cost
 from tests.campaigns.test_intake_csv_reader import problems
 

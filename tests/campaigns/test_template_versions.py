@@ -10,10 +10,10 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.content.templates import TemplateError
+from campaigns.content.template_versions import comparing, versions
+from campaigns.content.template_versions.versions import NewerVersion, TemplateContent, TemplateRefused
 from campaigns.models import Campaign, Template, TemplateVersion
-from campaigns.template_versions import comparing, versions
-from campaigns.template_versions.versions import NewerVersion, TemplateContent, TemplateRefused
+from campaigns.texts.templates import TemplateError
 from tests import factories as make
 from vendors.history import Actor
 

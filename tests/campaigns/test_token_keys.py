@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from campaigns import token_keys
+from campaigns.doors import token_keys
 from campaigns.models import TokenKey
 
 pytestmark = pytest.mark.django_db(transaction=True)

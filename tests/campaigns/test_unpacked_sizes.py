@@ -8,8 +8,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from campaigns.admin import suppression_import
-from campaigns.intake.sheets import MOST_UNPACKED
-from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.lists.intake.sheets import MOST_UNPACKED
+from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Suppression
 from campaigns.suppression.lists import NewSuppression
 from tests import factories

@@ -12,12 +12,16 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import entitlements, intake, return_paths, tasks, token_keys
+from campaigns import tasks
+from campaigns.content import return_paths
+from campaigns.doors import token_keys
 from campaigns.engine.claiming import letters
 from campaigns.engine.claiming.letters import ClaimedMessage, Lease
 from campaigns.engine.suppressed import digests
 from campaigns.engine.suppressed.recent import Asker, KeptSuppression
+from campaigns.lists import intake
 from campaigns.models import Campaign, Identity, Job, Message, Sponsor, Suppression, Topic
+from campaigns.senders import entitlements
 from campaigns.suppression import links, lists, unsubscribing
 from campaigns.suppression.comparing import end_suppressed
 from campaigns.suppression.lists import NewSuppression

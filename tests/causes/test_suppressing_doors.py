@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 
-from campaigns.bounces import inbound
-from campaigns.bounces.inbound import InboundMail
+from campaigns.audience.bounces import inbound
+from campaigns.audience.bounces.inbound import InboundMail
 from campaigns.engine import delivery_reports
 from campaigns.models import Job, Message, Suppression
 from campaigns.suppression import refused

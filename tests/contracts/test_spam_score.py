@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from campaigns import previews
-from campaigns.content import plain_text, templates
-from campaigns.content.templates import UNSUBSCRIBE_URL
+from campaigns.content import previews
 from campaigns.models import Campaign
 from campaigns.suppression.links import LetterLinks
+from campaigns.texts import plain_text, templates
+from campaigns.texts.templates import UNSUBSCRIBE_URL
 from tests.contracts.test_dkim import origin
 from tests.contracts.test_mime import unstuffed
 from tests.waiting import DEADLINE

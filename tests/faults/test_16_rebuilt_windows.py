@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from campaigns.engine import progress, sending
 from campaigns.engine.claiming.claims import Lease
-from campaigns.forecast import eta, queues
 from campaigns.models import Job, Message
+from campaigns.reporting.forecast import eta, queues
 from mailhub.monitoring import probes
 from mailhub.operations import dashboard
 from tests import calling, factories

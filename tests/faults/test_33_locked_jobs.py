@@ -29,8 +29,8 @@ from campaigns.engine.pausing import pauses
 from campaigns.engine.sending import Sender
 from campaigns.engine.sending.sender import Sent
 from campaigns.engine.threads import BLOCKING, DatabaseThreads
+from campaigns.integrations.results import writer
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Session
-from campaigns.results import writer
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged, statuses
 from tests.campaigns.test_claims_and_answers import locked

@@ -29,8 +29,8 @@ from campaigns.engine.failover import crash, guard, recovery
 from campaigns.engine.failover.queries import mark_intact
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
-from campaigns.forecast import queues
 from campaigns.models import Job
+from campaigns.reporting.forecast import queues
 from mailhub.monitoring import probes
 from tests.connected import connected_to
 from tests.faults.checker import judge, sums

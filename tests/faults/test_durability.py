@@ -11,7 +11,7 @@ from django.db import connection
 
 from campaigns.engine.connections import connect
 from campaigns.engine.threads import DatabaseThreads
-from campaigns.intake.shared_connections import ConnectionPool
+from campaigns.lists.intake.shared_connections import ConnectionPool
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 SHOW = "SHOW synchronous_commit"

@@ -6,12 +6,12 @@ An endpoint that is added is found here by itself. If it has a parameter that is
 import functools
 from dataclasses import dataclass
 
-from campaigns import public_ids
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors import public_ids
+from campaigns.integrations.results import writer
+from campaigns.integrations.webhooks import events
 from campaigns.models import Job, RecipientAnswer, Session, Topic, WebhookCall
-from campaigns.results import writer
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
-from campaigns.webhooks import events
 from mailhub.front.api import api
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, letter

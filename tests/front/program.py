@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from campaigns.intake.requests import connection_pool
+from campaigns.lists.intake.requests import connection_pool
 from campaigns.models import Sponsor
 from mailhub.front import keys
 from mailhub.front.forecasts import forecasts

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from campaigns.integrations.webhooks import events
 from campaigns.models import Identity, RecipientAnswer, Suppression, WebhookCall
-from campaigns.webhooks import events
 from tests import factories
 from tests.front.program import Program, fresh, problem
 from tests.front.test_inbound import THEIRS, held, post, twilio, velma

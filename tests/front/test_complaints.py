@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from campaigns.integrations.webhooks import events
 from campaigns.models import Webhook, WebhookCall
-from campaigns.webhooks import events
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, fresh
 from tests.front.test_delivery_reports import finished

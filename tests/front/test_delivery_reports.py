@@ -11,9 +11,9 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
 from campaigns.engine import audit, lifecycle
+from campaigns.integrations.results import writer
+from campaigns.integrations.webhooks import delivery, events
 from campaigns.models import Job, Message, Session, WebhookCall
-from campaigns.results import writer
-from campaigns.webhooks import delivery, events
 from mailhub.front import receipts
 from mailhub.front.receipts import KnownVendors, known_vendors
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import entitlements
 from campaigns.models import Campaign, Entitlement, Identity, Session
+from campaigns.senders import entitlements
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns.intake import uploads
+from campaigns.lists.intake import uploads
 from campaigns.models import Campaign, CampaignFile, StoredFile, UploadedFile
 from campaigns.tasks import delete_files
 from tests import factories

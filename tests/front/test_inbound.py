@@ -17,7 +17,7 @@ from django.test import Client
 from django.utils import timezone
 from twilio.request_validator import RequestValidator
 
-from campaigns import inbound
+from campaigns.audience import inbound
 from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Job, Message, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from campaigns import public_ids, token_keys
+from campaigns.doors import public_ids, token_keys
+from campaigns.integrations.results import reader
+from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Session, Sponsor, WebhookCall
-from campaigns.results import reader
-from campaigns.webhooks import events
 from mailhub.front.forecasts import forecasts
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories

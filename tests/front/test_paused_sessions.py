@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from campaigns.integrations.webhooks import events
 from campaigns.models import ComplaintPause, Job, WebhookCall
 from campaigns.operators import pausing
-from campaigns.webhooks import events
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from vendors.history import Actor

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.intake import allocate, requests
+from campaigns.lists.intake import allocate, requests
 from campaigns.models import Job, Session, SponsorQuota
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import (
     Identity,
     Job,
@@ -23,8 +25,6 @@ from campaigns.models import (
     WebhookCall,
 )
 from campaigns.operators import pausing
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from mailhub.front.api import api
 from mailhub.front.keys import Key
 from mailhub.models import ApiKey

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.finishing import finalizer
+from campaigns.integrations.results import writer
+from campaigns.integrations.results import writer as result_store
 from campaigns.models import Job, Message, Session
-from campaigns.results import writer
-from campaigns.results import writer as result_store
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem

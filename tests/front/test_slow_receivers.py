@@ -11,10 +11,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from campaigns.integrations.webhooks import delivery, events
+from campaigns.integrations.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
 from campaigns.models import Session, Webhook, WebhookCall
 from campaigns.tasks import notify_webhooks, sweep_sessions
-from campaigns.webhooks import delivery, events
-from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, fresh
 from tests.front.test_webhooks import deliver, finished, listening, receiver

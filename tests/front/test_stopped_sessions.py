@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.finishing import finalizer, sweep
+from campaigns.integrations.results import writer
+from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.models.states import Status
 from campaigns.operators import actions
-from campaigns.results import writer
-from campaigns.webhooks import events
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, api_vendor, fresh, letter

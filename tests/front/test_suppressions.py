@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns.intake import storage, suppression_file
+from campaigns.lists.intake import storage, suppression_file
 from campaigns.models import Job, Message, Suppression
 from campaigns.operators import filters
 from campaigns.suppression import lists

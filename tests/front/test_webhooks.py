@@ -17,10 +17,10 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
+from campaigns.integrations.results import writer
+from campaigns.integrations.webhooks import delivery, events
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
-from campaigns.results import writer
 from campaigns.tasks import WEBHOOKS, deliver_webhooks, sweep_sessions
-from campaigns.webhooks import delivery, events
 from mailhub.celery import app
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, refused

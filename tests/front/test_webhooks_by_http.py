@@ -11,8 +11,8 @@ from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
 from campaigns.engine import delivery_reports
+from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Message, Webhook, WebhookCall
-from campaigns.webhooks import events
 from mailhub import tasks
 from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused

@@ -14,10 +14,10 @@ from campaigns.engine.claiming import claims
 from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.finishing import finalizer, sweep
 from campaigns.engine.sending import sender
+from campaigns.integrations.results import writer
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE, Status
 from campaigns.operators import actions, pausing
-from campaigns.results import writer
 from tests import calling
 from tests.emptying import forget_keys
 from tests.interleaving import judging

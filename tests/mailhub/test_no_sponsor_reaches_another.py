@@ -29,6 +29,8 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.engine.failover import holding
@@ -46,8 +48,6 @@ from campaigns.models import (
     Webhook,
 )
 from campaigns.operators import pausing
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from mailhub.installation import ROLES, create_groups, make_permissions
 from mailhub.models import SavedLook
 from tests import factories

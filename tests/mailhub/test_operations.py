@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns import tasks
-from campaigns.forecast import kept_totals, queues
 from campaigns.models import Job, SponsorTurn
+from campaigns.reporting.forecast import kept_totals, queues
 from mailhub.models import MomentFound
 from mailhub.operations import charts, dashboard, outcomes
 from tests import factories

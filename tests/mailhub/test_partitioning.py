@@ -10,7 +10,7 @@ from django.db import IntegrityError, OperationalError, connection
 from django.test import Client, RequestFactory
 
 from campaigns.engine import audit
-from campaigns.intake.storage import allocate
+from campaigns.lists.intake.storage import allocate
 from campaigns.models import Message
 from mailhub import checks
 from mailhub.front import problems

@@ -12,13 +12,14 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import return_paths, token_keys
+from campaigns.content import return_paths
+from campaigns.content.return_paths import ReturnPaths
+from campaigns.doors import token_keys
 from campaigns.engine.suppressed import digests
+from campaigns.integrations.webhooks import events
 from campaigns.models import Identity, Message, Suppression, Webhook
-from campaigns.return_paths import ReturnPaths
 from campaigns.suppression import links, lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.webhooks import events
 from mailhub.front import keys
 from mailhub.models import ApiKey, FormerSecretKey
 from tests import factories

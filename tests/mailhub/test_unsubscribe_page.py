@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import token_keys
+from campaigns.doors import token_keys
 from campaigns.engine.suppressed import digests
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
 from campaigns.suppression import links

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
-from campaigns import intake
+from campaigns.lists import intake
 from campaigns.models import Approval, Job, Sponsor
 from tests import factories
 from vendors.history import Actor

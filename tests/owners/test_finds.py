@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from campaigns import public_ids
+from campaigns.doors import public_ids
 from campaigns.models import Job, Message
 from mailhub.front.keys import keyring
 from tests.campaigns.rows import accepted, logged

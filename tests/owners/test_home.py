@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from campaigns.models import Campaign, DayCount, Job
-from campaigns.reports import campaign_names, campaign_rows
+from campaigns.reporting import campaign_names, campaign_rows
 from mailhub.owners import day_chart, home, polling
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged

@@ -5,7 +5,7 @@ import re
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from campaigns import inbound
+from campaigns.audience import inbound
 from campaigns.models import Identity
 from mailhub import installation
 from tests import factories

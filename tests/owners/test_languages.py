@@ -16,7 +16,7 @@ from django.test import RequestFactory
 from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.models import Message, Webhook
 from mailhub import languages, model_texts

@@ -10,12 +10,12 @@ from django.contrib.auth.models import Permission
 from django.urls import reverse
 from django.utils import timezone, translation
 
-from campaigns.content.render_pool import RenderPool, RequestRenderer
-from campaigns.content.templates import Source, TemplateError
-from campaigns.intake import BadInput, RowError
-from campaigns.intake.checking import email
-from campaigns.intake.storage import check_times
+from campaigns.lists.intake import BadInput, RowError
+from campaigns.lists.intake.checking import email
+from campaigns.lists.intake.storage import check_times
 from campaigns.models import Topic
+from campaigns.texts.render_pool import RenderPool, RequestRenderer
+from campaigns.texts.templates import Source, TemplateError
 from tests import factories
 from tests.owners.test_languages import GERMAN
 from tests.owners.test_wizard import SOON, press, ready

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from django.utils import translation
 
-from campaigns.deliverability import arrivals, dkim_records, dmarc, spf
-from campaigns.deliverability.dns_questions import DnsAnswer
-from campaigns.deliverability.findings import WRONG, Finding, about_domain, listed, shown
 from campaigns.models import Identity
+from campaigns.senders.deliverability import arrivals, dkim_records, dmarc, spf
+from campaigns.senders.deliverability.dns_questions import DnsAnswer
+from campaigns.senders.deliverability.findings import WRONG, Finding, about_domain, listed, shown
 from tests import factories
 from tests.dns_server import dns_server
 from tests.owners.test_languages import GERMAN
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def unmarked():
     """Texts of several words, in findings, that no mark for translation is around; no descriptions."""
-    for path in sorted((ROOT / "campaigns/deliverability").glob("*.py")):
+    for path in sorted((ROOT / "campaigns/senders/deliverability").glob("*.py")):
         tree = ast.parse(path.read_text())
         described = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
         calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name))

@@ -10,11 +10,11 @@ from django.test import RequestFactory
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Job, Suppression
 from campaigns.suppression import lists, refused
 from campaigns.suppression.lists import NewSuppression
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from tests import factories
 from tests.campaigns.rows import accepted, logged
 from vendors import history

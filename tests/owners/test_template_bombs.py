@@ -2,8 +2,8 @@
 
 import pytest
 
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Campaign
-from campaigns.template_versions.versions import TemplateContent
 from tests.campaigns.bombs import LEVELS, USED, nested
 from tests.campaigns.elsewhere import where
 from tests.owners.test_templates import NEW, sponsor, stored

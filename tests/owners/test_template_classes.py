@@ -6,9 +6,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Sponsor
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from tests.vendors.test_ownership import alpha, beta, user_of
 from vendors.history import Actor
 from vendors.mail_classes import MailClass

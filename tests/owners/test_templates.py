@@ -5,9 +5,9 @@ import re
 import pytest
 from django.contrib.auth.models import Group, User
 
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Template, TemplateVersion
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from tests import factories
 from vendors.history import Actor
 

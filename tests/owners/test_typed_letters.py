@@ -7,8 +7,8 @@ import re
 import pytest
 from django.contrib.auth.models import User
 
-from campaigns.drafts import keeping
-from campaigns.intake.files import NewFile
+from campaigns.lists.drafts import keeping
+from campaigns.lists.intake.files import NewFile
 from campaigns.models import Campaign, Draft, Template
 from tests import factories
 from tests.owners.test_wizard import ann, login, make, put

@@ -12,11 +12,11 @@ from django.utils import translation
 from campaigns.engine.failover.recovery import describe
 from campaigns.engine.pausing import pauses
 from campaigns.engine.routes import entries
+from campaigns.integrations.webhooks import events
 from campaigns.models import Campaign, Suppression, Webhook
 from campaigns.operators import pausing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from campaigns.webhooks import events
 from tests import factories
 from tests.owners.test_languages import GERMAN
 from tests.owners.test_languages_of_histories import TYPED

@@ -7,8 +7,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.utils import timezone
 
+from campaigns.integrations.webhooks import events
 from campaigns.models import Webhook, WebhookCall
-from campaigns.webhooks import events
 from tests import factories
 from tests.front.everything import everything
 from tests.front.program import Program, api_vendor, fresh

@@ -9,9 +9,9 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import resolve
 
-from campaigns import intake
-from campaigns.drafts import checking
 from campaigns.engine.finishing import finalizer
+from campaigns.lists import intake
+from campaigns.lists.drafts import checking
 from campaigns.models import Campaign, Draft, Identity, RecipientAnswer, Sponsor, Suppression, Template, Topic, Webhook
 from mailhub.front.keys import keyring
 from mailhub.models import ApiKey

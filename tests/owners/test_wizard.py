@@ -19,13 +19,13 @@ from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.drafts import blocks, checking, copying, keeping, sending
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.lists.drafts import blocks, checking, copying, keeping, sending
 from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, Sponsor, StoredFile, Topic
 from campaigns.operators import senders
-from campaigns.reports import xlsx_writer
+from campaigns.reporting import xlsx_writer
 from campaigns.suppression import lists
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
 from tests import factories
 from tests.campaigns.test_intake_spreadsheets import ods, ods_row, xls
 from vendors.history import Actor
@@ -603,7 +603,7 @@ def test_files_are_kept_and_sent_with_each_message(client, login, settings):
     draft = make(client, login, files=file)
     assert "Take map.pdf" in client.get(reverse("draft_message", args=[draft.pk])).content.decode()
     StoredFile.objects.update(asked_at=timezone.now() - timedelta(days=3))
-    from campaigns.intake import files
+    from campaigns.lists.intake import files
 
     assert files.delete_unused() == 0
     press(client, draft, "message", **HELLO | {"by": f"credential:{login.pk}", "remove": draft.files.get().pk})

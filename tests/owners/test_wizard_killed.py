@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.drafts import checking, keeping, sending
+from campaigns.lists.drafts import checking, keeping, sending
 from campaigns.models import Campaign, Draft, DraftBlock, Message
 from mailhub import tasks
 from mailhub.owners.wizard.drafts import notify

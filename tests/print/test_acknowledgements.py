@@ -16,11 +16,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns import estimates
-from campaigns.costs import accounts
 from campaigns.engine import audit, fetched_reports
 from campaigns.engine.doubts import reconciler
+from campaigns.lists import estimates
 from campaigns.models import Job, Message, MessageEvent
+from campaigns.reporting import accounts
 from mailhub.operations import dashboard
 from tests import factories, forks, programs
 from tests.faults.checker import sums

@@ -16,11 +16,11 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from campaigns.content import templates
-from campaigns.content.addresses import address_rules, with_addresses
-from campaigns.intake.checking import faults
+from campaigns.lists.intake.checking import faults
 from campaigns.models import Campaign, Job, Message
 from campaigns.models.states import Status
+from campaigns.texts import templates
+from campaigns.texts.addresses import address_rules, with_addresses
 from tests import factories
 from tests.faults.sending import taken
 from tests.front.program import Program, fresh, letter

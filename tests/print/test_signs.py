@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from campaigns.content import templates
-from campaigns.content.signs import sign_check, with_signs
-from campaigns.content.templates import TemplateError
-from campaigns.intake.checking import faults
+from campaigns.lists.intake.checking import faults
 from campaigns.models import Campaign
+from campaigns.texts import templates
+from campaigns.texts.signs import sign_check, with_signs
+from campaigns.texts.templates import TemplateError
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
 from vendors.adapters.base import Letter

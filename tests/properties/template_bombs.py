@@ -22,8 +22,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
-from campaigns.content import templates
-from campaigns.content.templates import MAX_STEPS, Budget, TemplateError
+from campaigns.texts import templates
+from campaigns.texts.templates import MAX_STEPS, Budget, TemplateError
 
 MEMORY = 2_000_000_000  # bytes of the process
 PEAK = 60_000_000  # bytes that one message may allocate at once

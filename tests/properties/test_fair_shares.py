@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from campaigns.forecast.fair_shares import Claimant, FairShares, split_all, split_rate
+from campaigns.reporting.forecast.fair_shares import Claimant, FairShares, split_all, split_rate
 from vendors.mail_classes import MailClass
 
 QUIET = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

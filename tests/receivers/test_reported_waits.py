@@ -14,13 +14,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import return_paths
-from campaigns.bounces import inbound
-from campaigns.bounces.inbound import InboundMail
+from campaigns.audience.bounces import inbound
+from campaigns.audience.bounces.inbound import InboundMail
+from campaigns.content import return_paths
+from campaigns.content.return_paths import ReturnPaths
 from campaigns.engine import delivery_reports, sending
 from campaigns.engine.claiming.receiver_waits import QUIET
 from campaigns.models import Job, Message, MessageEvent, Suppression
-from campaigns.return_paths import ReturnPaths
 from tests import factories
 from tests.bounces.forms import failed, written
 from tests.bounces.test_receiver import deliver, receiving

@@ -16,10 +16,10 @@ from kombu import Connection
 from campaigns.engine import sending
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.finishing import finalizer
+from campaigns.integrations.results import writer
+from campaigns.integrations.results import writer as result_store
 from campaigns.models import AnswerBatch, Job, Message, Session
 from campaigns.models.states import RUNNING
-from campaigns.results import writer
-from campaigns.results import writer as result_store
 from campaigns.tasks import cast
 from tests import factories, forks
 from tests.front import server
@@ -222,7 +222,7 @@ class TestFailureScenarios:
         finalizer.finalise(job_id)
         session = Session.objects.get()
         script = "import django; django.setup(); from uuid import UUID;"
-        script += "from campaigns.results import writer;"
+        script += "from campaigns.integrations.results import writer;"
         script += f"writer.PAUSES = (0.01,); print(writer.write_result(UUID('{session.pk}')))"
         away = environment(
             DATABASE_URL="postgres://mailhub@127.0.0.1:1/none", DJANGO_SETTINGS_MODULE="mailhub.settings"

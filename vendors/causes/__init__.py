@@ -2,7 +2,7 @@
 
 One module judges every code and text that a mail server or a service gives: replies of SMTP, delivery status
 notifications, texts of HTTP answers. The rules are data (replies.toml); the first rule that fits decides.
-`vendors/outcomes.py` and `campaigns/bounces/kinds.py` say what follows from a cause.
+`vendors/outcomes.py` and `campaigns/audience/bounces/kinds.py` say what follows from a cause.
 """
 
 import re

@@ -12,9 +12,9 @@ from django.db import connection
 from django.db.models import Count, Min
 from django.utils import timezone
 
-from campaigns import labels, public_ids
+from campaigns.doors import labels, public_ids
+from campaigns.integrations.webhooks import events
 from campaigns.models import RecipientAnswer
-from campaigns.webhooks import events
 from vendors import alarms
 from vendors.models import Vendor
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns import return_paths
-from campaigns.answers import inbox
-from campaigns.answers.inbox import NewAnswer, Understood
-from campaigns.answers.judgement import answer_itself, judge_answer
-from campaigns.bounces.parser import FRAUD, MOST, ParsedMail, parse
-from campaigns.bounces.replies import MailReply, read_reply
+from campaigns.audience.answers import inbox
+from campaigns.audience.answers.inbox import NewAnswer, Understood
+from campaigns.audience.answers.judgement import answer_itself, judge_answer
+from campaigns.audience.bounces.parser import FRAUD, MOST, ParsedMail, parse
+from campaigns.audience.bounces.replies import MailReply, read_reply
+from campaigns.content import return_paths
 from campaigns.engine import delivery_reports
 from campaigns.engine.message_events import Kind
 from campaigns.engine.routes import whose
-from campaigns.intake.checking import email
+from campaigns.lists.intake.checking import email
 from campaigns.models import Identity, Message, RecipientAnswer
 from campaigns.models.answers import NO_TEXT
 from campaigns.models.jobs import Reference, read_reference

@@ -22,9 +22,9 @@ from urllib.parse import unquote, urlsplit
 
 from django.db import InterfaceError, OperationalError, ProgrammingError
 
-from campaigns.bounces import inbound
-from campaigns.bounces.inbound import InboundMail, TakenMail
-from campaigns.bounces.parser import MOST, read_mail
+from campaigns.audience.bounces import inbound
+from campaigns.audience.bounces.inbound import InboundMail, TakenMail
+from campaigns.audience.bounces.parser import MOST, read_mail
 from vendors import alarms
 from vendors.not_now import is_not_now
 

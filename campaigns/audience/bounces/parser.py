@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from flufl.bounce import all_failures
 
-from campaigns.bounces import kinds
+from campaigns.audience.bounces import kinds
 from campaigns.models import MessageEvent
 
 MOST = 262_144  # bytes read of a mail; a report precedes the original mail

@@ -19,9 +19,9 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from django.conf import settings
 from django.db import Error
 
-from campaigns.bounces import inbound
-from campaigns.bounces.inbound import InboundMail, Mailboxes
-from campaigns.bounces.parser import MOST
+from campaigns.audience.bounces import inbound
+from campaigns.audience.bounces.inbound import InboundMail, Mailboxes
+from campaigns.audience.bounces.parser import MOST
 from campaigns.engine.threads import DatabaseThreads, happens
 from vendors import alarms, liveness
 

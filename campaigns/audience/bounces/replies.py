@@ -14,7 +14,7 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
 
-from campaigns.bounces.parser import MOST, MOST_PARTS, REPLY, read_mail, walk_parts
+from campaigns.audience.bounces.parser import MOST, MOST_PARTS, REPLY, read_mail, walk_parts
 
 MOST_TEXT = 40_000  # characters of a part
 OURS = re.compile(r"<([0-9a-f-]{36}-\d{1,5})@", re.IGNORECASE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.content.template_versions.versions import TemplateContent
 from vendors.said import count_of
 
 CONTEXT = 3  # equal lines shown before and after a difference

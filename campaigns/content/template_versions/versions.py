@@ -13,13 +13,13 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns.content import templates
-from campaigns.content.headers import header_templates, with_beside
-from campaigns.content.parts import header_faults, text_beside
-from campaigns.content.templates import PARTS, Budget, Content, TemplateError
-from campaigns.given_texts import composed
 from campaigns.models import Template, TemplateVersion
 from campaigns.suppression.links import given
+from campaigns.texts import templates
+from campaigns.texts.given_texts import composed
+from campaigns.texts.headers import header_templates, with_beside
+from campaigns.texts.parts import header_faults, text_beside
+from campaigns.texts.templates import PARTS, Budget, Content, TemplateError
 from vendors import history
 from vendors.history import Actor
 from vendors.mail_classes import MailClass

@@ -13,16 +13,17 @@ from uuid import UUID
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from campaigns import entitlements, labels, public_ids
+from campaigns.doors import labels, public_ids
 from campaigns.engine import progress
 from campaigns.engine.lifecycle import MOVES
 from campaigns.engine.pausing import complaints
 from campaigns.engine.progress import STILL, Progress
 from campaigns.engine.routes import whose
+from campaigns.integrations.results import writer as result_store
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.models.states import S
-from campaigns.results import writer as result_store
+from campaigns.senders import entitlements
 from campaigns.suppression.refused import reason_of
 from vendors import alarms, deferrals, ownership, shut
 from vendors.adapters.letter_faults import PART_SENTENCES, part_of_refusal

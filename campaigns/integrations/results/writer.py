@@ -24,9 +24,9 @@ from django.db.models.functions import Now
 from redis import Redis, RedisError
 
 from campaigns.engine.lifecycle import hold, wait_at_most
+from campaigns.integrations.results import reader
+from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Session
-from campaigns.results import reader
-from campaigns.webhooks import events
 from vendors import alarms, redis_clients
 
 

@@ -19,8 +19,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.engine.threads import LoopThread
+from campaigns.integrations.webhooks import events
 from campaigns.models import Webhook, WebhookCall
-from campaigns.webhooks import events
 from vendors import alarms, webhook_http
 from vendors.said import Said, gettext_noop
 from vendors.webhook_http import PostResult

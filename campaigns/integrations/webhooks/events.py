@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns import public_ids
+from campaigns.doors import public_ids
 from campaigns.engine.ports import Complaint, ReportChange
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event

@@ -9,5 +9,5 @@
 - copying: a new draft from a campaign.
 
 The wizard's pages use drafts; `send_campaign` and the HTTP API do the same without. All of them check and store through
-campaigns/intake.
+campaigns/lists/intake.
 """

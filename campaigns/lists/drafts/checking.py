@@ -17,18 +17,18 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from campaigns import estimates, intake
-from campaigns.content.templates import TemplateError
-from campaigns.drafts import blocks, contents
-from campaigns.drafts.columns import HIDDEN_ROWS, Arrangement
-from campaigns.drafts.keeping import look, still_open
 from campaigns.engine import failpoints
 from campaigns.engine.ports import NotEntitled
-from campaigns.intake import BadInput, RowError, spreadsheets
-from campaigns.intake.checking import SHOWN, STEP
-from campaigns.intake.csv_reader import SHOWN_HIDDEN
+from campaigns.lists import estimates, intake
+from campaigns.lists.drafts import blocks, contents
+from campaigns.lists.drafts.columns import HIDDEN_ROWS, Arrangement
+from campaigns.lists.drafts.keeping import look, still_open
+from campaigns.lists.intake import BadInput, RowError, spreadsheets
+from campaigns.lists.intake.checking import SHOWN, STEP
+from campaigns.lists.intake.csv_reader import SHOWN_HIDDEN
 from campaigns.models import Campaign, Draft, DraftBlock
 from campaigns.suppression.comparing import count_suppressed
+from campaigns.texts.templates import TemplateError
 from vendors import alarms
 from vendors.models import Vendor
 from vendors.said import Said, read, to_data

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
-from campaigns.intake.checking import AddressReader
-from campaigns.intake.csv_reader import ColumnNames, Table, field_name
+from campaigns.lists.intake.checking import AddressReader
+from campaigns.lists.intake.csv_reader import ColumnNames, Table, field_name
 
 HIDDEN_ROWS = "hidden_rows"  # key of Draft.columns: the decision about them, as in intake.Table
 LOOKED_AT = 20  # rows read for a guess

@@ -6,19 +6,21 @@ from typing import Any
 
 from django.db.models import Q
 
-from campaigns import entitlements, estimates, previews
-from campaigns.content.parts import carried_by
-from campaigns.drafts import keeping
-from campaigns.drafts.blocks import CheckedRows
+from campaigns.content import previews
+from campaigns.content.template_versions import versions
+from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
-from campaigns.intake import BadInput, Hours
-from campaigns.intake.contents import CampaignContent, compiled
-from campaigns.intake.files import CampaignFiles
+from campaigns.lists import estimates
+from campaigns.lists.drafts import keeping
+from campaigns.lists.drafts.blocks import CheckedRows
+from campaigns.lists.intake import BadInput, Hours
+from campaigns.lists.intake.contents import CampaignContent, compiled
+from campaigns.lists.intake.files import CampaignFiles
 from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, TemplateVersion
+from campaigns.senders import entitlements
 from campaigns.suppression.links import links_of
-from campaigns.template_versions import versions
-from campaigns.template_versions.versions import TemplateContent
+from campaigns.texts.parts import carried_by
 from vendors import mail_classes
 from vendors.adapters.base import Attachment, Letter
 from vendors.mail_classes import MailClass

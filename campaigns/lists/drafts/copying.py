@@ -7,10 +7,10 @@ recipients are chosen anew. A campaign's list is deleted after sending, so a cop
 from typing import Any
 from uuid import UUID, uuid5
 
-from campaigns.content.parts import carried_by, text_beside
-from campaigns.content.templates import TemplateError
-from campaigns.drafts import keeping
+from campaigns.lists.drafts import keeping
 from campaigns.models import Campaign, Draft, DraftFile
+from campaigns.texts.parts import carried_by, text_beside
+from campaigns.texts.templates import TemplateError
 
 OF_COPIES = UUID("6f2d3f1e-9f0c-4d6e-8d5b-0c3f5e1f7a27")
 

@@ -14,12 +14,12 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
-from campaigns.content.parts import IMAGE
-from campaigns.drafts import blocks
-from campaigns.intake import BadInput
-from campaigns.intake import files as file_storage
-from campaigns.intake.files import CampaignFiles, NewFile
+from campaigns.lists.drafts import blocks
+from campaigns.lists.intake import BadInput
+from campaigns.lists.intake import files as file_storage
+from campaigns.lists.intake.files import CampaignFiles, NewFile
 from campaigns.models import Draft, DraftBlock, DraftFile, Sponsor
+from campaigns.texts.parts import IMAGE
 from vendors.adapters.base import Attachment
 from vendors.said import Said
 

@@ -13,20 +13,20 @@ from django.contrib.admin.models import ADDITION
 from django.db.models import F
 from django.utils import timezone
 
-from campaigns import intake
-from campaigns.content.templates import TemplateError
-from campaigns.drafts import checking, contents, keeping
-from campaigns.drafts.checking import FenceLost, Sign, claim, unexpected
-from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
 from campaigns.engine import failpoints
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
-from campaigns.intake import At, BadInput, Hours, to_oneself
-from campaigns.intake.storage import PauseRules, check_times
+from campaigns.lists import intake
+from campaigns.lists.drafts import checking, contents, keeping
+from campaigns.lists.drafts.checking import FenceLost, Sign, claim, unexpected
+from campaigns.lists.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
+from campaigns.lists.intake import At, BadInput, Hours, to_oneself
+from campaigns.lists.intake.storage import PauseRules, check_times
 from campaigns.models import Campaign, Draft, Job
 from campaigns.models.states import Status
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork, QuotaRefusal, QuotaUse
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork, QuotaRefusal, QuotaUse
+from campaigns.texts.templates import TemplateError
 from vendors import alarms
 from vendors.history import Actor, record
 from vendors.said import Said, columns, gettext_noop

@@ -5,12 +5,12 @@
 - storage accepts a campaign in one transaction; requests stores many requests of the HTTP API in one statement.
 """
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.intake.checking import AddressReader, check
-from campaigns.intake.csv_reader import CheckedTable, Table, check_table
-from campaigns.intake.hours import Hours
-from campaigns.intake.left_out import LeftOut, write_left_out
-from campaigns.intake.storage import At, Recipients, accept, allocate
+from campaigns.lists.intake.checking import AddressReader, check
+from campaigns.lists.intake.csv_reader import CheckedTable, Table, check_table
+from campaigns.lists.intake.hours import Hours
+from campaigns.lists.intake.left_out import LeftOut, write_left_out
+from campaigns.lists.intake.storage import At, Recipients, accept, allocate
+from campaigns.texts.bad_input import BadInput, RowError
 
 __all__ = [
     "AddressReader",

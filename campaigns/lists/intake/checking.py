@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 from email_validator import EmailNotValidError, validate_email
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.content.templates import Budget, Content, shorten
-from campaigns.given_texts import given_address
-from campaigns.intake.fields import MAX_CELL, looked_closely, nul_fault
-from campaigns.intake.left_out import LeftOut
-from campaigns.phone_numbers import e164, mobile_e164
+from campaigns.lists.intake.fields import MAX_CELL, looked_closely, nul_fault
+from campaigns.lists.intake.left_out import LeftOut
+from campaigns.texts.bad_input import BadInput, RowError
+from campaigns.texts.given_texts import given_address
+from campaigns.texts.phone_numbers import e164, mobile_e164
+from campaigns.texts.templates import Budget, Content, shorten
 from vendors.said import Said, gettext_noop
 
 # Matches most addresses, and nothing else; any other text goes through the slower library. No group repeats

@@ -5,11 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.content import templates
-from campaigns.content.addresses import address_rules, with_addresses
-from campaigns.content.headers import Headers, header_templates, with_beside
-from campaigns.content.parts import (
+from campaigns.lists.intake.csv_reader import Table
+from campaigns.lists.intake.files import CampaignFiles
+from campaigns.models import Campaign, TemplateVersion, Topic
+from campaigns.suppression.links import given as given_to
+from campaigns.texts import templates
+from campaigns.texts.addresses import address_rules, with_addresses
+from campaigns.texts.bad_input import BadInput, RowError
+from campaigns.texts.given_texts import composed
+from campaigns.texts.headers import Headers, header_templates, with_beside
+from campaigns.texts.parts import (
     IMAGES,
     carried_by,
     check_carried,
@@ -18,14 +23,9 @@ from campaigns.content.parts import (
     shows_images,
     text_beside,
 )
-from campaigns.content.signs import sign_check, with_signs
-from campaigns.content.sizes import largest_mail, with_size
-from campaigns.content.templates import Content
-from campaigns.given_texts import composed
-from campaigns.intake.csv_reader import Table
-from campaigns.intake.files import CampaignFiles
-from campaigns.models import Campaign, TemplateVersion, Topic
-from campaigns.suppression.links import given as given_to
+from campaigns.texts.signs import sign_check, with_signs
+from campaigns.texts.sizes import largest_mail, with_size
+from campaigns.texts.templates import Content
 from vendors.models import Credential, Vendor
 from vendors.said import Said
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, BinaryIO, Literal, NoReturn
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.content.templates import RECIPIENT, Content
-from campaigns.formulas import undone
-from campaigns.given_texts import given_name, given_value
-from campaigns.intake import delimiters, spreadsheets, text_encoding
-from campaigns.intake.checking import AddressReader, RowErrors, check, number_of
-from campaigns.intake.left_out import LeftOut
-from campaigns.intake.number_formats import ShownAs
-from campaigns.intake.sheets import ERROR, SheetRows
-from campaigns.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
+from campaigns.lists.intake import delimiters, spreadsheets, text_encoding
+from campaigns.lists.intake.checking import AddressReader, RowErrors, check, number_of
+from campaigns.lists.intake.left_out import LeftOut
+from campaigns.lists.intake.number_formats import ShownAs
+from campaigns.lists.intake.sheets import ERROR, SheetRows
+from campaigns.reporting.own_files import LEFT_OUT, SUPPRESSIONS, find_report_columns
+from campaigns.texts.bad_input import BadInput, RowError
+from campaigns.texts.formulas import undone
+from campaigns.texts.given_texts import given_name, given_value
+from campaigns.texts.templates import RECIPIENT, Content
 from vendors.said import Said, gettext_noop
 
 MAX_LINE = 10_000_000  # characters

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from campaigns.content.templates import LINE_BREAK, UNSUBSCRIBE_URL, Budget, Content, TemplateError
+from campaigns.texts.templates import LINE_BREAK, UNSUBSCRIBE_URL, Budget, Content, TemplateError
 from vendors.said import Said, gettext_noop
 
 MAX_CELL = 100_000  # characters

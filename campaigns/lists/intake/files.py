@@ -19,9 +19,9 @@ from typing import IO, Any, Protocol
 import psycopg
 from django.db import connection
 
-from campaigns.bad_input import BadInput
-from campaigns.given_texts import given_name
 from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
+from campaigns.texts.bad_input import BadInput
+from campaigns.texts.given_texts import given_name
 from vendors.said import Said
 
 LONGEST_NAME = 200

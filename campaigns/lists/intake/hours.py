@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
-from campaigns.bad_input import BadInput
-from campaigns.content.templates import Budget, Content, Values
-from campaigns.intake.checking import quoted
+from campaigns.lists.intake.checking import quoted
 from campaigns.models.campaigns import ZONE_FIELD
+from campaigns.texts.bad_input import BadInput
+from campaigns.texts.templates import Budget, Content, Values
 from vendors.models import Vendor, find_zone, known_zone
 from vendors.said import Said
 

@@ -13,8 +13,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TextIO, TypeVar
 
-from campaigns.formulas import harmless
-from campaigns.own_files import LEFT_OUT as COLUMNS
+from campaigns.reporting.own_files import LEFT_OUT as COLUMNS
+from campaigns.texts.formulas import harmless
 from vendors.said import Said
 
 Row = TypeVar("Row")

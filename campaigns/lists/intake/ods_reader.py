@@ -8,12 +8,12 @@ import re
 import zipfile
 from decimal import Decimal, InvalidOperation
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.intake.fields import MAX_CELL
-from campaigns.intake.number_formats import ShownAs
-from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
-from campaigns.intake.xlsx_numbers import LONGEST
-from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
+from campaigns.lists.intake.fields import MAX_CELL
+from campaigns.lists.intake.number_formats import ShownAs
+from campaigns.lists.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
+from campaigns.lists.intake.xlsx_numbers import LONGEST
+from campaigns.lists.intake.xlsx_xml import XmlPart, ZippedXml, damaged, whole
+from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
 
 TYPE = b"application/vnd.oasis.opendocument.spreadsheet"  # templates have more behind it

@@ -20,15 +20,15 @@ from campaigns import approvals
 from campaigns.approvals import Kind, Party
 from campaigns.engine.suppressed import HOLDS
 from campaigns.engine.suppressed.digests import digest, key
-from campaigns.intake.files import CampaignFiles, keep
-from campaigns.intake.hours import Hours
-from campaigns.intake.shared_connections import connection_pool
-from campaigns.intake.storage import NO_RULES, PauseRules
-from campaigns.intake.to_oneself import count
+from campaigns.lists.intake.files import CampaignFiles, keep
+from campaigns.lists.intake.hours import Hours
+from campaigns.lists.intake.shared_connections import connection_pool
+from campaigns.lists.intake.storage import NO_RULES, PauseRules
+from campaigns.lists.intake.to_oneself import count
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork, QuotaRefusal
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork, QuotaRefusal
 from vendors.mail_classes import MailClass
 from vendors.not_now import is_not_now
 

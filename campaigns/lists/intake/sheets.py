@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import BinaryIO
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.intake.fields import MAX_CELL
-from campaigns.intake.number_formats import ShownAs
+from campaigns.lists.intake.fields import MAX_CELL
+from campaigns.lists.intake.number_formats import ShownAs
+from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
 
 MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet

@@ -5,10 +5,10 @@ import zlib
 from typing import BinaryIO
 from xml.parsers import expat
 
-from campaigns.bad_input import BadInput
-from campaigns.intake import ods_reader, xls_reader, xlsx_reader
-from campaigns.intake.sheets import MOST_UNPACKED, SheetRows
-from campaigns.intake.xlsx_xml import damaged
+from campaigns.lists.intake import ods_reader, xls_reader, xlsx_reader
+from campaigns.lists.intake.sheets import MOST_UNPACKED, SheetRows
+from campaigns.lists.intake.xlsx_xml import damaged
+from campaigns.texts.bad_input import BadInput
 from vendors.said import Said
 
 ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"

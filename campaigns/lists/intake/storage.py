@@ -12,19 +12,20 @@ import orjson
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import approvals, entitlements
-from campaigns.bad_input import BadInput
-from campaigns.intake import files as file_storage
-from campaigns.intake import to_oneself as letters_to_oneself
-from campaigns.intake.files import CampaignFiles
-from campaigns.intake.hours import Hours
+from campaigns import approvals
+from campaigns.lists.intake import files as file_storage
+from campaigns.lists.intake import to_oneself as letters_to_oneself
+from campaigns.lists.intake.files import CampaignFiles
+from campaigns.lists.intake.hours import Hours
 from campaigns.models import Campaign, Job, Route, Sponsor, Suppression, TemplateVersion
 from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.models.states import Status
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork
+from campaigns.senders import entitlements
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork
 from campaigns.suppression.comparing import end_suppressed
+from campaigns.texts.bad_input import BadInput
 from vendors.history import Actor
 from vendors.instants import in_utc
 from vendors.models import Credential

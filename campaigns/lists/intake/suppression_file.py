@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 
 from django.db.models import QuerySet
 
-from campaigns.bad_input import BadInput
-from campaigns.formulas import harmless, undone
-from campaigns.intake.checking import AddressReader, RowErrors
-from campaigns.intake.csv_reader import CELLS, HiddenRows, Table
+from campaigns.lists.intake.checking import AddressReader, RowErrors
+from campaigns.lists.intake.csv_reader import CELLS, HiddenRows, Table
 from campaigns.models import Suppression
-from campaigns.own_files import SUPPRESSIONS
+from campaigns.reporting.own_files import SUPPRESSIONS
 from campaigns.suppression.lists import NewSuppression
+from campaigns.texts.bad_input import BadInput
+from campaigns.texts.formulas import harmless, undone
 from vendors.instants import in_utc
 from vendors.said import Said
 

@@ -12,9 +12,9 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from campaigns.bad_input import BadInput
-from campaigns.content.templates import Budget, Content
-from campaigns.intake.checking import AddressReader, faults
+from campaigns.lists.intake.checking import AddressReader, faults
+from campaigns.texts.bad_input import BadInput
+from campaigns.texts.templates import Budget, Content
 from vendors.said import Said
 
 NAME = "Test: "  # prefix of the campaign's name

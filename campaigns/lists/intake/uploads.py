@@ -11,8 +11,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.bad_input import BadInput
-from campaigns.intake.files import keep
+from campaigns.lists.intake.files import keep
+from campaigns.texts.bad_input import BadInput
 from vendors.said import Said
 
 MOST_BYTES = 1_000_000_000  # of one owner's files

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.content.apart import NEEDED
-from campaigns.intake.fields import MAX_CELL
-from campaigns.intake.sheets import ERROR, SheetRows
-from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
+from campaigns.lists.intake.fields import MAX_CELL
+from campaigns.lists.intake.sheets import ERROR, SheetRows
+from campaigns.lists.intake.xlsx_numbers import CellFormat, cell_format, number_text
+from campaigns.texts.apart import NEEDED
+from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
 
 SCRIPT = Path(__file__).with_name("xls_process.py")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from campaigns.intake.number_formats import NumberFormat, Section, ShownAs, parse
+from campaigns.lists.intake.number_formats import NumberFormat, Section, ShownAs, parse
 
 # Formats without a code of their own in the file (ECMA-376, 18.8.30), the East Asian and Thai ones too.
 DATES = {*range(14, 18), 22, *range(27, 32), 34, 35, 36, *range(50, 59), *range(71, 75), 77, 81}

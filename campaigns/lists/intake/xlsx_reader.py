@@ -12,12 +12,12 @@ from array import array
 from functools import lru_cache
 from posixpath import join, normpath
 
-from campaigns.bad_input import BadInput, RowError
-from campaigns.intake.fields import MAX_CELL
-from campaigns.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
-from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
-from campaigns.intake.xlsx_xml import XmlPart, ZippedXml, damaged, unescape, whole
-from campaigns.own_files import TYPED
+from campaigns.lists.intake.fields import MAX_CELL
+from campaigns.lists.intake.sheets import ERROR, MOST_COLUMNS, MOST_ROWS, UNCALCULATED, SheetRows, iso_day
+from campaigns.lists.intake.xlsx_numbers import CellFormat, cell_format, number_text
+from campaigns.lists.intake.xlsx_xml import XmlPart, ZippedXml, damaged, unescape, whole
+from campaigns.reporting.own_files import TYPED
+from campaigns.texts.bad_input import BadInput, RowError
 from vendors.said import Said
 
 MOST_FORMATS = 100_000

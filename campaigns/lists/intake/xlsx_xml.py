@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 from xml.parsers import expat
 
-from campaigns.bad_input import BadInput
-from campaigns.intake.fields import MAX_CELL
+from campaigns.lists.intake.fields import MAX_CELL
+from campaigns.texts.bad_input import BadInput
 from vendors.said import Said
 
 LONGEST_TAG = 1_000_000  # bytes, with its attributes

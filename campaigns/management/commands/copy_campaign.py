@@ -7,8 +7,8 @@ from uuid import uuid4
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.drafts import copying
-from campaigns.intake import BadInput
+from campaigns.lists.drafts import copying
+from campaigns.lists.intake import BadInput
 from campaigns.models import Campaign
 
 

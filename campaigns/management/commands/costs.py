@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.costs import accounts
-from campaigns.costs.accounts import MonthCost
 from campaigns.management.sponsors import named_sponsor
+from campaigns.reporting import accounts
+from campaigns.reporting.accounts import MonthCost
 from vendors import prices
 from vendors.management import arguments
 from vendors.management.output import write_file, write_rows

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from campaigns import finding
-from campaigns.finding import FoundMessage
+from campaigns.audience import finding
+from campaigns.audience.finding import FoundMessage
 from campaigns.management.sponsors import named_sponsor
 from vendors.management.output import write_json
 

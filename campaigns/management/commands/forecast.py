@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns.forecast import ahead, eta, obstacles, queues
-from campaigns.forecast.ahead import SharingSponsor
-from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import VendorQueue
+from campaigns.reporting.forecast import ahead, eta, obstacles, queues
+from campaigns.reporting.forecast.ahead import SharingSponsor
+from campaigns.reporting.forecast.eta import Eta
+from campaigns.reporting.forecast.queues import VendorQueue
 from vendors.mail_classes import MailClass
 from vendors.management import arguments
 from vendors.management.output import tell, wrapped

@@ -13,7 +13,7 @@ from campaigns.management.sponsors import NEW_SPONSOR, filter_by_sponsor, identi
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
 from campaigns.operators import senders
-from campaigns.phone_numbers import e164
+from campaigns.texts.phone_numbers import e164
 from vendors.adapters import dkim
 from vendors.history import Actor
 from vendors.management import arguments, facts

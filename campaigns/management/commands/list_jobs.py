@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.forecast import eta
 from campaigns.management import job_commands
 from campaigns.models import Job
+from campaigns.reporting.forecast import eta
 from vendors.mail_classes import MailClass
 from vendors.management.output import write_rows
 

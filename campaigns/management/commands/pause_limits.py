@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.intake import BadInput
+from campaigns.lists.intake import BadInput
 from campaigns.management import job_commands
 from campaigns.operators import pausing
 from vendors.history import Actor

@@ -9,8 +9,8 @@ from django.db import transaction
 
 from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import SponsorQuota
-from campaigns.quotas import admission
-from campaigns.quotas.book import write_moment
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import write_moment
 from vendors.management import arguments, facts
 from vendors.management.resources import ResourceCommand, argument, verb
 

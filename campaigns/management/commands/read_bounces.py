@@ -10,9 +10,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, close_old_connections
 
 from campaigns import tasks
-from campaigns.bounces import mailbox
-from campaigns.bounces.inbound import TakenMail
-from campaigns.bounces.mailbox import MailboxError
+from campaigns.audience.bounces import mailbox
+from campaigns.audience.bounces.inbound import TakenMail
+from campaigns.audience.bounces.mailbox import MailboxError
 from vendors.management.output import tell
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import tasks
-from campaigns.bounces import receiver
+from campaigns.audience.bounces import receiver
 from vendors import liveness
 
 ENDING = {signal.SIGTERM, signal.SIGINT}

@@ -11,12 +11,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import labels
-from campaigns.forecast import campaign_states
-from campaigns.forecast.campaign_states import CampaignState
+from campaigns.doors import labels
 from campaigns.models import Campaign
-from campaigns.reports import export, reasons
-from campaigns.reports.export import Export
+from campaigns.reporting import export, reasons
+from campaigns.reporting.export import Export
+from campaigns.reporting.forecast import campaign_states
+from campaigns.reporting.forecast.campaign_states import CampaignState
 from vendors.causes.wording import read_causes
 from vendors.management.output import tell
 from vendors.said import count_of

@@ -15,25 +15,27 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import approvals, entitlements, estimates, intake
-from campaigns.content import templates
+from campaigns import approvals
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
 from campaigns.engine.sending_hours import describe_opening, opens_at
-from campaigns.intake import At, Hours, to_oneself
-from campaigns.intake.contents import CampaignContent
-from campaigns.intake.hours import parse_hours
-from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_moment
-from campaigns.intake.text_encoding import WESTERN
+from campaigns.lists import estimates, intake
+from campaigns.lists.intake import At, Hours, to_oneself
+from campaigns.lists.intake.contents import CampaignContent
+from campaigns.lists.intake.hours import parse_hours
+from campaigns.lists.intake.storage import PauseRules, check_times, parse_at, parse_moment
+from campaigns.lists.intake.text_encoding import WESTERN
 from campaigns.management import following, previewing
 from campaigns.management.content_options import add_content_options, campaign_sponsor, read_content
 from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.models.states import Status
-from campaigns.quotas import admission
-from campaigns.quotas.book import NewWork
+from campaigns.senders import entitlements
+from campaigns.senders.quotas import admission
+from campaigns.senders.quotas.book import NewWork
+from campaigns.texts import templates
 from vendors.history import Actor
 from vendors.mail_classes import CLASSES, MailClass, class_named, warn_of_floor
 from vendors.management import arguments

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from campaigns.intake import BadInput
-from campaigns.intake.hours import parse_hours
+from campaigns.lists.intake import BadInput
+from campaigns.lists.intake.hours import parse_hours
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts

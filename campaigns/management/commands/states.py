@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine.lifecycle import GROUPS, MOVES, Move
 from campaigns.models import Message, ReportKind
 from campaigns.models.states import OWN_ENDS, PARENTS

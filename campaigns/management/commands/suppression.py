@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import intake
-from campaigns.intake.suppression_file import SuppressionFile, read_time, topic_of, write
+from campaigns.lists import intake
+from campaigns.lists.intake.suppression_file import SuppressionFile, read_time, topic_of, write
 from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.management.sponsors import named_sponsor, region_of
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic

@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from campaigns.content.templates import TemplateError
+from campaigns.content.template_versions import comparing, versions
 from campaigns.management.content_options import typed_content
 from campaigns.management.sponsors import KNOWN, filter_by_sponsor, find_of_sponsor, named_sponsor
 from campaigns.models import Template, TemplateVersion
-from campaigns.template_versions import comparing, versions
+from campaigns.texts.templates import TemplateError
 from vendors.history import Actor
 from vendors.mail_classes import CLASSES, MailClass
 from vendors.management.arguments import person

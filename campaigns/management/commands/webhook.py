@@ -5,12 +5,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from campaigns.integrations.webhooks import events
 from campaigns.management import listening
 from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks
-from campaigns.webhooks import events
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.resources import ResourceCommand, argument, verb

@@ -15,9 +15,9 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from campaigns import labels
-from campaigns.forecast.fair_shares import Claimant, FairShares, split_all, split_classes
-from campaigns.forecast.queues import LoginQueue, SponsorQueue, VendorQueue
+from campaigns.doors import labels
+from campaigns.reporting.forecast.fair_shares import Claimant, FairShares, split_all, split_classes
+from campaigns.reporting.forecast.queues import LoginQueue, SponsorQueue, VendorQueue
 from vendors.limits.values import Limit
 from vendors.mail_classes import MailClass
 from vendors.said import show

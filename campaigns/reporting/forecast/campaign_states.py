@@ -8,11 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import labels
+from campaigns.doors import labels
 from campaigns.engine import progress
 from campaigns.engine.progress import Progress
-from campaigns.forecast import eta
 from campaigns.models import Job
+from campaigns.reporting.forecast import eta
 from vendors.remedies import Remedy
 from vendors.reporting import find_reporting
 

@@ -14,16 +14,16 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from campaigns import entitlements
+from campaigns.doors.labels import number
 from campaigns.engine import prepared
 from campaigns.engine.progress import Progress
-from campaigns.forecast import ahead, obstacles, queues
-from campaigns.forecast.ahead import Ahead, SharedPlaces, SharingSponsor
-from campaigns.forecast.obstacles import Obstacle
-from campaigns.forecast.queues import LoginQueue, QueuePosition, SponsorQueue, VendorQueue
-from campaigns.labels import number
 from campaigns.models import HOLDING, Job
 from campaigns.models.states import DONE, RUNNING, S
+from campaigns.reporting.forecast import ahead, obstacles, queues
+from campaigns.reporting.forecast.ahead import Ahead, SharedPlaces, SharingSponsor
+from campaigns.reporting.forecast.obstacles import Obstacle
+from campaigns.reporting.forecast.queues import LoginQueue, QueuePosition, SponsorQueue, VendorQueue
+from campaigns.senders import entitlements
 from vendors import redis_clients
 from vendors.condition.values import ConditionKind
 from vendors.instants import write_time

@@ -9,14 +9,14 @@ from zoneinfo import ZoneInfo
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
+from campaigns.doors.labels import number
 from campaigns.engine import quiet_hours, sending_hours
 from campaigns.engine.casting.mailcaster import ORDER
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.pausing import complaints
-from campaigns.forecast.queues import LoginQueue, VendorQueue
-from campaigns.labels import number
 from campaigns.models import ComplaintPause
 from campaigns.models.states import PARENTS, RUNNING, S
+from campaigns.reporting.forecast.queues import LoginQueue, VendorQueue
 from vendors.condition.values import ConditionKind
 from vendors.instants import write_time
 from vendors.models import Vendor

@@ -22,11 +22,11 @@ from django.utils import timezone
 from campaigns.engine import prepared
 from campaigns.engine.dispatch.nightly import LOOK_BACK, Run
 from campaigns.engine.failover import crash, guard
-from campaigns.forecast import kept_totals
-from campaigns.forecast.kept_totals import KeptPlaces, QueueTotals
-from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.models import Job
 from campaigns.models.states import PARENTS, S
+from campaigns.reporting.forecast import kept_totals
+from campaigns.reporting.forecast.kept_totals import KeptPlaces, QueueTotals
+from campaigns.reporting.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from vendors import ownership, redis_clients, said
 from vendors.condition.reading import combine_conditions, conditions_of_credentials
 from vendors.condition.values import Condition, ConditionKind, describe_condition, name_condition

@@ -18,8 +18,8 @@ from campaigns.engine import prepared
 from campaigns.engine.casting.mailcaster import ORDER, Rank
 from campaigns.engine.failover import guard
 from campaigns.engine.turns.order import CALLABLE, UNCUT
-from campaigns.forecast import obstacles, queues
-from campaigns.forecast.queues import VendorQueue
+from campaigns.reporting.forecast import obstacles, queues
+from campaigns.reporting.forecast.queues import VendorQueue
 from vendors import shut
 
 LATE = 5.0  # seconds

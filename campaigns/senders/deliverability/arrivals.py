@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
-from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
+from campaigns.senders.deliverability.dns_questions import DnsQuestions, IpAddress
+from campaigns.senders.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
 from vendors.said import Said, gettext_noop
 
 HOST = "HOST_THAT_TAKES_ITS_MAIL."

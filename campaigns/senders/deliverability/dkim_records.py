@@ -12,8 +12,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from campaigns.deliverability.dns_questions import DnsQuestions
-from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, tags
+from campaigns.senders.deliverability.dns_questions import DnsQuestions
+from campaigns.senders.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, tags
 from vendors.adapters import dkim
 from vendors.adapters.dkim import DkimKey
 from vendors.said import Said, gettext_noop

@@ -8,8 +8,8 @@ parent domains, as in the next version of DMARC, without a public suffix list.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from campaigns.deliverability.dns_questions import DnsQuestions
-from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, listed, tags
+from campaigns.senders.deliverability.dns_questions import DnsQuestions
+from campaigns.senders.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, about_domain, listed, tags
 from vendors.said import Said, gettext_noop
 
 POLICIES = ("none", "quarantine", "reject")

@@ -4,11 +4,11 @@ import ipaddress
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from campaigns.deliverability import arrivals, dkim_records, dmarc, spf
-from campaigns.deliverability.dns_questions import DnsQuestions, NoDnsAnswer
-from campaigns.deliverability.findings import NO_ANSWER, Finding
-from campaigns.deliverability.spf import Outgoing
 from campaigns.models import Identity
+from campaigns.senders.deliverability import arrivals, dkim_records, dmarc, spf
+from campaigns.senders.deliverability.dns_questions import DnsQuestions, NoDnsAnswer
+from campaigns.senders.deliverability.findings import NO_ANSWER, Finding
+from campaigns.senders.deliverability.spf import Outgoing
 from vendors.adapters import mime
 from vendors.adapters.options import is_this_machine
 from vendors.models import Vendor

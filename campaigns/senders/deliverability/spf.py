@@ -8,8 +8,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
-from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, about_domain, listed
+from campaigns.senders.deliverability.dns_questions import DnsQuestions, IpAddress
+from campaigns.senders.deliverability.findings import (
+    MISSING,
+    NOT_KNOWN,
+    OK,
+    WRONG,
+    DnsEntry,
+    Finding,
+    about_domain,
+    listed,
+)
 from vendors.said import Said, gettext_noop
 
 LOOK_UPS = 10  # allowed for a record (4.6.4); receivers treat one that needs more as broken

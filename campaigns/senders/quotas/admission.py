@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns.engine.lifecycle import sql_list
 from campaigns.models import SponsorQuota
-from campaigns.quotas.book import (
+from campaigns.senders.quotas.book import (
     OPEN,
     UNDISPATCHED,
     NewWork,

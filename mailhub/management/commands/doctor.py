@@ -5,10 +5,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.deliverability import findings, identity_checks
-from campaigns.deliverability.findings import Finding
 from campaigns.management.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
+from campaigns.senders.deliverability import findings, identity_checks
+from campaigns.senders.deliverability.findings import Finding
 from mailhub.diagnosis import registry
 from mailhub.diagnosis.verdicts import HealthVerdict, VerdictLevel
 from mailhub.management import probe_checks

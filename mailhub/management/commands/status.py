@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.engine.failover import recovery
-from campaigns.forecast import streams
-from campaigns.forecast.streams import VendorStreams
+from campaigns.reporting.forecast import streams
+from campaigns.reporting.forecast.streams import VendorStreams
 from mailhub import running_versions
 from mailhub.monitoring import probes
 from mailhub.operations import charts, dashboard, findings, outcomes

@@ -13,18 +13,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
-from campaigns import estimates, labels
-from campaigns.content.signs import knows_fonts
-from campaigns.content.templates import TemplateError
-from campaigns.drafts import contents, keeping, sending
-from campaigns.drafts.keeping import WHEN, Stale
+from campaigns.doors import labels
 from campaigns.engine.dispatch import nightly
 from campaigns.engine.ports import NotEntitled
-from campaigns.forecast.obstacles import Obstacle
-from campaigns.intake import BadInput
+from campaigns.lists import estimates
+from campaigns.lists.drafts import contents, keeping, sending
+from campaigns.lists.drafts.keeping import WHEN, Stale
+from campaigns.lists.intake import BadInput
 from campaigns.models import Draft
 from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import needs_approval
+from campaigns.reporting.forecast.obstacles import Obstacle
+from campaigns.texts.signs import knows_fonts
+from campaigns.texts.templates import TemplateError
 from mailhub.owners.ways_on import name_users
 from mailhub.owners.wizard import preview
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step

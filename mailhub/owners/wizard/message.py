@@ -14,17 +14,17 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import entitlements
-from campaigns.content.templates import MAX_SIZE, TemplateError
-from campaigns.drafts import contents, keeping
-from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.engine.ports import NotEntitled
-from campaigns.given_texts import given_name
-from campaigns.intake import BadInput
-from campaigns.intake.files import NewFile
+from campaigns.lists.drafts import contents, keeping
+from campaigns.lists.drafts.keeping import MESSAGE, Closed, Stale
+from campaigns.lists.intake import BadInput
+from campaigns.lists.intake.files import NewFile
 from campaigns.models import Draft, Sponsor, TemplateVersion, Topic
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.identities import Urgent
+from campaigns.senders import entitlements
+from campaigns.texts.given_texts import given_name
+from campaigns.texts.templates import MAX_SIZE, TemplateError
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import guarded
 from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, show, step

@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_POST
 
-from campaigns.content.templates import TemplateError
-from campaigns.drafts import contents, sending
 from campaigns.engine.ports import NotEntitled
-from campaigns.intake import BadInput
+from campaigns.lists.drafts import contents, sending
+from campaigns.lists.intake import BadInput
 from campaigns.models import Draft
+from campaigns.texts.templates import TemplateError
 from mailhub.owners.sandboxed import with_images
 from mailhub.owners.wizard.drafts import show, step
 from vendors import said
