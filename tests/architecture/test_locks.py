@@ -50,7 +50,7 @@ ALLOWED = {
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/content/template_versions/versions.py:_held": "a template, before its next version",
     "mailhub/management/commands/rotate_keys.py:Command": "one row at a time, of any table that has secrets",
-    "campaigns/webhook": "webhooks, their calls and sponsors",
+    "campaigns/integrations/webhook": "webhooks, their calls and sponsors",
     "waiter/parking.py": "parked tasks",
     "campaigns/engine/vendor_ids.py:DUE": "waiting reports, SKIP LOCKED",
     "vendors/": "vendors and credentials: this package knows no jobs",
