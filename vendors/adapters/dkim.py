@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,8 +24,6 @@ FOLD = 72  # characters of the signature per line
 # Listed once more than they occur, so that nobody can add one (RFC 6376, 8.15).
 GUARDED = ("from", "reply-to", "subject", "date", "to", "list-unsubscribe", "list-unsubscribe-post")
 
-_BLANKS = re.compile(rb"[ \t]+")
-_FIELD = re.compile(rb"([^:\r\n]+):((?:[^\r\n]|\r\n[ \t])*)\r\n")
 _TABS = bytes.maketrans(b"\t", b" ")
 
 
@@ -68,23 +65,26 @@ def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
     `pieces`: the mail as SMTP transmits it, in whole lines, without the final dot. The first piece has all headers.
     """
     head, _, begin = pieces[0].partition(b"\r\n\r\n")
-    fields = [(name.strip().lower(), value) for name, value in _FIELD.findall(head + b"\r\n")]
-    names = [name.decode("ascii") for name, _ in fields] + list(GUARDED)
+    fields = _relaxed_fields(head)
+    names = [one.partition(b":")[0].decode("ascii") for one in fields] + list(GUARDED)
     digest = base64.b64encode(_body_hash([begin, *pieces[1:]])).decode("ascii")
     listed = ":\r\n ".join(":".join(names[at : at + 5]) for at in range(0, len(names), 5))
     unsigned = (
         f" v=1; a=rsa-sha256; c=relaxed/relaxed;\r\n d={key.domain}; s={key.selector};\r\n"
         f" h={listed};\r\n bh={digest};\r\n b="
     )
-    signed = b"".join(_relaxed(*one) + b"\r\n" for one in fields) + _relaxed(b"dkim-signature", unsigned.encode())
+    signed = b"\r\n".join(fields + _relaxed_fields(b"DKIM-Signature:" + unsigned.encode()))
     seal = _loaded(key.private_key).sign(signed, padding.PKCS1v15(), hashes.SHA256())
     text = base64.b64encode(seal).decode("ascii")
     folded = "\r\n ".join(text[at : at + FOLD] for at in range(0, len(text), FOLD))
     return f"DKIM-Signature:{unsigned}{folded}\r\n".encode()
 
 
-def _relaxed(name: bytes, value: bytes) -> bytes:
-    return name + b":" + _BLANKS.sub(b" ", value.replace(b"\r\n", b"")).strip()
+def _relaxed_fields(head: bytes) -> list[bytes]:
+    """Return the lines of a header in relaxed form, each unfolded (RFC 6376, 3.4.2)."""
+    unfolded = _single_blanks(head).replace(b"\r\n ", b" ")
+    parted = (line.partition(b":") for line in _single_blanks(unfolded).split(b"\r\n"))
+    return [b"%b:%b" % (name.strip(b" ").lower(), value.strip(b" ")) for name, _, value in parted]
 
 
 def _body_hash(pieces: Sequence[bytes]) -> bytes:
@@ -101,12 +101,17 @@ def _body_hash(pieces: Sequence[bytes]) -> bytes:
 
 def _relaxed_lines(lines: bytes) -> bytes:
     """Return whole lines in relaxed form. Files need no change and are not copied."""
+    lines = _single_blanks(lines).replace(b" \r\n", b"\r\n").replace(b"\r\n..", b"\r\n.")
+    return lines[1:] if lines.startswith(b"..") else lines
+
+
+def _single_blanks(lines: bytes) -> bytes:
+    """Return the lines with a blank for each run of blanks and tabs."""
     if b"\t" in lines:
         lines = lines.translate(_TABS)
     while b"  " in lines:
         lines = lines.replace(b"  ", b" ")
-    lines = lines.replace(b" \r\n", b"\r\n").replace(b"\r\n..", b"\r\n.")
-    return lines[1:] if lines.startswith(b"..") else lines
+    return lines
 
 
 def _pem(key: rsa.RSAPrivateKey) -> str:
