@@ -8,9 +8,9 @@ import pytest
 
 from tests.contracts.test_smtp import TAKEN, letter, opened, settings
 from vendors.adapters.base import Origin
-from vendors.outcomes import InDoubt, NotSent, Refused
+from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
 from vendors.testing.smtp_cases import LATE, waits
-from vendors.testing.smtp_relay import Act, MisbehavingSmtp, cut, hang, lose, say
+from vendors.testing.smtp_relay import Act, MisbehavingSmtp, cut, drip, hang, lose, say
 from vendors.testing.subject import LOOPS, run
 
 pytestmark = [pytest.mark.parametrize("loop", LOOPS), pytest.mark.parametrize("pipelining", [False, True])]
@@ -153,5 +153,79 @@ def test_a_round_that_is_longer_than_a_connection_may_be_goes_on_over_the_next(l
         ):
             assert await adapter.send([letter(f"good-{n}") for n in range(5)]) == TAKEN * 5
             assert relay.connections == 3 and sum(relay.taken.values()) == 5
+
+    run(loop, story)
+
+
+def test_a_mail_that_is_refused_at_data_costs_its_neighbours_nothing(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with MisbehavingSmtp({"data": say("554 5.5.1 no")}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=4)) as adapter:
+                outcomes = await adapter.send([letter(name) for name in ("good-1", "bad-2", "good-3", "good-4")])
+            assert outcomes == [*TAKEN, Refused("554", "5.5.1"), *TAKEN * 2] and relay.connections == 1
+            assert dict(relay.taken) == {"good-1": 1, "good-3": 1, "good-4": 1}
+
+    run(loop, story)
+
+
+@pytest.mark.parametrize("phase", ["rcpt", "data"])
+def test_a_relay_that_leaves_in_the_middle_of_an_envelope_is_believed(loop: str, pipelining: bool, phase: str) -> None:
+    async def story() -> None:
+        async with MisbehavingSmtp({phase: say("421 bye", close=True)}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=3)) as adapter:
+                outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3")])
+            assert outcomes == [*TAKEN, waits(f"smtp 421 at {phase}: bye"), NEXT]
+            assert dict(relay.taken) == {"good-1": 1} and relay.connections == 1
+
+    run(loop, story)
+
+
+def test_replies_that_come_in_pieces_belong_to_their_mails(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with MisbehavingSmtp({"dot": drip("250 Ok: queued as EVIDENCE")}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=3)) as adapter:
+                assert await adapter.send([letter(f"slow-{n}") for n in range(3)]) == TAKEN * 3
+            assert dict(relay.taken) == {f"slow-{n}": 1 for n in range(3)}
+
+    run(loop, story)
+
+
+class EndsOnce(MisbehavingSmtp):
+    """Acts badly instead of its reply with this number, and then never again."""
+
+    def __init__(self, number: int, bad: Act, pipelining: bool) -> None:
+        super().__init__(pipelining=pipelining)
+        self.number, self.bad, self.replies = number, bad, 0
+
+    def act(self, phase: str, reference: str, wild: bool) -> Act | None:
+        self.replies += 1
+        return self.bad if self.replies == self.number else None
+
+
+@pytest.mark.parametrize("bad", [lose, cut], ids=["an end", "a reset"])
+def test_wherever_a_round_breaks_in_doubt_are_those_in_the_relays_books_alone(
+    loop: str, pipelining: bool, bad: Act
+) -> None:
+    """Each reply is the last one in turn, then what provably did not leave goes again."""
+    names = [f"good-{n}" for n in range(4)]
+
+    async def deliver_all(relay: EndsOnce) -> None:
+        open_ones, doubted = names, list[str]()
+        async with opened(settings(relay.port, batch=4)) as adapter:
+            while open_ones:
+                outcomes = dict(zip(open_ones, await adapter.send([letter(name) for name in open_ones]), strict=True))
+                doubted += kinds(outcomes, InDoubt)
+                open_ones = kinds(outcomes, NotSent)
+                assert not kinds(outcomes, Refused) and set(relay.taken) == {*names} - {*open_ones}
+        assert dict(relay.taken) == dict.fromkeys(names, 1) and len(doubted) <= 1
+
+    def kinds(outcomes: dict[str, Outcome], kind: type[Outcome]) -> list[str]:
+        return [name for name, outcome in outcomes.items() if isinstance(outcome, kind)]
+
+    async def story() -> None:
+        for number in range(1, 2 + 4 * len(names) + 1):
+            async with EndsOnce(number, bad, pipelining) as relay:
+                await deliver_all(relay)
+                assert relay.replies >= number
 
     run(loop, story)

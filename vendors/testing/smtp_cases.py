@@ -7,7 +7,7 @@ from typing import Literal
 from vendors.adapters.smtp_conversation import REPLY_MAX
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 from vendors.testing.cases import Trial
-from vendors.testing.smtp_relay import cut, endless, hang, lose, say
+from vendors.testing.smtp_relay import cut, drip, endless, hang, lose, say
 
 EARLY = {"connect_timeout": "0.3"}
 LATE = {"timeout": "0.3"}
@@ -47,6 +47,7 @@ SMTP_CASES = [
     Trial("a reset at MAIL", {"mail": cut}, UNSENT),
     Trial("a 550 to RCPT", {"rcpt": say("550 5.1.1 unknown")}, Refused("550", "5.1.1")),
     Trial("a 550 in lines to RCPT", {"rcpt": say("550-5.1.1 un", "550 5.1.1 known")}, Refused("550", "5.1.1")),
+    Trial("a 550 in pieces to RCPT", {"rcpt": drip("550-5.1.1 un", "550 5.1.1 known")}, Refused("550", "5.1.1")),
     Trial("a 550 to RCPT and a 354 to DATA", {"rcpt": say("550 no"), "data": say("354 go on")}, Refused("550")),
     Trial("a 450 to RCPT", {"rcpt": say("450 4.2.0 grey")}, waits("smtp 450 at rcpt: 4.2.0 grey", "message")),
     Trial("a 421 to RCPT", {"rcpt": say("421 bye", close=True)}, waits("smtp 421 at rcpt: bye")),
@@ -57,6 +58,9 @@ SMTP_CASES = [
     Trial("a 554 to DATA", {"data": say("554 5.5.1 no")}, Refused("554", "5.5.1")),
     Trial("a 451 to DATA", {"data": say("451 later")}, waits("smtp 451 at data: later", "message")),
     Trial("a 250 to DATA", {"data": say("250 what")}, UNSENT),
+    Trial("a 421 to DATA", {"data": say("421 bye", close=True)}, waits("smtp 421 at data: bye")),
+    Trial("two replies to RCPT", {"rcpt": say("250 Ok", "250 Ok")}, UNSENT),
+    Trial("no reply to DATA", {"data": hang}, UNSENT, EARLY),
     Trial("an end at DATA", {"data": lose}, UNSENT),
     Trial("a 354 and a 552", {"data": say("354 go on", "552 5.3.4 too big", close=True)}, Refused("552", "5.3.4")),
     Trial("a 354 and a 421", {"data": say("354 go on", "421 bye", close=True)}, (NotSent,)),
@@ -64,6 +68,7 @@ SMTP_CASES = [
     Trial("a 250 to the mail", {"dot": say("250 Ok: queued as A1B2")}, Accepted("A1B2")),
     Trial("a 250 in lines to the mail", {"dot": say("250-2.0.0 fine", "250 2.0.0 thanks")},
          Accepted("250 2.0.0 fine 2.0.0 thanks")),
+    Trial("a 250 in pieces to the mail", {"dot": drip("250-2.0.0 fine", "250 queued as A1B2")}, Accepted("A1B2")),
     Trial("a 250 and an end", {"dot": say("250 Ok: queued as A1B2", close=True)}, Accepted("A1B2")),
     Trial("control signs in a 250", {"dot": say("250 a\0b\x1b[0m")}, Accepted("250 a?b?[0m")),
     Trial("a 552 to the mail", {"dot": say("552 5.3.4 too big")}, Refused("552", "5.3.4")),

@@ -26,6 +26,19 @@ def say(*lines: str, close: bool = False) -> Act:
     return act
 
 
+def drip(*lines: str) -> Act:
+    """Send a reply in packets of three bytes."""
+
+    async def act(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reply = "".join(f"{line}\r\n" for line in lines).encode()
+        for begin in range(0, len(reply), 3):
+            writer.write(reply[begin : begin + 3])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    return act
+
+
 async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
     while await reader.read(65536):
         pass  # until the other side gives up
