@@ -22,7 +22,7 @@ RELEASE ?=
 MATRIX ?=
 # name,its numbers; without numbers each takes its own
 BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,20000,5 http_client,20000,5 described,15000,7 receivers,60,3,12 scale,10000000,200,3 ledger,100000,5 importing \
-  smtp,10000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,2000000 pages \
+  smtp,10000,5 adapters,5000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,2000000 pages \
   reaching,60,1
 BENCH_RESULTS ?= .bench.jsonl
 PY := .venv/bin/python
