@@ -55,10 +55,11 @@ def held(table):
 class Asked:
     """A request on its way, which is answered some time."""
 
-    def __init__(self, front, token, body, key=None):
-        path = "/api/v1/messages" + ("" if key else "?dry_run=true")
-        text = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+    def __init__(self, front, token, body=None, key=None, path=None):
+        """path: of a GET."""
+        method, text = ("POST", json.dumps(body).encode()) if path is None else ("GET", b"")
+        path = path or "/api/v1/messages" + ("" if key else "?dry_run=true")
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         head += f"Idempotency-Key: {key}\r\n" if key else ""
         head += f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n"
         self._connection = socket.socket(socket.AF_UNIX)
@@ -110,6 +111,28 @@ def test_forty_dry_runs_of_one_sponsor_hold_up_nobody_else(front):
         assert front.send(beta.token, letter(vendor), "hers")[0] == 202
         assert not any(one.is_answered() for one in asked)
     assert {one.status() for one in asked} == {422}
+
+
+@pytest.mark.slow("processes")
+def test_exports_of_one_sponsor_hold_up_no_export_of_another():
+    """However long his take: one is made at a time, and his others hold no thread."""
+    vendor = api_vendor()
+    with server.serving(workers=1, threads=8) as front:
+        alpha, beta = known(front, Program(requests_per_minute=0)), known(front, Program(requests_per_minute=0))
+        paths = {}
+        for one in (alpha, beta):
+            status, _, sent = front.send(one.token, letter(vendor), "to be exported")
+            assert status == 202
+            paths[one] = f"/api/v1/sessions/{sent['id']}/report"
+        with held("campaigns_message"):
+            asked = [Asked(front, alpha.token, path=paths[alpha]) for _ in range(5)]
+            wait_until(count_lock_waits, "one of them has begun")
+            assert front.ask("GET", "/api/v1/services", beta.token)[0] == 200
+            assert count_lock_waits() == 1, "one of Alpha's is made"
+            asked.append(Asked(front, beta.token, path=paths[beta]))
+            wait_until(lambda: count_lock_waits() == 2, "hers is being made beside it")
+            assert not any(one.is_answered() for one in asked)
+        assert {one.status() for one in asked} == {200}
 
 
 @pytest.mark.slow("processes")
