@@ -1,7 +1,5 @@
 """The forecast of classes, weights and floor, against what the throttle's own script gives on a virtual clock."""
 
-import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,22 +11,13 @@ from campaigns.engine.progress import of_jobs
 from campaigns.models import Job, SponsorTurn
 from campaigns.reporting.forecast import eta
 from tests import factories
-from tests.virtual import HOLD, VirtualVendor
-from vendors.limits.values import Grant, SharedAsk, SponsorShare
+from tests.shared_vendor import LATE, Process, SharedVendor, Sponsor
 from vendors.mail_classes import MailClass
 
 URGENT, USUAL, BULK = MailClass
 LIMIT = 60  # a second
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("frozen_clock")]
 Waiting = list[tuple[str, int, int, MailClass]]  # sponsor, weight, messages, class
-
-
-@pytest.fixture
-def vendor() -> Iterator[VirtualVendor]:
-    with Redis.from_url(settings.REDIS_URL) as redis:
-        vendor = VirtualVendor(redis, reach=600)
-        yield vendor
-        vendor.clear()
 
 
 def foresee(waiting: Waiting, floor: int) -> dict[str, float]:
@@ -46,32 +35,19 @@ def foresee(waiting: Waiting, floor: int) -> dict[str, float]:
     return {key: (at - now).total_seconds() for key, at in ends.items() if at}
 
 
-def live(vendor: VirtualVendor, waiting: Waiting, floor: int) -> dict[str, float]:
-    """Return after how many seconds each job has got its last permit.
-
-    All ask as each window opens, in any order, and again right after.
-    """
-    order = random.Random(1)
-    scope = vendor.scope((LIMIT, 1))
-    left = {f"{name}, {of.word}": messages for name, _weight, messages, of in waiting}
-    ids = {name: number for number, name in enumerate(sorted({one[0] for one in waiting}), start=1)}
-    ends, seconds = dict[str, float](), 0
-    while left:
-        for name, weight, _messages, mail_class in order.sample(waiting, len(waiting)) * 2:
-            key = f"{name}, {mail_class.word}"
-            if key not in left:
-                continue
-            share = SponsorShare(ids[name], weight, mail_class)
-            ask = SharedAsk(key, {share: left[key]}, floor=floor)
-            answer = vendor.throttle.acquire(scope, left[key], HOLD, asker=ask)
-            if isinstance(answer, Grant):
-                vendor.throttle.done(scope, answer.places())
-                left[key] -= answer.units
-            if not left[key]:
-                ends[key] = seconds + 1.0
-                del left[key]
-        vendor.clock.advance(1.0)
-        seconds += 1
+def live(waiting: Waiting, floor: int) -> dict[str, float]:
+    """Return after how many seconds each job has got its last permit. Processes come back when they are told."""
+    sponsors = [Sponsor(weight, messages, mail_class) for _name, weight, messages, mail_class in waiting]
+    processes = [Process(f"p{key}", {key: LIMIT}, LATE) for key in range(len(waiting))]
+    ends = dict[str, float]()
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        vendor = SharedVendor(redis, LIMIT, sponsors, processes, 1, floor)
+        while len(ends) < len(waiting):
+            vendor.live(0.5)
+            for (name, _weight, _messages, mail_class), sponsor in zip(waiting, sponsors, strict=True):
+                if not sponsor.backlog:
+                    ends.setdefault(f"{name}, {mail_class.word}", vendor.now)
+        vendor.vendor.clear()
     return ends
 
 
@@ -84,8 +60,8 @@ def live(vendor: VirtualVendor, waiting: Waiting, floor: int) -> dict[str, float
         [("Anton", 1, 1_200, BULK), ("Velma", 2, 600, USUAL), ("Otto", 1, 600, USUAL), ("Anton", 1, 900, URGENT)],
     ],
 )
-def test_the_forecast_end_of_each_class_is_what_happens(vendor: VirtualVendor, waiting: Waiting, floor: int) -> None:
-    happened, foretold = live(vendor, waiting, floor), foresee(waiting, floor)
+def test_the_forecast_end_of_each_class_is_what_happens(waiting: Waiting, floor: int) -> None:
+    happened, foretold = live(waiting, floor), foresee(waiting, floor)
     assert foretold.keys() == happened.keys()
     for key, seconds in happened.items():
         assert foretold[key] == pytest.approx(seconds, rel=0.15, abs=6), (key, foretold, happened)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from django.conf import settings
@@ -234,6 +235,16 @@ def test_a_floor_holds_where_places_come_one_by_one(vendor: VirtualVendor) -> No
     got = lived(vendor, scope, 200, asks, floor=10)
     assert got.total() == 200
     assert abs(got[VELMA] - 20) <= 2 and abs(got[CARLA] - 20) <= 2
+
+
+def test_the_last_letter_of_the_first_rank_waits_for_the_next_window_at_most(vendor: VirtualVendor) -> None:
+    """The others save up with each place that they are given, and took what was left before it was looked at."""
+    scope, got = vendor.scope((60, 1)), list[int]()
+    others = {"b": [(ANTON, 100, 1, 3)], "c": [(VELMA, 100, 2, 2)], "d": [(CARLA, 100, 1, 2)]}
+    lived(vendor, scope, 10, {**others, "a": [(ANTON, 100, 1, 1)]}, floor=10)
+    for _ in range(40):
+        got.append(lived(vendor, scope, 1, {**others, "a": [(ANTON + 3, 1, 1, 1)]}, floor=10)[ANTON + 3])
+    assert all(sum(pair) for pair in pairwise(got)), got
 
 
 def test_a_dear_letter_of_a_higher_rank_has_its_floor_too(vendor: VirtualVendor) -> None:

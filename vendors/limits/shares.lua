@@ -134,11 +134,13 @@ local function fill_level(free, demands)
   return free
 end
 
--- Gives a rank what it has saved up of the floor, once that is as much as a letter of its last asker needs. Answers how
--- many places that is.
-local function fill_floor(sharing, rank, free, demands)
-  local places = math.min(free, math.floor((sharing.saved[rank] or 0) + 1e-6))
-  if sharing.floor == 0 or places < (sharing.needs[rank] or 1) then return 0 end
+-- Gives a rank what it has saved up of the floor, once that is as much as a letter of its last asker needs. `left_over`:
+-- places that it leaves if one letter does not need them. Answers how many places it is given.
+local function fill_floor(sharing, rank, free, demands, left_over)
+  local need = sharing.needs[rank] or 1
+  local most = math.max(math.min(free, need), free - left_over)
+  local places = math.min(most, math.floor((sharing.saved[rank] or 0) + 1e-6))
+  if sharing.floor == 0 or places < need then return 0 end
   local rest = fill_level(places, demands)
   for _, one in ipairs(demands) do
     one.saved, one.want, one.start = one.part, one.want - one.part, one.start + one.part / one.weight
@@ -173,8 +175,11 @@ local function divide_at(sharing, key, free, within_credential)
     end
   end
   table.sort(ranks)
-  local left, kept = free, 0
-  for n = #ranks, 2, -1 do left = left - fill_floor(sharing, ranks[n], left, by_rank[ranks[n]]) end
+  local left, kept, left_over = free, 0, 0
+  -- Others save up again with each place that is given. Without this they may take the last places of every window,
+  -- and the last letter of the first rank waits for as long as they have mail.
+  for _, demand in ipairs(by_rank[ranks[1]]) do if demand.want > 0 then left_over = 1 end end
+  for n = #ranks, 2, -1 do left = left - fill_floor(sharing, ranks[n], left, by_rank[ranks[n]], left_over) end
   for _, rank in ipairs(ranks) do left = fill_level(left, by_rank[rank]) end
   for _, demand in pairs(known) do
     demand.part, demand.want = demand.part + (demand.saved or 0), demand.want + (demand.saved or 0)
