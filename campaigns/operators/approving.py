@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
@@ -24,6 +24,7 @@ from campaigns.operators import actions
 from campaigns.senders import entitlements
 from vendors import history
 from vendors.history import Actor
+from vendors.ownership import ALL_SPONSORS
 from vendors.said import Said, gettext_noop
 
 
@@ -61,6 +62,27 @@ def waiting() -> tuple[Q, ...]:
     """Return conditions for undecided approvals of campaigns that could still send something."""
     live = Job.objects.filter(campaign=OuterRef("campaign"), parent=None, finished_at=None)
     return (Q(verdict=None), Q(Exists(live)))
+
+
+# Each page and poll of owners asks this. The same conditions as `waiting`.
+COUNT_WAITING = """
+SELECT count(*) FROM (
+    SELECT FROM campaigns_approval a WHERE a.verdict IS NULL
+    AND (%(all)s OR a.sponsor_id IN (SELECT sponsor_id FROM campaigns_sponsor_users WHERE user_id = %(user)s))
+    AND EXISTS (
+        SELECT FROM campaigns_job j
+        WHERE j.campaign_id = a.campaign_id AND j.parent_id IS NULL AND j.finished_at IS NULL
+    ) LIMIT %(most)s
+) waiting
+"""
+
+
+def count_waiting(user: Any, most: int) -> int:
+    """Count the waiting campaigns of the sponsors that the user may see, up to `most`."""
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT_WAITING, {"all": user.has_perm(ALL_SPONSORS), "user": user.pk, "most": most})
+        ((count,),) = cursor.fetchall()
+    return int(count)
 
 
 APPROVED = gettext_noop("approved (1 recipient): %(why)s"), gettext_noop("approved (%(count)s recipients): %(why)s")

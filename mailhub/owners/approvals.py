@@ -149,5 +149,4 @@ def _sentence(text: str) -> str:
 
 def waiting_for(user: Any) -> int:
     """Count the waiting campaigns that the user may see, up to MOST."""
-    rows = Approval.objects.of_sponsors(sponsors_of(user)).filter(*approving.waiting())
-    return len(rows.values_list("pk", flat=True)[:MOST])
+    return approving.count_waiting(user, MOST)

@@ -4,17 +4,18 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from campaigns import approvals
 from campaigns.doors import labels
-from campaigns.engine import progress
+from campaigns.engine import prepared, progress
 from campaigns.models import Campaign, Job
-from campaigns.models.campaigns import sponsors_of
+from campaigns.models.campaigns import sponsor_ids_of
 from campaigns.operators.verbs import is_legal
 from campaigns.reporting import accounts, message_rows, reasons
 from campaigns.reporting.forecast import campaign_states
@@ -61,11 +62,22 @@ STATES = {  # of recipients, by their name in the URL, in the order of the choic
 
 def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
     """Return a campaign of the user's sponsors. Raises Http404 for any other."""
-    mine = Campaign.objects.of_sponsors(sponsors_of(request.user))
-    found = mine.select_related("sponsor", "identity", "credential__vendor", "route", "template_version__template")
+    mine, found = sponsor_ids_of(request.user), _CAMPAIGNS.of([campaign_id] if campaign_id < 2**63 else [])
+    if not found or (mine is not None and found[0].sponsor_id not in mine):
+        raise Http404
+    return found[0]
+
+
+def _without_texts() -> "QuerySet[Campaign]":
+    """Return all campaigns with what their pages name."""
+    found = Campaign.objects.select_related(
+        "sponsor", "identity", "credential__vendor", "route", "template_version__template"
+    )
     texts = [f"template_version__{one}" for one in ("subject", "body", "text", "headers")]
-    found = found.defer("body", "text", "credential__secret", "identity__secret", *texts)
-    return get_object_or_404(found, pk=campaign_id)
+    return found.defer("body", "text", "credential__secret", "identity__secret", *texts)
+
+
+_CAMPAIGNS = prepared.RowsByKey(_without_texts)
 
 
 def channel_of(campaign: Campaign) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, ProgrammingError, connection, transaction
+from django.forms.models import model_to_dict
 
 from campaigns.engine import prepared
 from campaigns.models import Entitlement, Job
@@ -82,3 +83,22 @@ def test_by_key_says_what_the_queryset_says_of_each_row() -> None:
 def test_it_is_counted_as_djangos_statements_are(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(1):
         prepared.rows("SELECT %(number)s::int", {"number": 1})
+
+
+@pytest.mark.django_db
+def test_rows_by_key_are_those_of_their_queryset_with_the_rows_beside_them(django_assert_num_queries: Any) -> None:
+    jobs = [factories.campaign_with_job(3, status=status, messages=False) for status in ("DISPATCHED", "LOGGED")]
+    whole = prepared.RowsByKey(
+        lambda: Job.objects.select_related("campaign__sponsor", "mailcaster").defer("stopped_by")
+    )
+    of_campaign = prepared.RowsByKey(lambda: Job.objects.filter(status="LOGGED").order_by(), "campaign_id")
+    for keys in ([job.pk for job in jobs], [jobs[0].pk], [], [2**62]):
+        with django_assert_num_queries(1):
+            found = whole.of(keys)
+            names = {job.campaign.sponsor.name for job in found}
+        assert {job.pk for job in found} == {*keys} - {2**62}
+        assert names == {job.campaign.sponsor.name for job in Job.objects.filter(pk__in=keys)}
+    assert [job.pk for job in of_campaign.of([job.campaign_id for job in jobs])] == [jobs[1].pk]
+    assert list(map(model_to_dict, whole.of([jobs[0].pk]))) == [model_to_dict(Job.objects.get(pk=jobs[0].pk))]
+    for found in (Job.objects.all()[:1], of_campaign.of([jobs[1].campaign_id])):
+        assert found[0]._state.db == "default" and not found[0]._state.adding

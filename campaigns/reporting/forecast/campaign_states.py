@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from campaigns.doors import labels
-from campaigns.engine import progress
+from campaigns.engine import prepared, progress
 from campaigns.engine.progress import Progress
 from campaigns.models import Job
 from campaigns.reporting.forecast import eta
@@ -77,12 +77,16 @@ class CampaignState:
 APPROVAL = tuple(f"campaign__approval__{one}" for one in ("verdict", "asked_by", "asked_kind", "asked_user"))
 NOTHING = CampaignState(Progress(), (), "", "", True, None)
 
+_JOBS = prepared.RowsByKey(
+    lambda: eta.described(Job.objects.filter(parent=None).select_related("campaign__approval"), *APPROVAL),
+    "campaign_id",
+)
+
 
 def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
     """Return the state of each campaign by id, in a fixed number of statements."""
     now = timezone.now()
-    mine = Job.objects.filter(parent=None, campaign__in=ids).select_related("campaign__approval")
-    jobs: list[Any] = list(eta.described(mine, *APPROVAL).order_by("pk"))
+    jobs: list[Any] = sorted(_JOBS.of(ids), key=lambda job: int(job.pk))
     sums = progress.of_jobs(jobs)
     forecasts = eta.of_jobs(jobs, sums, now)
     of: dict[int, list[Any]] = {}
