@@ -17,7 +17,7 @@ from django.db.models import Model, QuerySet
 from django.db.models.query import ModelIterable
 from django.db.models.sql.compiler import SQLCompiler
 
-Row = TypeVar("Row", bound=Model)
+KeyedRow = TypeVar("KeyedRow", bound=Model)
 
 _GENERIC = "SET plan_cache_mode = force_generic_plan"
 _generic = WeakSet[Any]()  # connections whose prepared statements are planned once
@@ -81,14 +81,14 @@ class ByKey:
             return list(cursor.fetchall())
 
 
-class RowsByKey(Generic[Row]):
+class RowsByKey(Generic[KeyedRow]):
     """The rows of a queryset with given keys, and their related rows. Django compiles its statement once in a process.
 
     Compiling a statement with several related tables takes longer than running it. build: returns the queryset, without
     slice or groups. column: of its table. The rows come in no order.
     """
 
-    def __init__(self, build: Callable[[], QuerySet[Row]], column: str = "id") -> None:
+    def __init__(self, build: Callable[[], QuerySet[KeyedRow]], column: str = "id") -> None:
         self._build, self._column = build, column
 
     @cached_property
@@ -99,7 +99,7 @@ class RowsByKey(Generic[Row]):
         named = f"{connection.ops.quote_name(query.get_meta().db_table)}.{connection.ops.quote_name(self._column)}"
         return compiler, f"{statement} {'AND' if query.where else 'WHERE'} {named} = ANY(%s)", tuple(params)
 
-    def of(self, keys: Iterable[int]) -> list[Row]:
+    def of(self, keys: Iterable[int]) -> list[KeyedRow]:
         known, statement, params = self._compiled
         compiler: Any = copy(known)  # it remembers the columns, from which Django makes the rows
         compiler.connection, compiler.as_sql = connection, lambda: (statement, (*params, list(keys)))
