@@ -280,6 +280,47 @@ def test_names_of_fields_and_codes_are_no_words():
     assert judge_reply(550, "5.5.0 Messages of yours are not wanted here").cause != "capacity"
 
 
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [("UNDELIV", "unknown"), ("REJECTD", "unknown"), ("DELETED", "unknown"), ("EXPIRED", "recipient")],
+)
+def test_a_receipt_is_judged_by_its_state_and_not_by_our_own_message(state, cause):
+    receipt = f"id:17 sub:001 dlvrd:000 submit date:2611301200 done date:2611301201 stat:{state} err:021"
+    assert judge_reply(None, receipt).cause == cause
+    assert judge_reply(None, f"{receipt} Text:Your account is blocked, you have no credit").cause == cause
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"), [("personalizations.0.to.0.email", "recipient"), ("from.email", "us"), ("subject", "content")]
+)
+def test_the_path_to_a_part_of_the_request_says_whose_fault_it_is(path, cause):
+    assert judge_reply(None, f'{{"message": "Does not contain a valid value.", "field": "{path}"}}').cause == cause
+
+
+def test_a_name_that_blames_us_leaves_it_to_words_about_a_quota():
+    assert judge_reply(None, "LimitExceededException: Daily message quota exceeded.").cause == "capacity"
+    assert judge_code("LimitExceededException", "Daily message quota exceeded.").cause == "capacity"
+    assert judge_reply(None, "LimitExceededException").cause == "us"
+    assert judge_reply(None, "AccountSuspendedException: recipient unknown").cause == "us"
+
+
+@pytest.mark.parametrize("said", ["is now disabled", "was not found", "unknown", "does not exist here"])
+def test_the_address_with_which_a_server_begins_is_the_recipients(said):
+    assert judge_reply(550, f"<ann@example.org> {said}").cause == "recipient"
+    assert judge_reply(550, f"host mx.example.org[192.0.2.1] said: 550 <ann@example.org> {said}").cause == "recipient"
+    assert judge_reply(550, f"<ann@example.org>: sender {said}").cause == "us"
+    assert judge_reply(550, "<ann@example.org> is not a valid sender").cause == "us"
+
+
+@pytest.mark.parametrize("reason", ["Account deleted by user", "Account locked by abuse team", "Nonexistent user"])
+def test_an_account_for_which_a_recipient_is_rejected_is_the_recipients(reason):
+    assert judge_reply(540, f"5.7.1 <ann@example.org> Recipient address rejected: {reason}").cause == "recipient"
+
+
+def test_a_mailbox_that_a_service_names_may_be_our_own():
+    assert judge_reply(None, "MailboxNotEnabledForRESTAPI").cause == "us"
+
+
 def test_a_long_answer_is_read_in_bounded_time():
     """Words that many patterns begin with, again and again: no pattern may go back over all of them."""
     for word in ("your ", "number of ", "not been ", "sender ", "x", "from the ", ": 550 ", "said: 550 5.1.1 ", "a-"):

@@ -21,10 +21,18 @@ RULES, NAMES = Path(__file__).with_name("replies.toml"), Path(__file__).with_nam
 TEXT_MAX = 2_000
 """Characters of an answer that are read."""
 _ADDRESS = re.compile(r"[^\s<>:;,()\"]{1,254}@[^\s<>:;,()\"]{1,254}")
+_MARK = "\N{CURRENCY SIGN}"  # stands for an address, so that answers to many recipients are the same
+# A server may begin with an address, or leave it out, and say what it is: "<ann@example.org> is disabled".
+_NAMED = re.compile(
+    rf"(^|\bsaid: ?)([^\w{_MARK}]*(?:\d[\d\W]*?)?)"
+    rf"(?:{_MARK}\W{{0,6}}(?=(?:was|were|not|unknown|isn't|doesn't|didn't|user unknown)\b)"
+    rf"|(?:{_MARK}\W{{0,6}})?(?=(?:is|does|has|cannot|no longer)\b))",
+    re.IGNORECASE,
+)
 _WEB = re.compile(r"(?:https?://|\bwww\.)\S+")
 _LISTS = re.compile(r"spamhaus|spamcop|sorbs|barracudacentral|uceprotect|senderscore|cloudmark|abuseat", re.IGNORECASE)
 _NAME = re.compile(
-    r"\b[A-Za-z]+(?:[A-Z][a-z]+|_[A-Za-z]+|-[A-Z]{2,})+\b"
+    r"\b[A-Za-z]+(?:[A-Z][a-z]+|(?<=[a-z]{2})[A-Z]{2,}|_[A-Za-z]+|-[A-Z]{2,})+\b"
 )  # as InvalidPhoneNumber, NO_CREDIT, NO-CREDIT
 _CODE = re.compile(r"0x[0-9A-Fa-f]{8}|[A-Za-z]\w*(?:-\w+)*(?:\.\w+)?")  # SMPP writes its codes as 0x0000000B
 _BASIC = re.compile(r"\W*(421|45\d|52[1-5]|53\d|55\d|571)[ -]")
@@ -42,9 +50,17 @@ _PARAMETER = re.compile(  # a field of the request: "Missing parameter: dest", "
     rf"\b(?:parameter|param|field|attribute|argument)s?(?: name)?\s?[:=]?\s?{_QUOTE}?([a-z]\w{{1,20}})\b{_QUOTE}?"
     r"(?=\W*$|\W+(?:is|was|are|must|cannot|has)\b)"
     rf"|(?<!\w){_QUOTE}([a-z]\w{{1,20}}){_QUOTE}"
-    r"(?= (?:field |parameter )?(?:is|was|are|must|cannot|can|has|required|field|parameter)\b)",
+    r"(?= (?:field |parameter )?(?:is|was|are|must|cannot|can|has|required|field|parameter)\b)"
+    r"|\bthe ([a-z]\w{1,20}) (?:field|parameter)(?= (?:is|was|must|cannot|can|has|contains|exceeds)\b)",
     re.IGNORECASE,
 )
+_PATH = re.compile(  # where a request is wrong, as "field": "personalizations.0.to.0.email"
+    r'"(?:field|param(?:eter)?|property|path|pointer|attribute|argument)"\s*:\s*"([\w.\[\]/$-]{1,80})"', re.IGNORECASE
+)
+_PART = re.compile(r"[A-Za-z]\w*")
+# A receipt of SMPP (3.4, Appendix B) ends with the first words of our own message.
+_RECEIPT = re.compile(r"\bstat:\s?(\w+)", re.IGNORECASE)
+_ADDRESSED = re.compile(r"(\brecipient (?:address )?rejected:? (?:the |this )?)(?:account|user)\b", re.IGNORECASE)
 _HYPHENS = re.compile(r"\b[a-z]+(?:-[a-z]+){2,}\b")  # as rejected-wrong-user-id
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_-]")
 _WORD = re.compile(r"[^\W\d_]{3}")
@@ -67,7 +83,8 @@ _NO_DOMAIN = re.compile(
     re.IGNORECASE,
 )
 _OF_RECEIVER = re.compile(
-    r"recipient|host or domain|\brcpt\b|\bdestination|\bmx\b|\bdns\b|name ?serv|nxdomain|\bremote\b|\buser\b"
+    r"recipient|host or domain|at this location|tenant"
+    r"|\brcpt\b|\bdestination|\bmx\b|\bdns\b|name ?serv|nxdomain|\bremote\b|\buser\b"
     r"|(receive|accept|handle|host)s? (e-?)?mail|in (the )?e-?mail address"
     r"|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
     re.IGNORECASE,
@@ -154,20 +171,35 @@ def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bo
     then the reply of another server that the text quotes, then the whole text.
     """
     said = text[:TEXT_MAX]
-    return _judge_said(code, _ADDRESS.sub("", said) if "@" in said else said, enhanced, is_early)
+    return _judge_said(code, _ADDRESS.sub(_MARK, said) if "@" in said else said, enhanced, is_early)
 
 
 @lru_cache(maxsize=512)  # a server says the same of many recipients, but for their addresses
 def _judge_said(code: int | None, text: str, enhanced: str, is_early: bool | None) -> Judgement:
-    if named := _find_name(text):
+    named, name = _find_name(text)
+    if named and named != AnswerCause.US:
         return Judgement(named)
-    said = _PARAMETER.sub(_name_field, _WEB.sub(_keep_list, text)).replace("_", " ")
+    reduced = _reduce(text.replace(name, " ") if name else text, is_server=bool(code or enhanced))
+    judged = _judge_reduced(code, reduced, enhanced, is_early)
+    # A name that blames us in general is overruled by words about a rate or quota, which ends by itself.
+    return Judgement(named) if named and judged.cause != AnswerCause.CAPACITY else judged
+
+
+def _reduce(text: str, *, is_server: bool) -> str:
+    """Return a text without addresses, and a receipt as its state. An address that a server speaks of becomes words."""
+    if receipt := _RECEIPT.search(text):
+        return f"receipt state {receipt[1].upper()}"
+    return (_NAMED.sub(r"\1\2named address ", text) if is_server else text).replace(_MARK, "")
+
+
+def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | None) -> Judgement:
+    said = _PARAMETER.sub(_name_field, _PATH.sub(_name_path, _WEB.sub(_keep_list, text))).replace("_", " ")
     said = said if _WORD.search(said) else text  # a block list may give its link alone
     basic = str(code) if code else ""
     if is_early is None and _EARLY.search(said):
         is_early = True
     is_after_rcpt = is_early is False or _AFTER_RCPT.search(said) is not None
-    said = _FIELD.sub(r"; field \1 ", _NOISE.sub(" ", said))
+    said = _ADDRESSED.sub(r"\1mailbox", _FIELD.sub(r"; field \1 ", _NOISE.sub(" ", said)))
     judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
     if judged.cause == AnswerCause.RECIPIENT and not is_after_rcpt and _names_no_receiver(said, enhanced):
         return Judgement(AnswerCause.US)
@@ -194,7 +226,11 @@ def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
 
 
 def _name_field(parameter: re.Match[str]) -> str:
-    return f" field {parameter[1] or parameter[2]} "
+    return f" field {parameter[1] or parameter[2] or parameter[3]} "
+
+
+def _name_path(path: re.Match[str]) -> str:
+    return "".join(f" field {part} " for part in _PART.findall(path[1]))
 
 
 def _find_enhanced(text: str) -> str:
@@ -221,20 +257,21 @@ def split_names(text: str) -> str:
 def judge_code(code: str, sub_type: str = "") -> Judgement:
     """Judge a vendor's own code and its explanation, such as `unknown_recipient`."""
     text = f"{code} {sub_type}"
-    if named := _find_name(text):
-        return Judgement(named)
+    if _find_name(text)[0]:
+        return judge_reply(None, text)
     said = re.sub(r"[_-]", " ", text)
     may_be_login = _USER.fullmatch(said) and not is_of_server("", _find_enhanced(said), said)
     return Judgement(AnswerCause.UNKNOWN) if may_be_login else judge_reply(None, said)
 
 
-def _find_name(text: str) -> AnswerCause | None:
+def _find_name(text: str) -> tuple[AnswerCause | None, str]:
+    """Return the cause of the first known name of a code in a text, and the word itself; None and "" without one."""
     known = _names()
-    for word in _CODE.findall(text.casefold()):
+    for word in _CODE.findall(text):
         for name in (word, *word.split(".")) if "." in word else (word,):
-            if name in known:
-                return known[name]
-    return None
+            if cause := known.get(name.casefold()):
+                return cause, word
+    return None, ""
 
 
 def stated_wait(text: str, *, now: float) -> float | None:

@@ -28,7 +28,7 @@ _LEAVE = re.compile(  # the rules know these better, whomever the sentence names
     r"spam|unwanted|\bspf\b|dkim|dmarc|captcha|attack|reputation|phish|\bvirus|unsolicited|abuse|malware|gr[ae]y-?list",
     re.IGNORECASE,
 )
-_CAPITALS = re.compile(r"\b[A-Z]{2,}(?:[ _-][A-Z]{2,})+\b")
+_CAPITALS = re.compile(r"\b(?!RCPT TO\b|MAIL FROM\b)[A-Z]{2,}(?:[ _-][A-Z]{2,})+\b")
 _SENTENCE = re.compile(r"[a-z]{3}|[^\x00-\xff]")
 _DROPPED = re.compile(  # quotes around words, IP addresses, codes, who it was that refused, and the order of commands
     r"(?<!\w)['\"`](?=\w)|(?<=\w)['\"`](?!\w)|[\[(]?\b\d{1,3}(?:\.\d{1,3}){3}\b[\])]?"
