@@ -70,7 +70,7 @@ class HttpConnection(Wire):
         """Write the request and wait for its answer. Raises CallError with written=True."""
         self._begin()
         self._left = self._limit
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         self._transport.write(request)
         try:
             return await self._waiter

@@ -176,6 +176,7 @@ class Smtp(Adapter):
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
+        self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._connect_timeout)
         self._pool = Pool(self._connect, slots=self.concurrency, idle_max=IDLE_MAX)
 
@@ -218,10 +219,10 @@ class Smtp(Adapter):
     async def _round(self, mails: list[ReadyMail], outcomes: list[Outcome]) -> None:
         """Send the mails in order, over one connection while it lasts; append an outcome for each."""
         conversation: Conversation | None = None
-        last = asyncio.get_running_loop().time() + self._connect_timeout
+        last = self._loop.time() + self._connect_timeout
         try:
             with self._deadlines:
-                while len(outcomes) < len(mails) and not _is_over(outcomes, last):
+                while len(outcomes) < len(mails) and not self._is_over(outcomes, last):
                     conversation = None
                     conversation = await self._pool.take()
                     try:
@@ -250,12 +251,23 @@ class Smtp(Adapter):
             if len(outcomes) == len(mails):
                 return
             self._deadlines.reschedule(last)
-            if not conversation.goes_on() or _is_over(outcomes, last):
+            if not conversation.goes_on() or self._is_over(outcomes, last):
                 return
 
     def _await_reply(self) -> None:
         """Give the relay its time for the reply to a mail."""
-        self._deadlines.reschedule(asyncio.get_running_loop().time() + self._timeout)
+        self._deadlines.reschedule(self._loop.time() + self._timeout)
+
+    def _is_over(self, outcomes: Sequence[Outcome], last: float) -> bool:
+        """Return True if no further mail may begin: time is up, or the last outcome concerns the whole relay.
+
+        Checked before each mail: one with its go-ahead already received awaits nothing, so the timer cannot cancel it.
+        """
+        if not outcomes:
+            return False
+        outcome = outcomes[-1]
+        held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
+        return held_up or self._loop.time() >= last
 
     async def check_login(self) -> LoginAnswer:
         self._greeting = LoginAnswer()
@@ -300,13 +312,3 @@ class Smtp(Adapter):
             conversation.abort()
             raise
         return conversation
-
-
-def _is_over(outcomes: Sequence[Outcome], last: float) -> bool:
-    """Return True if no further mail may begin: time is up, or the last outcome concerns the whole relay.
-
-    Checked before each mail: one with its go-ahead already received awaits nothing, so the timer cannot cancel it.
-    """
-    outcome = outcomes[-1] if outcomes else None
-    held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
-    return held_up or (bool(outcomes) and asyncio.get_running_loop().time() >= last)

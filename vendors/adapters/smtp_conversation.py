@@ -89,7 +89,7 @@ class Conversation(Wire):
         if self._buffer or self._replies or self._lines:
             raise CallError("the relay spoke before TLS began", written=False)
         try:
-            transport = await asyncio.get_running_loop().start_tls(
+            transport = await self._loop.start_tls(
                 self._transport, self, context, server_hostname=host, ssl_shutdown_timeout=TLS_FAREWELL
             )
         except OSError as error:
@@ -258,7 +258,7 @@ class Conversation(Wire):
 
     async def _next(self) -> SmtpReply:
         if not self._replies and not self._failure:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:

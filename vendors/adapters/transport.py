@@ -29,7 +29,7 @@ class Deadlines:
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0.0  # when the timer looks, at the latest at the first end
-        self._loop: asyncio.AbstractEventLoop | None = None  # cached, because asking each time costs more
+        self._loop: asyncio.AbstractEventLoop | None = None  # kept, because asking costs a system call
 
     def __enter__(self) -> None:
         loop = self._loop = self._loop or asyncio.get_running_loop()
@@ -115,6 +115,7 @@ class Pool(Generic[C]):
         self._open: set[C] = set()
         self._reaper: asyncio.TimerHandle | None = None
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def take(self) -> C:
         """Return the last used fresh connection, else a new one. Waits while all slots are in use.
@@ -136,6 +137,7 @@ class Pool(Generic[C]):
     async def _new(self) -> C:
         if self._closed:
             raise CallError("the adapter is closed", written=False)
+        self._loop = asyncio.get_running_loop()
         connection = await self._connect()
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
@@ -147,15 +149,16 @@ class Pool(Generic[C]):
         if self._closed or not connection.reusable():
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        assert self._loop is not None
+        connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._reaper is None:
-            self._reaper = loop.call_later(self._idle_max, self._reap)
+            self._reaper = self._loop.call_later(self._idle_max, self._reap)
 
     def _reap(self) -> None:
         """Close connections that were idle for too long, the oldest first."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        assert loop is not None
         while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():
             self._idle.pop(0).leave()
         self._reaper = None
@@ -190,7 +193,8 @@ class Wire(asyncio.Protocol):
         self._deadline = deadline
         self.closed = False
         self.idle_since = 0.0
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()  # kept, because asking costs a system call
+        self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
