@@ -199,9 +199,9 @@ class Smtp(Adapter):
             mail = mime.compose(origin, recipient, letter)
         except ValueError as error:
             return refuse_letter(error)
-        size, most = mail_size(mail), 1000 * self._known["size_kb"]
-        if most and size > most:
-            return refuse_size(size, most)
+        most = 1000 * self._known["size_kb"]
+        if most and mail_size(mail) > most:
+            return refuse_size(mail_size(mail), most)
         return envelope, mail
 
     async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
