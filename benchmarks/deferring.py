@@ -21,7 +21,7 @@ BESIDE, ALONE = "nine domains beside one that defers", "the same ten, none defer
 def rate_of_nine(messages: int, *, defers: bool) -> float:
     """Return the nine's messages a second while one domain defers, or takes its mail as they do."""
     from campaigns.engine.dispatch.dispatcher import notify_vendors
-    from campaigns.operators import actions
+    from campaigns.operations import actions
     from tests import factories
     from tests.receivers.relays import Moody, account, serve_relay
     from vendors.models import RateLimit

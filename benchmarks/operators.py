@@ -42,11 +42,11 @@ def look(client: Any, address: str, query: Query, polled: bool = False) -> tuple
 
 def pages() -> Iterator[tuple[str, str, list[Query]]]:
     """Yield (name, address, query of each variant)."""
-    from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.doors.labels import SHAPES
     from campaigns.engine.lifecycle import GROUPS
     from campaigns.models import Campaign, Job, Sponsor
     from campaigns.models.states import Status
+    from campaigns.operations.admin.job_filter import BY, SPANS, TABS
     from vendors.models import Vendor
 
     common, rare, vendor = Sponsor.objects.earliest("pk"), Sponsor.objects.latest("pk"), Vendor.objects.earliest("pk")

@@ -118,7 +118,7 @@ class Shared:
         return within([at for _, at in self._where.each(self._slug)], first, last) / (last - first) / units * seconds
 
     def stop_all(self) -> None:
-        from campaigns.operators import actions
+        from campaigns.operations import actions
 
         actions.stop(self.jobs)
 

@@ -65,6 +65,13 @@ if PUBLIC_URL:
 INSTALLED_APPS = [
     "mailhub.apps.MailhubConfig",
     "campaigns.apps.CampaignsConfig",
+    *(  # the features: their commands and pages of the admin; all models are of campaigns
+        f"campaigns.{feature}"
+        for feature in (
+            *("approvals", "audience", "content", "integrations", "lists", "operations", "reporting"),
+            *("senders", "suppression"),
+        )
+    ),
     "vendors.apps.VendorsConfig",
     "waiter.apps.WaiterConfig",
     "sandbox.apps.SandboxConfig",

@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry takes what is in doubt along",
-        "campaigns/operators/actions.py",
+        "campaigns/operations/actions.py",
         (
             ("AND m.message_id IS NULL AND m.in_doubt_at IS NULL", "AND m.message_id IS NULL"),
             ("AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)", ""),
@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stop is answered from the parent",
-        "campaigns/operators/actions.py",
+        "campaigns/operations/actions.py",
         (
             (
                 "job.status in (Status.STOPPED, Status.P_STOPPED) and not running:",

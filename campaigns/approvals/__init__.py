@@ -1,0 +1,9 @@
+"""The feature of the second person: which campaigns wait for one, and what was frozen when he was asked.
+
+- approval_rules: which campaigns need an approval, who asks for it, what is barred without it.
+- frozen_parts: the parts of a campaign that an approval covers.
+- gates: the engine's port `gates`: what may go out, by entitlements, approvals and quotas.
+
+The decision ends jobs if it refuses, so it is in campaigns/operations/approving.py. Models: models/approvals.py. Doors:
+the command approve_campaign, mailhub/owners/approvals.py.
+"""

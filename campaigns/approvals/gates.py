@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
 from campaigns.engine.ports import MoveQuotas, NotEntitled
 from campaigns.models import Campaign, Sponsor
 from campaigns.senders import entitlements
@@ -18,11 +18,11 @@ def may_go() -> Q:
 
 
 def may_resume() -> Q:
-    return approvals.may_go_on()
+    return approval_rules.may_go_on()
 
 
 def waits_for_approval(campaign: Campaign) -> bool:
-    return approvals.waits(campaign)
+    return approval_rules.waits(campaign)
 
 
 def may_use(sponsor: Sponsor, credential: Credential) -> bool:

@@ -1,10 +1,9 @@
 """The feature of recipients who answer: bounces, complaints, STOP, START, HELP, replies, and the search for one person.
 
 - bounces: mail that comes back. inbound: SMS that come in; HELP is answered by a campaign, so it stands above lists.
-- answers: texts that no rule is sure of, until a person has read them.
+- answers: texts that no rule is sure of; unread_answers: what a person decides about them.
 - finding: everything known about one recipient.
 
 Who is not written to is a list of its own, below: campaigns/suppression. Models: models/answers.py, message_events.py.
-Doors: admin/answers.py, the commands answers, inbound, read_bounces, receive_bounces and find_recipient,
-mailhub/owners/answers.py and finds.py, mailhub/front/ (answers, finds, inbound).
+Doors: admin.py, management/, mailhub/owners/answers.py and finds.py, mailhub/front/ (answers, finds, inbound).
 """

@@ -8,11 +8,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns.admin.base import Scoped
-from campaigns.admin.campaigns import SponsorFilter
+from campaigns.audience import unread_answers
 from campaigns.doors import labels
+from campaigns.doors.admin_base import Scoped
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import RecipientAnswer
-from campaigns.operators import unread_answers
 from vendors.history import Actor
 from vendors.listing import choice, flag
 from vendors.said import show

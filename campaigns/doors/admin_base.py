@@ -12,9 +12,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from campaigns.doors import labels
+from campaigns.doors import filters, labels
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import filters
 from campaigns.senders import entitlements
 from vendors.listing import OfOwnVendors, ReadOnly
 

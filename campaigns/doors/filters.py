@@ -18,8 +18,7 @@ from campaigns.engine import progress
 from campaigns.engine.lifecycle import GROUPS, in_group
 from campaigns.models import Job
 from campaigns.models.jobs import DOUBTS, FAILED
-from campaigns.models.states import DONE, PARENTS, Status
-from campaigns.reporting.campaign_rows import CALLED_OR_CUT
+from campaigns.models.states import DONE, PARENTS, S, Status
 from vendors.instants import FIRST, LAST, in_utc
 from vendors.said import Said
 
@@ -29,6 +28,10 @@ MOST_HELD = 1001
 LEAVES = ~Q(status__in=PARENTS)
 # Results of messages are counted in leaves.
 PARTLY = FAILED & Q(status__in=DONE, accepted__gt=0) & ~DOUBTS
+UNDER_WAY = (
+    S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
+)  # fmt: skip
+CALLED_OR_CUT = [one for one in UNDER_WAY if one != S.P_ASSIGNED]
 # The status is a literal and the order is this one. Otherwise the planner would expect few jobs and sort them all.
 OF_STATUS = f"""(
     SELECT id, parent_id, credential_id FROM campaigns_job

@@ -3,7 +3,8 @@
 - intake: reads and checks a list, stores all of it as a campaign or nothing.
 - drafts: campaigns made step by step on pages.
 - estimates: price, size and end of a campaign that is not stored yet.
+- content_options, previewing, hidden_rows: what commands with lists share.
 
-Models: models/campaigns.py, drafts.py. Doors: the commands send_campaign, sponsor and copy_campaign,
-mailhub/owners/wizard/, mailhub/front/ (accepting, recipients, checking).
+Models: models/campaigns.py, drafts.py. Doors: admin.py, management/, mailhub/owners/wizard/,
+mailhub/front/ (accepting, recipients, checking).
 """

@@ -14,13 +14,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns.admin.base import CreatedFilter, OfSeenVendors, Scoped
 from campaigns.doors import labels
+from campaigns.doors.admin_base import CreatedFilter, OfSeenVendors, Scoped
 from campaigns.engine import progress
 from campaigns.lists import estimates
 from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from campaigns.reporting import campaign_names
 from vendors.history import Actor
 from vendors.listing import OwnLookups, badge, choice, clamped

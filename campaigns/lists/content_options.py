@@ -11,11 +11,11 @@ from django.core.management import CommandError
 
 from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
+from campaigns.doors.sponsors import KNOWN, new_sponsor
 from campaigns.lists.intake import contents
 from campaigns.lists.intake.contents import CampaignContent
 from campaigns.lists.intake.csv_reader import field_name
 from campaigns.lists.intake.files import CampaignFiles, NewFile, source
-from campaigns.management.sponsors import KNOWN, new_sponsor
 from campaigns.models import Sponsor, TemplateVersion
 from campaigns.texts import mjml
 from campaigns.texts.given_texts import given_name

@@ -2,7 +2,7 @@
 
 from campaigns.engine.failover import holding
 from campaigns.models import Job, Message
-from campaigns.operators.actions import stop, stoppable
+from campaigns.operations.actions import stop, stoppable
 from vendors.history import Actor
 from vendors.said import Said, gettext_noop
 

@@ -13,14 +13,15 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns.approvals import Kind, frozen_parts
+from campaigns.approvals import frozen_parts
+from campaigns.approvals.approval_rules import Kind
 from campaigns.engine import decisions, lifecycle
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.pausing import pauses, rates
 from campaigns.models import Approval, Campaign, Job
 from campaigns.models.approvals import APPROVE
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.senders import entitlements
 from vendors import history
 from vendors.history import Actor

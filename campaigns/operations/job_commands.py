@@ -8,12 +8,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db.models import Q, QuerySet
 
+from campaigns.doors import filters
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.engine.decisions import JobDecision, Verdict
-from campaigns.management import following
-from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Job
 from campaigns.models.states import Status
-from campaigns.operators import filters
+from campaigns.operations import following
 from vendors.history import Actor
 from vendors.management import arguments
 from vendors.management.arguments import person

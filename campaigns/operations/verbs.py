@@ -5,14 +5,14 @@ A page shows numbers with a version of the job, and the decision applies only to
 
 from collections.abc import Mapping, Sequence
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
 from campaigns.engine.decisions import JobDecision
 from campaigns.engine.doubts.resolve import versions
 from campaigns.engine.lifecycle import MOVES
 from campaigns.engine.progress import Progress
 from campaigns.models import Job, Resolution
 from campaigns.models.states import DONE, S, Status
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from vendors.history import Actor
 
 STOPPABLE = MOVES["stop"].sources + MOVES["stop_parent"].sources
@@ -39,10 +39,10 @@ def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     if job.paused_at and verb == "retry":
         return False
     if job.paused_at and verb == "pause":
-        waits = approvals.waits(job.campaign) and not job.campaign.stays_paused
+        waits = approval_rules.waits(job.campaign) and not job.campaign.stays_paused
         return waits and job.status in LEGAL[verb]
     if verb == "resume":
-        return job.paused_at is not None and not approvals.is_barred(job.campaign)
+        return job.paused_at is not None and not approval_rules.is_barred(job.campaign)
     if verb == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done

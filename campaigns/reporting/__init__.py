@@ -5,6 +5,6 @@
 - accounts: the cost of accepted messages.
 - forecast: queues of the vendors, and when each job ends.
 
-Models: models/campaigns.py, jobs.py, operations.py. Doors: admin/costs.py and message_list.py, the commands report,
-costs, forecast and days, mailhub/owners/reports.py, mailhub/front/ (reports, costs, forecasts), mailhub/operations/.
+Models: models/campaigns.py, jobs.py, operations.py. Doors: admin.py, management/,
+mailhub/owners/reports.py, mailhub/front/ (reports, costs, forecasts), mailhub/operations/.
 """

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from campaigns.admin.base import Scoped
+from campaigns.doors.admin_base import Scoped
 from campaigns.models import CostEntry, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
 from campaigns.reporting import accounts

@@ -12,20 +12,16 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
 from django.db.models import OuterRef
 
+from campaigns.doors.filters import CALLED_OR_CUT, UNDER_WAY
 from campaigns.engine import progress
 from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Campaign, Job, Sponsor
-from campaigns.models.states import S
 from campaigns.reporting import campaign_names
 
 ON_A_PAGE = 20
 # A campaign's columns in a list.
 SHOWN = ("name", "sponsor__name", "created_at", "paused_at", "paused_by", "paused_reason", "stays_paused")
 NEWEST = 500  # jobs of a status to search
-UNDER_WAY = (
-    S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.SENT, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED,
-)  # fmt: skip
-CALLED_OR_CUT = [one for one in UNDER_WAY if one != S.P_ASSIGNED]
 OF_STATES = {"going": UNDER_WAY, "night": GROUPS["Rendered"], "stopped": GROUPS["Stopped"]}
 STATES = (*OF_STATES, "paused", "attention")
 

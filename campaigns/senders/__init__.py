@@ -3,7 +3,8 @@
 - entitlements: which sponsor may use which vendor, credential, identity and class.
 - quotas: how much a sponsor may send.
 - deliverability: whether the DNS lets an identity's mail arrive.
+- sender_changes: adds, changes and signs identities; renames and archives topics.
 
-Models: models/identities.py, sharing.py, quotas.py. Doors: admin/identities.py, sharing.py and quotas.py, the commands
-identity, topic, entitlement, quota and weight, mailhub/owners/identities.py, `doctor`.
+Models: models/identities.py, sharing.py, quotas.py. Doors: admin/, management/,
+mailhub/owners/identities.py, `doctor`.
 """

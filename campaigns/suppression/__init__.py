@@ -5,4 +5,8 @@
 - refused adds recipients that a vendor refused as unknown.
 - comparing ends an import's messages to suppressed recipients; recent finds newer suppressions for a sender.
 - links makes and reads unsubscribe links; unsubscribing carries out what recipients decide.
+- suppressing: what operators and owners suppress and lift.
+
+Models: models/suppressions.py. Doors: admin/, management/, mailhub/public/, suppressions.py in
+mailhub/owners/ and mailhub/front/.
 """

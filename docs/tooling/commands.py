@@ -29,7 +29,7 @@ Made by `make docs-reference` from what `--help` says; a test keeps it fresh. Ea
 
 def page() -> str:
     owners = get_commands()
-    ours = sorted(name for name, owner in owners.items() if owner in APPS)
+    ours = sorted(name for name, owner in owners.items() if str(owner).partition(".")[0] in APPS)
     return "\n".join([HEAD, *(line for name in ours for line in _command(owners[name], name))])
 
 

@@ -9,10 +9,10 @@ from ninja import Router
 from ninja.params.functions import Query
 from pydantic import BaseModel, Field
 
+from campaigns.audience import unread_answers
 from campaigns.doors.labels import recipient
 from campaigns.doors.public_ids import PATTERN, name, number
 from campaigns.models import RecipientAnswer
-from campaigns.operators import unread_answers
 from mailhub.front.cursors import last_seen
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem

@@ -16,8 +16,8 @@ from campaigns.doors import public_ids
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.integrations.results import reader
 from campaigns.integrations.results.reader import SessionView
-from campaigns.operators import actions, pausing
-from campaigns.operators.actions import QuotaDecision
+from campaigns.operations import actions, pausing
+from campaigns.operations.actions import QuotaDecision
 from campaigns.reporting import export
 from mailhub.front import request_bodies
 from mailhub.front.cursors import last_seen

@@ -12,8 +12,7 @@ from campaigns.doors import public_ids
 from campaigns.lists.intake import AddressReader
 from campaigns.lists.intake.suppression_file import topic_of
 from campaigns.models import Suppression, Topic
-from campaigns.operators import suppressing
-from campaigns.suppression import lists
+from campaigns.suppression import lists, suppressing
 from campaigns.suppression.lists import NewSuppression
 from mailhub.front import request_bodies
 from mailhub.front.cursors import below

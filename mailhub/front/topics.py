@@ -7,7 +7,7 @@ from ninja import Router
 from pydantic import BaseModel, Field
 
 from campaigns.models import Topic
-from campaigns.operators import senders
+from campaigns.senders import sender_changes
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem
 from mailhub.front.schemas import ProblemOut
@@ -73,4 +73,4 @@ def _archived(request: HttpRequest, name: str, archived: bool) -> dict[str, Any]
     found = mine.first()
     if found is None:
         raise Problem("not-found", "You have no such topic.")
-    return {"changed": senders.archive_topic(found.pk, archived, Actor(caller.prefix)), "archived": archived}
+    return {"changed": sender_changes.archive_topic(found.pk, archived, Actor(caller.prefix)), "archived": archived}

@@ -21,7 +21,7 @@ from campaigns.engine import audit
 from campaigns.engine.failover import holding, recovery
 from campaigns.models import Store
 from campaigns.models.campaigns import sponsor_ids_of
-from campaigns.operators import answering
+from campaigns.operations import answering
 from campaigns.reporting.forecast import eta, queues
 from campaigns.reporting.forecast.queues import VendorQueue
 from campaigns.senders import entitlements

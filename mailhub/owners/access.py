@@ -14,7 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from campaigns.operators.owner_phrases import reword_for_owners
+from campaigns.doors.owner_phrases import reword_for_owners
 from mailhub.shares import sessions
 from vendors.history import Actor
 

@@ -9,10 +9,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
+from campaigns.audience import unread_answers
 from campaigns.doors import labels
 from campaigns.models import Campaign, RecipientAnswer
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import unread_answers
 from mailhub.owners.access import actor, page
 from vendors.said import show
 

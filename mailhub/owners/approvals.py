@@ -19,8 +19,8 @@ from campaigns.lists import estimates
 from campaigns.lists.intake import BadInput
 from campaigns.models import Approval, Message
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import approving
-from campaigns.operators.approving import CannotDecide
+from campaigns.operations import approving
+from campaigns.operations.approving import CannotDecide
 from campaigns.texts.templates import TemplateError
 from mailhub.owners.access import page
 from mailhub.owners.sandboxed import framed, guarded, with_images

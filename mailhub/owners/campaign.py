@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
 from campaigns.doors import labels
 from campaigns.engine import prepared, progress
 from campaigns.models import Campaign, Job
 from campaigns.models.campaigns import sponsor_ids_of
-from campaigns.operators.verbs import is_legal
+from campaigns.operations.verbs import is_legal
 from campaigns.reporting import accounts, message_rows, reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState
@@ -107,7 +107,7 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
-    waits = any(approvals.waits(job.campaign) for job in state.jobs) and not state.finished
+    waits = any(approval_rules.waits(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
     why = why_failed(campaign, state) if failures and counted else []
     offers = offered(request, state)

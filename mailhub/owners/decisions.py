@@ -9,10 +9,10 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.decisions import Verdict
 from campaigns.models import Campaign
-from campaigns.operators import verbs
-from campaigns.operators.owner_phrases import tell_owner
+from campaigns.operations import verbs
 from campaigns.reporting import reasons
 from campaigns.reporting.forecast import campaign_states
 from campaigns.reporting.forecast.campaign_states import CampaignState

@@ -13,7 +13,7 @@ from campaigns.audience.answers import inbox
 from campaigns.lists.drafts import keeping
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import approving
+from campaigns.operations import approving
 from campaigns.reporting import campaign_rows
 from campaigns.reporting.campaign_rows import STATES, CampaignQuery, Needs
 from campaigns.reporting.forecast import campaign_states

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import senders
+from campaigns.senders import sender_changes
 from campaigns.senders.deliverability import findings, identity_checks
 from campaigns.texts.given_texts import given_value
 from mailhub.owners.access import actor, page
@@ -92,7 +92,7 @@ class SenderForm(forms.Form):
     )
 
     def __init__(self, row: Identity, given: Any = None) -> None:
-        known = {name: getattr(row, name) for name in senders.FIELDS[row.channel]}
+        known = {name: getattr(row, name) for name in sender_changes.FIELDS[row.channel]}
         known |= {name: "\n".join(known[name]) for name in LINES if name in known}
         if row.default:  # only another default can replace it
             del known["default"]
@@ -126,7 +126,7 @@ class NewSenderForm(SenderForm):
 @require_http_methods(["GET", "POST"])
 def add(request: HttpRequest, channel: str) -> HttpResponse:
     """Add a sender for e-mail or SMS; a second press changes nothing."""
-    if channel not in senders.FIELDS:
+    if channel not in sender_changes.FIELDS:
         raise Http404
     row = Identity(channel=channel)
     form = NewSenderForm(row, Sponsor.objects.of_sponsors(sponsors_of(request.user)), request.POST or None)
@@ -134,7 +134,7 @@ def add(request: HttpRequest, channel: str) -> HttpResponse:
         for name, value in form.cleaned_data.items():
             setattr(row, name, value)
         try:
-            if senders.add_identity(row, actor(request)):
+            if sender_changes.add_identity(row, actor(request)):
                 messages.success(request, _("The sender identity “%(name)s” is there.") % {"name": row.name})
                 return redirect("identity", row.pk)
             known = Identity.objects.get(sponsor=row.sponsor, name=row.name)
@@ -152,7 +152,7 @@ def _is_so(known: Identity, typed: Identity) -> bool:
     """Return whether the stored identity equals the form. Raises ValidationError."""
     typed.pk, typed.default = known.pk, known.default
     typed.full_clean(validate_unique=False, validate_constraints=False)
-    return known.channel == typed.channel and senders.version(known) == senders.version(typed)
+    return known.channel == typed.channel and sender_changes.version(known) == sender_changes.version(typed)
 
 
 def _refused(form: forms.Form, error: ValidationError) -> None:
@@ -170,12 +170,12 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             seen = request.POST.get("seen", "")
-            changed = senders.change_identity(row.pk, form.cleaned_data, actor(request), seen)
+            changed = sender_changes.change_identity(row.pk, form.cleaned_data, actor(request), seen)
             messages.success(request, _("It is changed.") if changed else _("It was so already."))
             return redirect("identity", pk)
         except ValidationError as error:
             _refused(form, error)
-    facts = {"identity": row, "form": form, "seen": senders.version(row)}
+    facts = {"identity": row, "form": form, "seen": sender_changes.version(row)}
     return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
 
 
@@ -188,12 +188,12 @@ def sign(request: HttpRequest, pk: int) -> HttpResponse:
     selector = request.POST.get("selector", "").replace("\0", "").strip()
     try:
         if "off" in request.POST:
-            senders.sign_no_more(pk, actor(request))
+            sender_changes.sign_no_more(pk, actor(request))
             messages.success(request, _("Its mails are not signed any more."))
         elif not selector:
             messages.error(request, _("Say under which name the key is in the DNS."))
         else:
-            senders.sign(pk, selector, actor(request))
+            sender_changes.sign(pk, selector, actor(request))
             messages.success(request, _("Its mails are signed. Enter the record below in the DNS now."))
     except ValidationError as error:
         messages.error(request, " ".join(map(show, error.messages)))
@@ -207,7 +207,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
     get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
     on = request.POST.get("to") == "on"
     try:
-        if senders.change_identity(pk, {"enabled": on}, actor(request)):
+        if sender_changes.change_identity(pk, {"enabled": on}, actor(request)):
             off = _("It is disabled: nothing new goes out as it.")
             messages.success(request, _("It is enabled: what was held goes on.") if on else off)
     except ValidationError as error:
@@ -222,7 +222,7 @@ def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     try:
         title = given_value(request.POST.get("title", "").replace("\0", ""))
-        if senders.rename_topic(row.pk, title, actor(request)):
+        if sender_changes.rename_topic(row.pk, title, actor(request)):
             messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
     except ValidationError as error:
         messages.error(request, " ".join(map(show, error.messages)))
@@ -236,7 +236,7 @@ def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
     row = Topic.objects.of_sponsors(sponsors_of(request.user)).filter(pk=pk).first()
     if row is None:  # for example a second press
         return redirect("topics")
-    if senders.remove_topic(row, actor(request)):
+    if sender_changes.remove_topic(row, actor(request)):
         messages.success(request, _("The topic is removed."))
     else:
         text = _("It stays: campaigns name it, or recipients have unsubscribed from it. Archive it instead.")
@@ -250,7 +250,7 @@ def archive_topic(request: HttpRequest, pk: int) -> HttpResponse:
     """Archive a topic, so that new campaigns cannot name it, or restore it."""
     row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
     archived = request.POST.get("archived") == "yes"
-    if senders.archive_topic(row.pk, archived, actor(request)):
+    if sender_changes.archive_topic(row.pk, archived, actor(request)):
         done = _("No new campaign can name “%(title)s”; recipients can still unsubscribe from it.")
         text = done if archived else _("Campaigns can name “%(title)s” again.")
         messages.success(request, text % {"title": row.title})

@@ -13,13 +13,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
-from campaigns.admin.suppression_import import ImportForm, said
 from campaigns.doors import labels
 from campaigns.lists.intake import AddressReader
 from campaigns.lists.intake.suppression_file import lines
 from campaigns.models import Sponsor, Suppression
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import suppressing
+from campaigns.suppression import suppressing
+from campaigns.suppression.admin.suppression_import import ImportForm, said
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts.given_texts import given_address
 from mailhub.front.downloads import download

@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
 from campaigns.doors import labels
 from campaigns.models import Campaign
 from campaigns.models.approvals import APPROVE
-from campaigns.operators import approving
+from campaigns.operations import approving
 from campaigns.reporting.forecast.campaign_states import CampaignState
 from vendors.ownership import ALL_SPONSORS
 
@@ -50,7 +50,7 @@ def find_ways(campaign: Campaign, state: CampaignState, user: Any) -> list[WayOn
 
 
 def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
-    waiting = [job.campaign.approval for job in state.jobs if approvals.waits(job.campaign) and not state.finished]
+    waiting = [job.campaign.approval for job in state.jobs if approval_rules.waits(job.campaign) and not state.finished]
     if not waiting:
         return None
     page = reverse("approval", args=[campaign.pk])
@@ -64,7 +64,9 @@ def _approval(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | No
 
 
 def _pause(campaign: Campaign, state: CampaignState, user: Any) -> WayOn | None:
-    paused = [job for job in state.jobs if job.paused_at and not job.is_done and not approvals.is_barred(job.campaign)]
+    paused = [
+        job for job in state.jobs if job.paused_at and not job.is_done and not approval_rules.is_barred(job.campaign)
+    ]
     if not paused or user.has_perm(CHANGE):
         return None
     return WayOn(name_users(campaign.sponsor_id, CHANGE, _("%(names)s can let it go on.")))

@@ -14,9 +14,9 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from campaigns.doors import labels
+from campaigns.doors.owner_phrases import tell_owner
 from campaigns.engine.failover import recovery as takeover
 from campaigns.engine.progress import Progress
-from campaigns.operators.owner_phrases import tell_owner
 from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation

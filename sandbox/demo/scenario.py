@@ -10,7 +10,7 @@ from campaigns.engine import decisions
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import DispatchRun
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.tasks import send_job
 from sandbox.demo import document_panels, setup, verify
 from sandbox.demo.processes import Processes

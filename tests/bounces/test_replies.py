@@ -8,13 +8,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from campaigns.audience import unread_answers
 from campaigns.audience.bounces import inbound
 from campaigns.audience.bounces.inbound import InboundMail
 from campaigns.audience.bounces.replies import read_reply
 from campaigns.content import return_paths
 from campaigns.content.return_paths import ReturnPaths
 from campaigns.models import Campaign, Identity, Message, MessageEvent, RecipientAnswer, Suppression
-from campaigns.operators import unread_answers
 from tests.bounces.forms import feedback, written
 from tests.bounces.test_inbound import MAILBOX, address, counts, sent
 from tests.campaigns.rows import messages

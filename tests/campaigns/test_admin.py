@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns.admin import jobs
 from campaigns.models import Campaign, Job, Message
+from campaigns.operations.admin import jobs
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused, statuses
 

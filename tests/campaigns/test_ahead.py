@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns.engine.progress import of_jobs
 from campaigns.models import Job, Sponsor, SponsorTurn
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.reporting.forecast import ahead, eta, kept_totals, queues
 from campaigns.reporting.forecast.queues import SponsorQueue
 from mailhub.monitoring import metrics

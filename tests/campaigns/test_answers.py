@@ -14,12 +14,12 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
+from campaigns.audience import unread_answers
 from campaigns.audience.answers import inbox
 from campaigns.audience.answers.inbox import NewAnswer
 from campaigns.audience.answers.judgement import MOST, answer_itself, judge_answer
 from campaigns.integrations.webhooks import events
 from campaigns.models import InboundMessage, RecipientAnswer, Suppression, WebhookCall
-from campaigns.operators import unread_answers
 from tests import factories
 from vendors.history import Actor
 from vendors.models import Vendor

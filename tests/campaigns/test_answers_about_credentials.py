@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from campaigns.models import Campaign, Job
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests.faults.sending import being_sent, calls, login, meanwhile, take_again, taken
 from tests.sandbox import Sandbox
 from tests.waiting import result_of

@@ -25,8 +25,8 @@ from campaigns.engine.sending import send
 from campaigns.lists import intake
 from campaigns.lists.intake import BadInput
 from campaigns.models import Approval, Campaign, Identity, Job, Message, Route, RouteEntry, Sponsor
-from campaigns.operators import actions, approving, pausing
-from campaigns.operators.approving import CannotDecide
+from campaigns.operations import actions, approving, pausing
+from campaigns.operations.approving import CannotDecide
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses
 from tests.faults.sending import login

@@ -14,7 +14,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import approvals, tasks
+from campaigns import tasks
+from campaigns.approvals import approval_rules
 from campaigns.engine import audit, ground_truth
 from campaigns.engine import sending as sender
 from campaigns.engine.audit.calls import FRESH
@@ -33,7 +34,7 @@ from campaigns.models import (
     RouteMove,
     Store,
 )
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, charged, family, in_doubt, logged, recount, refused
 from tests.sandbox import Sandbox
@@ -247,7 +248,7 @@ def call_unapproved() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
     with connection.cursor() as cursor:
-        approvals.ask(cursor, {job.pk: approvals.Party("user", "ann", 1)})
+        approval_rules.ask(cursor, {job.pk: approval_rules.Party("user", "ann", 1)})
     Job.objects.filter(pk=job.pk).update(paused_at=None)  # by a hand that knows of no approvals
     factories.claim(job)
     return f"message {job.first_message} of campaign {job.campaign_id}"

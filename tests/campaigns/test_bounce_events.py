@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from campaigns.engine import delivery_reports
 from campaigns.models import Job, MessageEvent, Suppression
-from campaigns.operators import suppressing
+from campaigns.suppression import suppressing
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from vendors.adapters.reports import Reported
 from vendors.models import Vendor

@@ -19,7 +19,7 @@ from campaigns.engine.connections import SharedRows
 from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer
 from campaigns.models import Campaign, Claim, Identity, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories, programs
 from tests.described.servers import SERVER_TOKEN, Answer, Called, Postmark
 from tests.faults.sending import being_sent, login, send_the_rest, sent, take_again, taken

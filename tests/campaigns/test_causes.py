@@ -17,7 +17,7 @@ from campaigns.engine.doubts.causes import DoubtLook
 from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution
 from campaigns.models.states import Status
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, manage, messages, recount, sound
 from tests.campaigns.test_decisions import person

@@ -23,7 +23,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording, sender
 from campaigns.engine.sending.recording import CallResult, Recorder
 from campaigns.models import AnswerBatch, Claim, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling, factories
 from tests.campaigns.rows import messages, recount
 from tests.campaigns.test_locks import breaches

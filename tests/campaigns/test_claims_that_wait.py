@@ -15,7 +15,7 @@ from campaigns.engine.claiming import contexts
 from campaigns.engine.doubts import queries
 from campaigns.engine.failover import guard
 from campaigns.models import Claim, Job, Store
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from tests import calling, factories
 from tests.campaigns.rows import in_doubt, logged
 from tests.campaigns.test_claims_and_answers import claim, sending, while_it_waits

@@ -22,7 +22,7 @@ from campaigns.engine.failover import queries
 from campaigns.engine.finishing import finalizer, sweep
 from campaigns.engine.lifecycle import CUT_SHORT, in_group
 from campaigns.models import Campaign, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.reporting import campaign_rows, message_rows
 from campaigns.reporting.campaign_rows import CampaignQuery
 from tests import factories

@@ -18,7 +18,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.progress import of_jobs
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
 from campaigns.models.states import S
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.reporting.forecast import eta
 from campaigns.senders import entitlements
 from tests import factories as make

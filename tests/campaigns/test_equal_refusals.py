@@ -19,7 +19,7 @@ from campaigns.engine.finishing.sweep import sweep
 from campaigns.engine.refusal_runs import KnownRuns, RunKey, RunPart, RunStatements
 from campaigns.models import Job, Message, RefusalRun, RefusalTail, Resolution, SponsorRefusalRun
 from campaigns.models.states import Status
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.ageing import make_older
 from tests.campaigns.rows import accepted, family, recount

@@ -18,7 +18,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending import send
 from campaigns.models import Campaign, Job
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import eta
 from tests import factories
 from tests.campaigns.rows import manage, sound, statuses

@@ -10,12 +10,12 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from campaigns.integrations import listening
 from campaigns.integrations.results import writer
 from campaigns.integrations.webhooks import delivery, events
 from campaigns.lists.intake.contents import is_blank
-from campaigns.management import job_commands, listening
 from campaigns.models import Campaign, Identity, Job, Session, Sponsor, WebhookCall
-from campaigns.operators import pausing
+from campaigns.operations import job_commands, pausing
 from tests import factories
 from tests.campaigns.rows import accepted, logged, manage
 from tests.front.program import Program, api_vendor, fresh, letter, pointers

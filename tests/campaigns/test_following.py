@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from campaigns.management import following
 from campaigns.models import Job
+from campaigns.operations import following
 from tests import factories
 from tests.terminal import Terminal
 

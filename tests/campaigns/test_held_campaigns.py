@@ -15,7 +15,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.progress import of_jobs
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import eta
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories

@@ -15,7 +15,7 @@ from django.test import Client
 
 from campaigns.engine.claiming import claims, letters
 from campaigns.models import Identity
-from campaigns.operators import senders
+from campaigns.senders import sender_changes
 from tests import factories as make
 from vendors import history
 from vendors.adapters import dkim, mime
@@ -125,7 +125,7 @@ def test_the_key_is_encrypted_printed_nowhere_and_signs_what_the_dns_record_veri
 def test_a_change_by_the_command_is_stored_checked_and_recorded_as_one_by_a_page() -> None:
     make.sponsor("Velma")
     command("add", "Velma", "main", "--from", "post@velma.example")
-    page_made, row = senders.version(Identity.objects.get()), Identity.objects.get()
+    page_made, row = sender_changes.version(Identity.objects.get()), Identity.objects.get()
     command("set", "Velma", "main", "--reply-to", "help@velma.example", "--verp")
     command("dkim", "Velma", "main", "--selector", "m1")
     command("disable", "Velma", "main")
@@ -137,7 +137,7 @@ def test_a_change_by_the_command_is_stored_checked_and_recorded_as_one_by_a_page
         "added",
     ]
     with pytest.raises(ValidationError, match="Somebody else has changed it"):
-        senders.change_identity(row.pk, {"reply_to": "old@velma.example"}, Actor("ida"), page_made)
+        sender_changes.change_identity(row.pk, {"reply_to": "old@velma.example"}, Actor("ida"), page_made)
     with pytest.raises(CommandError, match=r"^dkim_domain: it must be velma\.example or a domain above it"):
         command("dkim", "Velma", "main", "--selector", "m1", "--domain", "other.example")
     assert Identity.objects.get().dkim_domain == "velma.example"

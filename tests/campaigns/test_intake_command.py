@@ -15,9 +15,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from campaigns.engine.lifecycle import move
-from campaigns.management import following
 from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.models.states import S
+from campaigns.operations import following
 from tests import factories as make
 from vendors.models import Vendor
 
@@ -294,4 +294,4 @@ def test_one_letter_waits_for_no_module_that_only_workers_pages_or_terminals_nee
     assert done.returncode == 0, done.stderr
     loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
     assert "campaigns.engine.dispatch.dispatcher" in loaded
-    assert not loaded & {"campaigns.tasks", "campaigns.engine.sending", "mailhub.urls", "campaigns.admin", "rich"}
+    assert not loaded & {"campaigns.tasks", "campaigns.engine.sending", "mailhub.urls", "campaigns.lists.admin", "rich"}

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns.models import Job, Message, Resolution
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 from vendors.history import Actor
 

@@ -31,7 +31,7 @@ from campaigns.engine.quiet_hours import QuietWatch
 from campaigns.engine.sending import sender
 from campaigns.engine.threads import cut_off
 from campaigns.models import Claim, Job, Message, Sponsor, SponsorTurn
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered, locked
 from tests.faults.sending import meanwhile, nobody_claims

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.management.job_commands import SHOWN
 from campaigns.models import Campaign, Job, Message, Sponsor
+from campaigns.operations.job_commands import SHOWN
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from tests.terminal import Terminal

@@ -21,7 +21,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer
 from campaigns.models import AnswerBatch, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling, factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
 from tests.faults.sending import login, meanwhile, taken

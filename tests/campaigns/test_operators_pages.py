@@ -280,7 +280,7 @@ class TestSearch:
         assert [one.ids[0] for one in (campaign_names.newest("summer", None, 2, second),)] == [third]
         said = str(campaign_names.COMMON)
         assert said in admin_client.get(JOBS, {"q": "sum"}).content.decode()
-        monkeypatch.setattr("campaigns.admin.campaigns.MOST_FOUND", 5)
+        monkeypatch.setattr("campaigns.lists.admin.MOST_FOUND", 5)
         assert said in admin_client.get(CAMPAIGNS, {"q": "sum"}).content.decode()
         assert said in admin_client.get("/", {"q": "sum"}).content.decode()
 

@@ -8,11 +8,11 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone, translation
 
-from campaigns.doors import labels
+from campaigns.doors import filters, labels
 from campaigns.engine import progress
 from campaigns.engine.routes import entries
 from campaigns.models import Job, Message
-from campaigns.operators import filters, pausing
+from campaigns.operations import pausing
 from campaigns.reporting import campaign_rows
 from campaigns.reporting.campaign_rows import CampaignQuery
 from mailhub.front.vendor_cache import vendor_cache

@@ -19,7 +19,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import send
 from campaigns.models import Campaign, Job, Message
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from campaigns.reporting.forecast import streams
 from mailhub.monitoring import metrics
 from tests import calling, factories

@@ -14,7 +14,7 @@ from campaigns.engine.pausing import rates
 from campaigns.engine.pausing.rates import Figures, Judged, why
 from campaigns.models import Campaign, Job, Message, MessageEvent
 from campaigns.models.states import S
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import factories
 from tests.campaigns.rows import accepted, recount, refused, sound, statuses
 from tests.faults.sending import being_sent, login, sent, take_again, taken

@@ -21,7 +21,7 @@ from campaigns.engine.lifecycle import move
 from campaigns.lists import intake
 from campaigns.models import CostEntry, Entitlement, Job, Sponsor, SponsorQuota
 from campaigns.models.states import S
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.senders import entitlements
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import read_book, read_quotas

@@ -211,7 +211,7 @@ def test_doubts_of_a_takeover_are_listed_though_no_part_of_the_campaign_counts_t
 
 
 def test_all_messages_on_one_page_are_all_and_a_part_of_a_campaign_is_a_part(admin_client, monkeypatch):
-    monkeypatch.setattr("campaigns.admin.messages.MessageAdmin.list_per_page", 2)
+    monkeypatch.setattr("campaigns.operations.admin.messages.MessageAdmin.list_per_page", 2)
     parent, parts = family(parent="P_FINISHED", remaining=0, children=["LOGGED"] * 3, each=2)
     for part in parts:
         Message.objects.filter(pk__range=(part.first_message, part.end - 1)).update(
@@ -230,8 +230,8 @@ def test_a_search_that_finds_more_campaigns_than_it_lists_says_so(admin_client, 
         made.name = f"summer {made.pk}"
         made.save()
     said = "older ones may be missing"
-    for model, name in (("campaign", "campaigns.MOST_FOUND"), ("job", "jobs.MOST_CAMPAIGNS")):
+    for model, name in (("campaign", "lists.admin.MOST_FOUND"), ("job", "operations.admin.jobs.MOST_CAMPAIGNS")):
         at = f"/admin/campaigns/{model}/?q=summer"
         assert said not in admin_client.get(at).content.decode()
-        monkeypatch.setattr(f"campaigns.admin.{name}", 2)
+        monkeypatch.setattr(f"campaigns.{name}", 2)
         assert said in admin_client.get(at).content.decode()

@@ -16,7 +16,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer, sweep
 from campaigns.integrations.results.reader import facts
 from campaigns.models import Job, Message, Suppression
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.suppression import for_engine, lists, refused
 from tests import factories
 from tests.campaigns.rows import family, logged, messages

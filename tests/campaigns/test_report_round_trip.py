@@ -14,10 +14,10 @@ from campaigns.lists import intake
 from campaigns.lists.intake import Table, check_table
 from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Campaign
-from campaigns.operators import suppressing
 from campaigns.reporting import export, xlsx_writer
 from campaigns.reporting.export import Export
 from campaigns.reporting.own_files import REPORT
+from campaigns.suppression import suppressing
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts import templates
 from campaigns.texts.given_texts import given_value

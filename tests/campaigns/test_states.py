@@ -10,9 +10,9 @@ from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
 from campaigns.engine.lifecycle import GROUPS, MOVES
-from campaigns.management.commands.states import COLUMNS, SHAPES, label_of, row_of
 from campaigns.models import Message
 from campaigns.models.states import Status
+from campaigns.operations.management.commands.states import COLUMNS, SHAPES, label_of, row_of
 from tests import factories
 
 LABELS = ["Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired", "Suppressed"]

@@ -12,7 +12,7 @@ from campaigns.engine import sending as sender
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.waiting import DEADLINE, wait_until
 

@@ -15,7 +15,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer, sweep
 from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, recount, statuses
 from vendors.history import Actor

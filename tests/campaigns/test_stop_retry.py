@@ -14,7 +14,7 @@ from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.lifecycle import move
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
 

@@ -13,7 +13,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.models import Claim, Job, Message, Suppression
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.suppression import comparing, lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub.monitoring import metrics

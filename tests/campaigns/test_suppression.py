@@ -22,7 +22,7 @@ from campaigns.engine.sending import recording
 from campaigns.engine.suppressed import digests, recent
 from campaigns.lists.intake import accept
 from campaigns.models import AnswerBatch, Claim, Job, Message, Suppression, SuppressionKey
-from campaigns.operators import actions
+from campaigns.operations import actions
 from campaigns.suppression import comparing, lists
 from campaigns.suppression.lists import NewSuppression
 from tests import calling, factories

@@ -12,11 +12,11 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from campaigns.admin import suppression_import
 from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.suppression_file import SuppressionFile, lines
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.suppression import lists
+from campaigns.suppression.admin import suppression_import
 from campaigns.suppression.lists import NewSuppression
 from tests import factories
 from tests.campaigns.rows import accepted, logged, suppressed

@@ -7,10 +7,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from campaigns.admin import suppression_import
 from campaigns.lists.intake.sheets import MOST_UNPACKED
 from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Suppression
+from campaigns.suppression.admin import suppression_import
 from campaigns.suppression.lists import NewSuppression
 from tests import factories
 from tests.campaigns.test_intake_xlsx import LIST, SHEET, book, changed

@@ -14,7 +14,7 @@ from campaigns.engine import audit, delivery_reports, ground_truth, lifecycle, v
 from campaigns.engine.claiming.claims import Lease, OpenClaim
 from campaigns.engine.doubts import resolve
 from campaigns.models import Claim, Job, Message, MessageEvent, VendorMessageId, WaitingReport
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling, factories
 from tests.campaigns.rows import called, in_doubt, logged, messages, refused
 from vendors.adapters.reports import Reported

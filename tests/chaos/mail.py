@@ -12,7 +12,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.dispatch.dispatcher import notify_vendors
 from campaigns.models import Job, Message, Sponsor, SponsorTurn
 from campaigns.models.states import DONE
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.sandbox import Sandbox
 from vendors.models import Vendor

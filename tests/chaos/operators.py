@@ -9,7 +9,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.models import Job, Message
 from campaigns.models.jobs import read_reference
 from campaigns.models.states import DONE, PARENTS, Status
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import StormVendor
 from vendors.history import Actor

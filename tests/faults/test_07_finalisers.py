@@ -14,7 +14,7 @@ from campaigns.engine import sending
 from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.calling import append, by_sender, claim, started
 from tests.faults.checker import judge, sums

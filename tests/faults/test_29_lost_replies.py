@@ -32,7 +32,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as recovery
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from campaigns.models.states import DONE
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge

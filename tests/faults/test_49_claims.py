@@ -10,7 +10,7 @@ from campaigns.engine import sending as sender
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
 from campaigns.models import AnswerBatch, Campaign, Claim, Job
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.test_joint_claims import in_use
 from tests.faults import rounds

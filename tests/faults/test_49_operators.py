@@ -19,7 +19,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import recording
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import (

@@ -18,7 +18,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.finishing import sweep as sweeper
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

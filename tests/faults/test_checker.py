@@ -16,7 +16,7 @@ from campaigns.engine.decisions import Verdict
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending.sender import Drained
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests.calling import answer, by_sender, claim, started
 from tests.faults.checker import judge
 from tests.faults.sending import being_sent, calls, login, sent, take_again, taken

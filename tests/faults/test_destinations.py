@@ -23,7 +23,7 @@ from campaigns.engine.doubts import reconciler
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.finishing import finalizer
 from campaigns.models import Claim, Identity, Job, Message, Route, RouteEntry
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling, factories
 from tests.faults.sending import being_sent, sent, take_again, taken
 from tests.places import Places, serving

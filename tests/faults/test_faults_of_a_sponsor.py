@@ -29,7 +29,7 @@ from campaigns.models import (
     Sponsor,
     SponsorRefusalRun,
 )
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import factories
 from tests.faults.sending import login, meanwhile, send_the_rest, sent, take_again
 from tests.programs import wait_until

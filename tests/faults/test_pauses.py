@@ -9,7 +9,7 @@ import pytest
 from campaigns.engine.pausing import pauses
 from campaigns.models import Job
 from campaigns.models.jobs import read_reference
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests.faults import rounds, stories
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import Driver, Mail

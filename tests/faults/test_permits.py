@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from campaigns.engine import sending
 from campaigns.models import Job
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.faults.rounds import Driver
 from tests.faults.sending import login, take_again

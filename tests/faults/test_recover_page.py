@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from campaigns.engine.failover import guard, recovery
 from campaigns.engine.failover.queries import notice
 from campaigns.models import Job, Store
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.test_locks import while_it_waits
 from tests.copies import backup, restore

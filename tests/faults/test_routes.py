@@ -21,7 +21,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.routes import entries, moving, whose
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.models import Claim, Entitlement, Job, Message, Route, RouteEntry, RouteMove
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from sandbox.vendor.books import Books
 from tests import factories, sandbox
 from tests.faults import rounds

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from campaigns.models import Approval, Job, Sponsor
-from campaigns.operators import approving
+from campaigns.operations import approving
 from mailhub.front.vendor_cache import vendor_cache
 from mailhub.models import ApiKey
 from tests.front.program import Program, api_vendor, fresh, letter, problem

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns.integrations.webhooks import events
 from campaigns.models import ComplaintPause, Job, WebhookCall
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 from vendors.history import Actor

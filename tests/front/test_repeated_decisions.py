@@ -11,7 +11,7 @@ from django.utils import timezone
 from campaigns.engine.casting import mailcaster
 from campaigns.engine.pausing import pauses
 from campaigns.models import Job
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import factories
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
@@ -112,7 +112,7 @@ def test_a_command_takes_the_revision_and_decides_about_what_it_counted(monkeypa
         pausing.resume([first.job.pk], "bob")
         pausing.pause([first.job.pk], "bob", "a wrong link")
 
-    monkeypatch.setattr("campaigns.management.job_commands.confirm", meanwhile)
+    monkeypatch.setattr("campaigns.operations.job_commands.confirm", meanwhile)
     with pytest.raises(CommandError, match="look again"):
         manage("resume_job", "--vendor", first.job.vendor.slug)
     assert first.session()["paused"] == "a wrong link"

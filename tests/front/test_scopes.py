@@ -24,7 +24,7 @@ from campaigns.models import (
     Topic,
     WebhookCall,
 )
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from mailhub.front.api import api
 from mailhub.front.keys import Key
 from mailhub.models import ApiKey

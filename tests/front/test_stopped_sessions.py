@@ -16,7 +16,7 @@ from campaigns.integrations.results import writer
 from campaigns.integrations.webhooks import events
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.models.states import Status
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, api_vendor, fresh, letter

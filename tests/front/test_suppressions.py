@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from campaigns.doors import filters
 from campaigns.lists.intake import storage, suppression_file
 from campaigns.models import Job, Message, Suppression
-from campaigns.operators import filters
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from tests import factories

@@ -17,7 +17,7 @@ from campaigns.engine.sending import sender
 from campaigns.integrations.results import writer
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE, Status
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from tests import calling
 from tests.emptying import forget_keys
 from tests.interleaving import judging

@@ -17,7 +17,7 @@ from campaigns.engine.routes import moving
 from campaigns.engine.sending import recording, sender
 from campaigns.integrations.results import writer
 from campaigns.models import Campaign, Claim, Job, Route, RouteEntry, Session
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from tests import calling
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread

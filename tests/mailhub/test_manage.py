@@ -30,7 +30,8 @@ def test_a_command_that_must_work_without_servers_starts_none(line: str) -> None
 
 
 def test_only_what_starts_everything_or_changes_tables_runs_all_of_djangos_checks() -> None:
-    ours = {name: app for name, app in get_commands().items() if app in {"mailhub", "campaigns", "vendors", "sandbox"}}
+    packages = {"mailhub", "campaigns", "vendors", "sandbox"}
+    ours = {name: app for name, app in get_commands().items() if str(app).partition(".")[0] in packages}
     assert len(ours) > 20
     checking = {name for name, app in ours.items() if load_command_class(app, name).requires_system_checks}
     assert checking == {"up", "demo", "migrate"}

@@ -14,7 +14,7 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.admin.base import Scoped
+from campaigns.doors.admin_base import Scoped
 from campaigns.models import Identity, InboundMessage, Message, Resolution, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression

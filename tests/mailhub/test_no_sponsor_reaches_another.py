@@ -47,7 +47,7 @@ from campaigns.models import (
     Topic,
     Webhook,
 )
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from mailhub.installation import ROLES, create_groups, make_permissions
 from mailhub.models import SavedLook
 from tests import factories

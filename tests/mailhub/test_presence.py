@@ -10,7 +10,7 @@ from django.test import Client
 
 from campaigns.engine.failover import guard, holding
 from campaigns.models import Job, Store
-from campaigns.operators import answering
+from campaigns.operations import answering
 from mailhub import presence
 from mailhub.monitoring import probes
 from tests import factories

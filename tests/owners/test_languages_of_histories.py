@@ -15,7 +15,9 @@ from campaigns.engine.audit.questions import QUESTIONS
 from campaigns.engine.failover import recovery
 from campaigns.engine.failover.recovery import Loss
 from campaigns.models import Audited, Campaign, Identity, Job, Store, Topic
-from campaigns.operators import actions, pausing, senders, suppressing
+from campaigns.operations import actions, pausing
+from campaigns.senders import sender_changes
+from campaigns.suppression import suppressing
 from campaigns.suppression.lists import NewSuppression
 from mailhub.front import keys
 from tests import factories
@@ -86,16 +88,16 @@ def test_what_was_decided_about_jobs_is_german():
 def test_changes_of_senders_vendors_keys_and_suppressions_are_german():
     sponsor, vendor = factories.sponsor(), factories.vendor()
     topic = Topic.objects.create(sponsor=sponsor, name="offers", title="off")
-    assert senders.rename_topic(topic.pk, "May", ANN)
+    assert sender_changes.rename_topic(topic.pk, "May", ANN)
     assert newest() == ("title off → May by ann", "Titel off → May durch ann")
-    assert senders.archive_topic(topic.pk, True, ANN)
+    assert sender_changes.archive_topic(topic.pk, True, ANN)
     assert newest()[1] == "archiviert durch ann"
-    assert senders.remove_topic(topic, ANN)
+    assert sender_changes.remove_topic(topic, ANN)
     assert newest()[1].startswith("entfernt: ")
     identity = Identity(sponsor=sponsor, name="shop", from_address="shop@sender.example")
-    assert senders.add_identity(identity, ANN)
+    assert sender_changes.add_identity(identity, ANN)
     assert newest() == ("added by ann", "hinzugefügt durch ann")
-    assert senders.change_identity(identity.pk, {"from_name": "no"}, ANN)
+    assert sender_changes.change_identity(identity.pk, {"from_name": "no"}, ANN)
     assert newest()[1].endswith(" → no durch ann")
     key, _ = keys.create(sponsor, "live", ["send", "read"], by=ANN)
     assert newest()[1].endswith(", read durch ann")

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from campaigns.models import Approval, Campaign, CostEntry, Job, Message
-from campaigns.operators import actions, pausing
+from campaigns.operations import actions, pausing
 from mailhub.owners import polling
 from tests import factories
 from tests.campaigns.rows import accepted, family, recount, refused

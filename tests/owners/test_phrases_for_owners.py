@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from django.utils import timezone, translation
 
+from campaigns.doors.owner_phrases import FORMS, tell_owner
 from campaigns.models import Campaign, Draft, Entitlement
-from campaigns.operators.owner_phrases import FORMS, tell_owner
 from mailhub.visitor_zones import COOKIE
 from tests import factories
 from tests.browser import every_page
@@ -22,7 +22,7 @@ from vendors.said import Said
 
 __all__ = ["fresh"]
 ROOT = Path(__file__).parents[2]
-TELLING = ("campaigns/operators/actions.py", "campaigns/operators/pausing.py", "campaigns/engine/decisions.py",
+TELLING = ("campaigns/operations/actions.py", "campaigns/operations/pausing.py", "campaigns/engine/decisions.py",
     "campaigns/engine/doubts/resolve.py", "campaigns/engine/pausing/pauses.py")  # fmt: skip
 OPERATORS = re.compile(
     r"\b(jobs?|units?|credentials?|(first|last) call|UTC|mailcasters?|Redis|dispatch)\b", re.IGNORECASE
@@ -78,7 +78,7 @@ def forms():
 def test_each_decision_about_a_job_has_a_phrase_for_owners():
     found = set(forms())
     assert len(found) > 20
-    assert found - set(FORMS) == set(), "campaigns/operators/owner_phrases.py lacks these"
+    assert found - set(FORMS) == set(), "campaigns/doors/owner_phrases.py lacks these"
     assert {form for form in FORMS if "job" in form} - found == set(), "nobody says these any more"
     assert not [form for form in FORMS.values() if OPERATORS.search(re.sub(r"%\(\w+\)s", "", form))]
 

@@ -14,7 +14,7 @@ from campaigns.engine.pausing import pauses
 from campaigns.engine.routes import entries
 from campaigns.integrations.webhooks import events
 from campaigns.models import Campaign, Suppression, Webhook
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from tests import factories

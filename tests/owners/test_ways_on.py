@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.utils import timezone
 
 from campaigns.models import Approval, Campaign, ComplaintPause, Job
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 from vendors.history import Actor

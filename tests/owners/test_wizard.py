@@ -23,8 +23,8 @@ from campaigns.content.template_versions import versions
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.lists.drafts import blocks, checking, copying, keeping, sending
 from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, Sponsor, StoredFile, Topic
-from campaigns.operators import senders
 from campaigns.reporting import xlsx_writer
+from campaigns.senders import sender_changes
 from campaigns.suppression import lists
 from tests import factories
 from tests.campaigns.test_intake_spreadsheets import ods, ods_row, xls
@@ -760,7 +760,7 @@ def test_a_draft_or_a_copy_with_an_archived_topic_is_not_sent_until_another_one_
     news, offers = (Topic.objects.create(sponsor=sponsor, name=one, title=one) for one in ("news", "offers"))
     draft = make(client, login, topic=news.pk)
     put(client, draft, "email,first_name\nann@example.com,Ann\n")
-    senders.archive_topic(news.pk, True, Actor("tom"))
+    sender_changes.archive_topic(news.pk, True, Actor("tom"))
     again = make(client, login)
     page = client.get(reverse("draft_message", args=[draft.pk])).content.decode()
     assert "news (archived)" in page
@@ -777,10 +777,10 @@ def test_a_draft_or_a_copy_with_an_archived_topic_is_not_sent_until_another_one_
     press(client, draft, "send", **SOON)
     draft.refresh_from_db()
     assert draft.campaign.topic == offers
-    senders.archive_topic(offers.pk, True, Actor("tom"))
+    sender_changes.archive_topic(offers.pk, True, Actor("tom"))
     copy = copying.copy(draft.campaign, "a", None, "Again")
     assert "offers (archived)" in client.get(reverse("draft_message", args=[copy.pk])).content.decode()
-    senders.archive_topic(news.pk, False, Actor("tom"))
+    sender_changes.archive_topic(news.pk, False, Actor("tom"))
 
 
 def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, login):

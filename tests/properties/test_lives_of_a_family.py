@@ -37,7 +37,7 @@ from campaigns.engine.lifecycle import merge
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.sender import drain, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent, Resolution
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling, factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end

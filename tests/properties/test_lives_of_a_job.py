@@ -26,7 +26,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.lifecycle import merge, move
 from campaigns.engine.sending.sender import drain, put_back
 from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent
-from campaigns.operators import actions
+from campaigns.operations import actions
 from sandbox.vendor.books import BookEntry, Books
 from tests import calling, factories
 from tests.faults.checker import judge, sums

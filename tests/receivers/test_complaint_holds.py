@@ -14,7 +14,7 @@ from campaigns.engine.connections import connect
 from campaigns.engine.doubts import reconciler
 from campaigns.models import Campaign, ComplaintPause, Job, Message, Sponsor
 from campaigns.models.states import S
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from tests import calling, factories
 from tests.faults.sending import being_sent, calls, login, sent, take_again
 from tests.faults.test_42_settling import in_doubt

@@ -18,7 +18,7 @@ from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.finishing import finalizer
 from campaigns.engine.sending import sender
 from campaigns.models import AnswerBatch, Claim, Job, Message
-from campaigns.operators import actions
+from campaigns.operations import actions
 from tests import calling
 from tests import factories as make
 from tests.programs import wait_until

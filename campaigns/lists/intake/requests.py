@@ -16,8 +16,8 @@ import orjson
 import psycopg
 from django.db import connection
 
-from campaigns import approvals
-from campaigns.approvals import Kind, Party
+from campaigns.approvals import approval_rules
+from campaigns.approvals.approval_rules import Kind, Party
 from campaigns.engine.suppressed import HOLDS
 from campaigns.engine.suppressed.digests import digest, key
 from campaigns.lists.intake.files import CampaignFiles, keep
@@ -250,7 +250,7 @@ def _with_approvals(
     pairs = [(request, one.job_id) for request, (one, _) in zip(requests, stored, strict=True) if one.job_id]
     asking = {job: Party(Kind.KEY, one.key_prefix, one.key_maker) for one, job in pairs if one.needs_approval}
     if asking:
-        approvals.ask(cursor, asking)
+        approval_rules.ask(cursor, asking)
     for request, job_id in pairs:
         if request.to_oneself:
             count(cursor, job_id)

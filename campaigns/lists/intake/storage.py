@@ -12,7 +12,7 @@ import orjson
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
 from campaigns.lists.intake import files as file_storage
 from campaigns.lists.intake import to_oneself as letters_to_oneself
 from campaigns.lists.intake.files import CampaignFiles
@@ -286,7 +286,7 @@ def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
             )
         )
     with connection.cursor() as cursor:
-        approvals.ask(cursor, {job.pk: approvals.Party.of(by)})
+        approval_rules.ask(cursor, {job.pk: approval_rules.Party.of(by)})
     job.refresh_from_db()
     job.campaign.refresh_from_db()
 

@@ -1,29 +1,5 @@
-"""The admin's pages about sponsors, campaigns, jobs, messages, suppressions and costs."""
+"""The admin's pages about jobs, messages, doubts, routes and complaints."""
 
-from campaigns.admin import (
-    answers,
-    campaigns,
-    complaints,
-    costs,
-    identities,
-    jobs,
-    messages,
-    quotas,
-    routes,
-    sharing,
-    suppressions,
-)
+from campaigns.operations.admin import complaints, jobs, messages, routes
 
-__all__ = [
-    "answers",
-    "campaigns",
-    "complaints",
-    "costs",
-    "identities",
-    "jobs",
-    "messages",
-    "quotas",
-    "routes",
-    "sharing",
-    "suppressions",
-]
+__all__ = ["complaints", "jobs", "messages", "routes"]

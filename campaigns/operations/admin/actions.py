@@ -21,7 +21,7 @@ from campaigns.engine.decisions import JobDecision, Verdict
 from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.progress import Progress
 from campaigns.models import Job
-from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
+from campaigns.operations.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
 from vendors.history import Actor
 from vendors.said import show
 

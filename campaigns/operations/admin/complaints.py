@@ -9,11 +9,11 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns.admin.base import Scoped
-from campaigns.admin.campaigns import SponsorFilter
 from campaigns.doors import labels
+from campaigns.doors.admin_base import Scoped
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import ComplaintPause
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from vendors.history import Actor
 from vendors.listing import badge
 from vendors.said import show

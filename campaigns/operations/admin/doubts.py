@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns.doors import labels
+from campaigns.doors import filters, labels
 from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
@@ -28,7 +28,7 @@ from campaigns.engine.doubts.resolve import CannotResolve
 from campaigns.engine.routes import whose
 from campaigns.models import Job, Message, Resolution, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import actions, filters
+from campaigns.operations import actions
 from campaigns.senders import entitlements
 from vendors.condition.reading import conditions_of_vendors
 from vendors.history import Actor

@@ -14,12 +14,11 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_noop
 
-from campaigns.doors import labels
+from campaigns.doors import filters, labels
 from campaigns.engine.lifecycle import CUT_SHORT, GROUPS
 from campaigns.models import Job, Sponsor
 from campaigns.models.campaigns import sponsors_of
 from campaigns.models.states import DONE, Status
-from campaigns.operators import filters
 from campaigns.reporting.forecast import kept_totals
 from vendors.listing import CappedPaginator
 from vendors.models import Vendor

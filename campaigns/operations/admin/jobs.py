@@ -15,18 +15,18 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from campaigns.admin import job_groups, job_page
-from campaigns.admin.actions import NAMES as NAMES_OF_VERBS
-from campaigns.admin.actions import Decisions
-from campaigns.admin.base import Scoped
-from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
-from campaigns.admin.job_groups import JobGroup
 from campaigns.doors import labels
+from campaigns.doors.admin_base import Scoped
+from campaigns.doors.filters import DATES
 from campaigns.engine import progress
 from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
-from campaigns.operators import verbs
-from campaigns.operators.filters import DATES
+from campaigns.operations import verbs
+from campaigns.operations.admin import job_groups, job_page
+from campaigns.operations.admin.actions import NAMES as NAMES_OF_VERBS
+from campaigns.operations.admin.actions import Decisions
+from campaigns.operations.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
+from campaigns.operations.admin.job_groups import JobGroup
 from campaigns.reporting import campaign_names
 from campaigns.reporting.campaign_names import CampaignsNamed
 from campaigns.reporting.forecast import eta

@@ -13,9 +13,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext as _
 
-from campaigns.admin import doubts, printed
-from campaigns.admin.base import Scoped
-from campaigns.admin.message_list import (
+from campaigns.doors import labels
+from campaigns.doors.admin_base import Scoped
+from campaigns.engine.routes import whose
+from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
+from campaigns.operations.admin import doubts, printed
+from campaigns.operations.admin.message_list import (
     CampaignFilter,
     CauseFilter,
     MessageList,
@@ -23,9 +26,6 @@ from campaigns.admin.message_list import (
     ReasonFilter,
     ShapeFilter,
 )
-from campaigns.doors import labels
-from campaigns.engine.routes import whose
-from campaigns.models import Claim, Message, MessageEvent, ReportKind, Resolution
 from campaigns.reporting import message_rows, reasons
 from vendors.causes.wording import word_cause
 from vendors.listing import CappedPaginator, badge, choice, clamped

@@ -8,11 +8,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from campaigns.admin.campaigns import SponsorFilter
-from campaigns.admin.identities import OfTheirSponsors
 from campaigns.engine.routes.entries import why_not
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
+from campaigns.senders.admin.identities import OfTheirSponsors
 from campaigns.senders.entitlements import credentials_seen
 from vendors.listing import NamedFields, Rows, choice
 from vendors.said import Said

@@ -10,13 +10,12 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from campaigns.admin.base import OfSeenVendors, Scoped
-from campaigns.admin.campaigns import SponsorFilter
 from campaigns.doors import labels
+from campaigns.doors.admin_base import OfSeenVendors, Scoped
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import senders
-from campaigns.senders import entitlements
+from campaigns.senders import entitlements, sender_changes
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged
 from vendors.forms import WriteOnly
@@ -94,7 +93,9 @@ class IdentityForm(_IdentityForm):
         if not cleaned.get("dkim_domain") and not cleaned.get("dkim_selector") and "secret" not in self.changed_data:
             cleaned["secret"] = {}
         sponsor = cleaned.get("sponsor")
-        first = not self.instance.pk and sponsor and not senders.has_default(sponsor.pk, cleaned.get("channel", ""))
+        first = (
+            not self.instance.pk and sponsor and not sender_changes.has_default(sponsor.pk, cleaned.get("channel", ""))
+        )
         self.new_default = bool(cleaned.get("default") or first) and not self.instance.default
         if self.new_default:
             cleaned["default"] = False  # until the old default has been reset
@@ -157,7 +158,7 @@ class TopicAdmin(OfTheirSponsors):
         meant = list(rows.filter(archived_at__isnull=archived))
         if "confirmed" in request.POST or not meant:
             by = Actor(request.user.get_username(), request.user.pk)
-            number = sum(senders.archive_topic(row.pk, archived, by) for row in meant)
+            number = sum(sender_changes.archive_topic(row.pk, archived, by) for row in meant)
             text = gettext("%(number)s archived.") if archived else gettext("%(number)s restored.")
             self.message_user(request, text % {"number": labels.number(number)})
             return None

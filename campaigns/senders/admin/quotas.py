@@ -7,11 +7,11 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from campaigns.admin.base import OfSeenVendors
-from campaigns.admin.campaigns import SponsorFilter
-from campaigns.admin.identities import OfTheirSponsors
+from campaigns.doors.admin_base import OfSeenVendors
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import SponsorQuota
 from campaigns.models.campaigns import sponsors_of
+from campaigns.senders.admin.identities import OfTheirSponsors
 from campaigns.senders.quotas import admission
 from vendors.listing import badge, choice
 from vendors.models import Vendor

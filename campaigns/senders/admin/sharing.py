@@ -6,11 +6,11 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from campaigns.admin.base import OfSeenVendors
-from campaigns.admin.campaigns import SponsorFilter
-from campaigns.admin.identities import OfTheirSponsors
+from campaigns.doors.admin_base import OfSeenVendors
+from campaigns.lists.admin import SponsorFilter
 from campaigns.models import SponsorTurn
 from campaigns.models.campaigns import sponsors_of
+from campaigns.senders.admin.identities import OfTheirSponsors
 from vendors.models import Vendor
 from vendors.ownership import owned_vendors, owns
 

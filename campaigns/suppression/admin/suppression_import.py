@@ -14,7 +14,7 @@ from campaigns.doors import labels
 from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.suppression_file import SuppressionFile
 from campaigns.models import Sponsor, Suppression, Topic
-from campaigns.operators import suppressing
+from campaigns.suppression import suppressing
 from campaigns.suppression.lists import MOST_TEXT, NewSuppression
 from vendors.history import Actor
 from vendors.models import Vendor

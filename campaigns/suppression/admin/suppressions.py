@@ -12,15 +12,14 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from campaigns.admin.base import Scoped
-from campaigns.admin.campaigns import SponsorFilter
-from campaigns.admin.suppression_import import import_page
 from campaigns.doors import labels
+from campaigns.doors.admin_base import Scoped
+from campaigns.lists.admin import SponsorFilter
 from campaigns.lists.intake import AddressReader
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import suppressing
-from campaigns.suppression import lists
+from campaigns.suppression import lists, suppressing
+from campaigns.suppression.admin.suppression_import import import_page
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import badge, choice

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from campaigns.management.sponsors import NEW_SPONSOR, OF_SPONSOR, filter_by_sponsor, named_sponsor
+from campaigns.doors.sponsors import NEW_SPONSOR, OF_SPONSOR, filter_by_sponsor, named_sponsor
 from mailhub.front import keys
 from mailhub.models import ApiKey
 from vendors.history import Actor

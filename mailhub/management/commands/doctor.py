@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.management.sponsors import named_identity, named_sponsor
+from campaigns.doors.sponsors import named_identity, named_sponsor
 from campaigns.models import Identity
 from campaigns.senders.deliverability import findings, identity_checks
 from campaigns.senders.deliverability.findings import Finding

@@ -6,11 +6,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.management import job_commands
-from campaigns.management.sponsors import named_sponsor
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.models import Approval
-from campaigns.operators import approving
-from campaigns.operators.approving import CannotDecide
+from campaigns.operations import approving, job_commands
+from campaigns.operations.approving import CannotDecide
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 from vendors.said import count_of

@@ -4,10 +4,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from campaigns.management.job_commands import add_limit, limit
-from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor
+from campaigns.audience import unread_answers
+from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor
 from campaigns.models import RecipientAnswer
-from campaigns.operators import unread_answers
+from campaigns.operations.job_commands import add_limit, limit
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.resources import ResourceCommand, argument, verb

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from campaigns.audience import finding
 from campaigns.audience.finding import FoundMessage
-from campaigns.management.sponsors import named_sponsor
+from campaigns.doors.sponsors import named_sponsor
 from vendors.management.output import write_json
 
 

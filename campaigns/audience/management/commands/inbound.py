@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from campaigns.management.job_commands import add_limit, limit
-from campaigns.management.sponsors import named_sponsor
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.models import InboundMessage
+from campaigns.operations.job_commands import add_limit, limit
 from vendors.management.output import write_rows
 
 SHOWN = ("id", "sponsor", "identity", "vendor", "from", "to", "does", "text", "answer", "at")

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from campaigns.content.template_versions import comparing, versions
-from campaigns.management.content_options import typed_content
-from campaigns.management.sponsors import KNOWN, filter_by_sponsor, find_of_sponsor, named_sponsor
+from campaigns.doors.sponsors import KNOWN, filter_by_sponsor, find_of_sponsor, named_sponsor
+from campaigns.lists.content_options import typed_content
 from campaigns.models import Template, TemplateVersion
 from campaigns.texts.templates import TemplateError
 from vendors.history import Actor

@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
+from campaigns.integrations import listening
 from campaigns.integrations.webhooks import events
-from campaigns.management import listening
-from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks

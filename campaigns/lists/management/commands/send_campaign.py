@@ -15,23 +15,23 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import approvals
+from campaigns.approvals import approval_rules
+from campaigns.doors.sponsors import region_of
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.ports import NotEntitled
 from campaigns.engine.routes import entries
 from campaigns.engine.sending_hours import describe_opening, opens_at
-from campaigns.lists import estimates, intake
+from campaigns.lists import estimates, intake, previewing
+from campaigns.lists.content_options import add_content_options, campaign_sponsor, read_content
+from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.lists.intake import At, Hours, to_oneself
 from campaigns.lists.intake.contents import CampaignContent
 from campaigns.lists.intake.hours import parse_hours
 from campaigns.lists.intake.storage import PauseRules, check_times, parse_at, parse_moment
 from campaigns.lists.intake.text_encoding import WESTERN
-from campaigns.management import following, previewing
-from campaigns.management.content_options import add_content_options, campaign_sponsor, read_content
-from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
-from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.models.states import Status
+from campaigns.operations import following
 from campaigns.senders import entitlements
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import NewWork
@@ -363,7 +363,7 @@ def _sentence(job: Job) -> str:
     state = waits.get(Status(job.status), going)
     recipients = count_of(job.size, "recipient")
     if job.paused_at:
-        state = approvals.bars(job.campaign_id)
+        state = approval_rules.bars(job.campaign_id)
     if job.wait_after:
         state += f", and waits after its first {job.wait_after:,} for resume_job {job.pk}"
     if job.suppressed:

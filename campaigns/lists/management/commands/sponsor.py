@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.lists.intake import BadInput
 from campaigns.lists.intake.hours import parse_hours
-from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts
 from vendors.management.resources import ResourceCommand, argument, verb

@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.engine.pausing import complaints
-from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import ComplaintPause, ComplaintRate
 from campaigns.models.complaints import rate_in_percent
-from campaigns.operators import pausing
+from campaigns.operations import pausing
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.resources import ResourceCommand, argument, verb

@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand
 
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.dispatch.dispatcher import Dispatched
-from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.models.states import Status
+from campaigns.operations import following, job_commands
 from vendors.models import Vendor
 from vendors.said import count_of
 

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from campaigns.doors import labels
 from campaigns.engine import progress
-from campaigns.management import job_commands
 from campaigns.models import Job
+from campaigns.operations import job_commands
 from campaigns.reporting.forecast import eta
 from vendors.mail_classes import MailClass
 from vendors.management.output import write_rows

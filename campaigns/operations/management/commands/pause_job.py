@@ -7,10 +7,9 @@ from django.db.models import QuerySet
 
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision
-from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.models.states import DONE, Status
-from campaigns.operators import pausing
+from campaigns.operations import following, job_commands, pausing
 from vendors.history import Actor
 from vendors.said import count_of
 

@@ -6,8 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.lists.intake import BadInput
-from campaigns.management import job_commands
-from campaigns.operators import pausing
+from campaigns.operations import job_commands, pausing
 from vendors.history import Actor
 from vendors.management.arguments import person
 

@@ -10,8 +10,8 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
 from campaigns.engine.failover import holding, recovery
-from campaigns.management.job_commands import confirm
-from campaigns.operators import answering
+from campaigns.operations import answering
+from campaigns.operations.job_commands import confirm
 from vendors.history import Actor
 from vendors.instants import checked
 from vendors.management.arguments import person

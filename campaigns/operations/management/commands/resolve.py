@@ -12,11 +12,10 @@ from campaigns.engine.doubts import causes
 from campaigns.engine.doubts import resolve as doubts_resolve
 from campaigns.engine.doubts.causes import Cause, DoubtLook
 from campaigns.engine.doubts.resolve import CannotResolve, Resolved, versions
-from campaigns.management import following, job_commands
-from campaigns.management.job_commands import NOT_YET, report_decisions
 from campaigns.models import Job, Resolution
 from campaigns.models.states import Status
-from campaigns.operators import actions
+from campaigns.operations import actions, following, job_commands
+from campaigns.operations.job_commands import NOT_YET, report_decisions
 from vendors.history import Actor
 from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows

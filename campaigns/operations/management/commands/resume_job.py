@@ -7,9 +7,8 @@ from django.db.models import QuerySet
 
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision
-from campaigns.management import job_commands
 from campaigns.models import Job
-from campaigns.operators import pausing
+from campaigns.operations import job_commands, pausing
 from vendors.history import Actor
 from vendors.said import count_of
 

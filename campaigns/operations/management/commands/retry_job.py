@@ -8,10 +8,9 @@ from django.db.models import F, Q, QuerySet
 
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision
-from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.models.states import DONE, Status
-from campaigns.operators import actions
+from campaigns.operations import actions, job_commands
 from vendors.history import Actor
 from vendors.said import count_of
 

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.engine.routes.entries import why_not
-from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Campaign, Route, RouteEntry
 from campaigns.models.routes import MOST_WEIGHT
 from vendors.management import arguments, facts

@@ -7,9 +7,8 @@ from django.db.models import QuerySet
 
 from campaigns.engine import progress
 from campaigns.engine.decisions import JobDecision
-from campaigns.management import following, job_commands
 from campaigns.models import Job
-from campaigns.operators import actions
+from campaigns.operations import actions, following, job_commands
 from vendors.history import Actor
 from vendors.said import count_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.management.sponsors import named_sponsor
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.reporting import accounts
 from campaigns.reporting.accounts import MonthCost
 from vendors import prices

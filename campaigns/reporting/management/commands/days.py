@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
 
+from campaigns.doors.sponsors import named_sponsor
 from campaigns.engine import day_counts
-from campaigns.management.sponsors import named_sponsor
 from vendors.management.output import write_file, write_rows
 
 SHOWN = ("day", *day_counts.KINDS)

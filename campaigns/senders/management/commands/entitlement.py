@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from campaigns.management.sponsors import NEW_SPONSOR, OF_SPONSOR, entitlement_facts, filter_by_sponsor, named_sponsor
+from campaigns.doors.sponsors import NEW_SPONSOR, OF_SPONSOR, entitlement_facts, filter_by_sponsor, named_sponsor
 from campaigns.models import Entitlement, Identity
 from campaigns.models.identities import Urgent
 from campaigns.senders import entitlements

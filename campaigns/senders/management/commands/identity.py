@@ -9,10 +9,10 @@ from django.core.management.base import CommandError
 from django.db import transaction
 from django.db.models import ProtectedError
 
-from campaigns.management.sponsors import NEW_SPONSOR, filter_by_sponsor, identity_facts, named_identity, named_sponsor
+from campaigns.doors.sponsors import NEW_SPONSOR, filter_by_sponsor, identity_facts, named_identity, named_sponsor
 from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
-from campaigns.operators import senders
+from campaigns.senders import sender_changes
 from campaigns.texts.phone_numbers import e164
 from vendors.adapters import dkim
 from vendors.history import Actor
@@ -68,7 +68,7 @@ class Command(ResourceCommand):
             wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
             row = Identity(sponsor=who, name=name, default=options["default"], **wanted)
             try:
-                added = senders.add_identity(row, Actor(arguments.person()))
+                added = sender_changes.add_identity(row, Actor(arguments.person()))
             except ValidationError as error:
                 raise arguments.refused(error) from None
         if added:
@@ -97,7 +97,7 @@ class Command(ResourceCommand):
     def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
         if options["off"]:
-            changed = senders.sign_no_more(row.pk, Actor(arguments.person()))
+            changed = sender_changes.sign_no_more(row.pk, Actor(arguments.person()))
             row.refresh_from_db()
             self.tell_row(row, "changed" if changed else "already so")
             return
@@ -142,7 +142,7 @@ class Command(ResourceCommand):
 def _stored(row: Identity, wanted: dict[str, Any]) -> tuple[Identity, bool]:
     """Store these values; return the identity, and True if one changed."""
     try:
-        changed = senders.change_identity(row.pk, wanted, Actor(arguments.person()))
+        changed = sender_changes.change_identity(row.pk, wanted, Actor(arguments.person()))
     except ValidationError as error:
         raise arguments.refused(error) from None
     return Identity.objects.select_related("sponsor").get(pk=row.pk), changed

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
+from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import SponsorQuota
 from campaigns.senders.quotas import admission
 from campaigns.senders.quotas.book import write_moment

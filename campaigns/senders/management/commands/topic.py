@@ -6,9 +6,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import IntegrityError, transaction
 
-from campaigns.management.sponsors import filter_by_sponsor, find_of_sponsor, named_sponsor
+from campaigns.doors.sponsors import filter_by_sponsor, find_of_sponsor, named_sponsor
 from campaigns.models import Topic
-from campaigns.operators import senders
+from campaigns.senders import sender_changes
 from vendors.history import Actor
 from vendors.management import arguments, facts
 from vendors.management.resources import ResourceCommand, argument, verb
@@ -56,7 +56,7 @@ class Command(ResourceCommand):
     def do_set(self, sponsor: str, name: str, title: str, **options: Any) -> None:
         row = _named(sponsor, name)
         try:
-            senders.rename_topic(row.pk, title, Actor(arguments.person()))
+            sender_changes.rename_topic(row.pk, title, Actor(arguments.person()))
         except ValidationError as error:
             raise arguments.refused(error) from None
         row.refresh_from_db()
@@ -71,13 +71,13 @@ class Command(ResourceCommand):
         self._archive(_named(sponsor, name), False)
 
     def _archive(self, row: Topic, archived: bool) -> None:
-        changed = senders.archive_topic(row.pk, archived, Actor(arguments.person()))
+        changed = sender_changes.archive_topic(row.pk, archived, Actor(arguments.person()))
         self.tell_row(row, "already so" if not changed else "archived" if archived else "restored")
 
     @verb("one that nothing names", *NAMED)
     def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
         row = _named(sponsor, name)
-        if not senders.remove_topic(row, Actor(arguments.person())):
+        if not sender_changes.remove_topic(row, Actor(arguments.person())):
             why = "campaigns name it, or recipients unsubscribed from it"
             raise CommandError(f"{row} stays: {why}; archive it instead")
         self.tell(f"{sponsor}/{name}: removed", {"sponsor": sponsor, "name": name, "removed": True})

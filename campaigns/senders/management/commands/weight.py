@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from campaigns.management.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
+from campaigns.doors.sponsors import OF_SPONSOR, filter_by_sponsor, named_sponsor
 from campaigns.models import SponsorTurn
 from campaigns.models.sharing import WEIGHT_MAX
 from vendors.management import arguments, facts

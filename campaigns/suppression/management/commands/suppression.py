@@ -11,13 +11,12 @@ from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
+from campaigns.doors.sponsors import named_sponsor, region_of
 from campaigns.lists import intake
+from campaigns.lists.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
 from campaigns.lists.intake.suppression_file import SuppressionFile, read_time, topic_of, write
-from campaigns.management.hidden_rows import HIDDEN_ROWS, hidden_rows, hint
-from campaigns.management.sponsors import named_sponsor, region_of
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic
-from campaigns.operators import suppressing
-from campaigns.suppression import lists
+from campaigns.suppression import lists, suppressing
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.management.arguments import person
