@@ -33,7 +33,7 @@ from campaigns.engine.casting import mailcaster
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.dispatch.dispatcher import notify_vendors, shown
 from campaigns.engine.doubts import reconciler
-from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import finalizer, journals
 from campaigns.engine.finishing import sweep as sweeper
 from campaigns.engine.lifecycle import passes_locked, tells_locked, unless_locked
 from campaigns.engine.pausing import complaints, pauses, rates
@@ -54,6 +54,7 @@ SOON = timedelta(minutes=1)  # the sweep notifies of calls that fall due later
 _stopping = multiprocessing.RawValue("b", 0)
 # The sender of a worker's process; in a pool of threads all tasks share it. Elsewhere each job has one of its own.
 _kept: sending.Sender | None = None
+_watch: journals.JournalWatch | None = None
 
 
 def _is_stopping() -> bool:
@@ -324,8 +325,9 @@ def _close_connection(**_: Any) -> None:
 
 
 def _begin(sender: sending.Sender) -> None:
-    global _kept
+    global _kept, _watch
     _kept = sender
+    _watch = journals.JournalWatch()
     # Everything loaded so far stays alive. Scanning it again and again would be a large part of the cost of a message.
     gc.collect()
     gc.freeze()
@@ -335,6 +337,8 @@ def _begin(sender: sending.Sender) -> None:
 @signals.worker_process_shutdown.connect
 @signals.worker_shutdown.connect
 def _close(**_: Any) -> None:
+    if _watch is not None:
+        _watch.close()
     if _kept is not None:
         _kept.close()
 

@@ -203,6 +203,8 @@ LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 """A sender silent for longer counts as dead."""
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 """Seconds between a sender's heartbeats; much shorter than a lease."""
+JOURNAL = environment.choice("JOURNAL", "on", "off") == "on"
+"""`off`: a sender keeps no [journal of calls](../explanation/recovery.md#a-sender-dies) in `MAILHUB_HOME/journals`."""
 TURN_SECONDS = environment.number("TURN_SECONDS", 5, zero=True)
 """A job that [another sponsor](../how-to/share-a-vendor.md) waits for gives its mailcaster up after so many seconds;
 `0`: never."""

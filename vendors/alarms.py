@@ -52,6 +52,34 @@ JOBS_RECOVERED = Alarm(
     "Look for a killed or starved worker; `resolve --list`",
 )
 
+JOURNAL_READ = Alarm(
+    WARNING,
+    "a sender died: jobs %s go on; its journal had %s answers and %s messages not called, %s calls were open",
+    "A sender process was killed; another one of its machine took over at once",
+    "Look for the reason; the open calls are in doubt (`resolve --list`)",
+)
+
+NO_JOURNAL = Alarm(
+    WARNING,
+    "no journal of calls in %s: %s",
+    "The folder of the home is full or cannot be written, so a kill leaves all that was claimed in doubt",
+    "Make room or let it be written, then start the worker again; or set `JOURNAL=off`",
+)
+
+JOURNAL_UNFIT = Alarm(
+    WARNING,
+    "the journal %s proves nothing and is removed: %s",
+    "It is damaged, a copy, or older than the last start of the machine: its calls are in doubt after the lease",
+    "Nothing after a restart of the machine; else look at the disk",
+)
+
+JOURNAL_LEFT = Alarm(
+    WARNING,
+    "the journal %s is not read here: %s",
+    "It belongs to another database, version or user; its calls are in doubt after the lease. Logged once a process",
+    "Give each installation a home of its own",
+)
+
 BRAKE_PUT_ON = Alarm(
     WARNING,
     "credential %s: %s calls in a row without a clear answer: only single calls try it now",

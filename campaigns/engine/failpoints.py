@@ -15,10 +15,13 @@ from pathlib import Path
 NAMES = (
     "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_notify", "after_notify",
     "before_start", "after_start",
-    "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
+    "before_grant", "after_grant", "after_claim", "before_mark_waits", "after_mark_waits",
+    "before_mark_called", "after_mark_called", "before_call", "after_call", "before_mark_answered",
+    "after_mark_answered", "before_record", "after_record", "before_mark_stored", "after_mark_stored",
     "before_merge", "mid_merge", "before_done", "after_done",
     "before_put_back", "after_put_back", "before_drain", "after_drain",
     "before_finalise", "mid_finalise", "after_suppress", "after_finalise", "before_finish", "after_finish",
+    "mid_journal", "after_take_job", "before_forget_journal", "after_forget_journal",
     "after_doubt", "after_recover", "before_rebuild", "mid_rebuild", "after_rebuild",
     "after_due", "before_repeat", "after_repeat", "before_settle", "after_settle",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from campaigns.engine.journal import layout
 from campaigns.models import Job, Message
 from campaigns.models.states import DONE
 from tests import factories, forks
@@ -123,6 +124,12 @@ def an_hour_passes() -> None:
     Message.objects.filter(in_doubt_at__isnull=False).update(
         sent_at=F("sent_at") - past, in_doubt_at=F("in_doubt_at") - past, settle_at=timezone.now() - past
     )
+
+
+def lose_journals() -> None:
+    """Loses what dead senders know of their calls, as with the disk of their container."""
+    for path in layout.folder().glob(f"*{layout.SUFFIX}"):
+        path.unlink()
 
 
 def finish(of: Mail, by: Driver) -> int:

@@ -15,25 +15,38 @@ VENDORS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Story:
-    """before: points armed in earlier rounds; nth: the pass at which the point fires; stopping: of its round."""
+    """before: points armed in earlier rounds; nth: the pass at which the point fires; stopping: of its round.
+
+    loses_journals: the home is gone with the container of the first that died.
+    """
 
     vendor: str
     nth: int = 1
     before: tuple[str, ...] = ()
     stopping: bool = False
+    loses_journals: bool = False
 
 
 IN_MID_STREAM = (
     "after_claim",
+    "before_mark_waits",
+    "after_mark_waits",
+    "before_mark_called",
+    "after_mark_called",
     "before_call",
     "after_call",
+    "before_mark_answered",
+    "after_mark_answered",
     "before_record",
     "after_record",
+    "before_mark_stored",
+    "after_mark_stored",
     "before_merge",
     "mid_merge",
     "before_done",
     "after_done",
 )
+READING = ("mid_journal", "after_take_job", "before_forget_journal", "after_forget_journal")
 SETTLING = ("after_due", "before_repeat", "after_repeat", "before_settle", "after_settle")
 
 
@@ -42,7 +55,9 @@ def story(point: str) -> Story:
     vendor = list(VENDORS)[failpoints.NAMES.index(point) % len(VENDORS)]
     if point in SETTLING:
         return Story("looks up for sure" if vendor == "looks up for sure" else "deduplicates", before=("",))
-    if point in ("after_doubt", "after_recover"):
+    if point == "after_recover":  # by its lease
+        return Story(vendor, before=("before_call:2",), loses_journals=True)
+    if point in READING or point == "after_doubt":
         return Story(vendor, before=("before_call:2",))
     if point in ("before_put_back", "after_put_back"):
         return Story(vendor, stopping=True)

@@ -31,6 +31,8 @@ def die_at(point: str, vendor: Sandbox, driver: Driver) -> Mail:
     for armed in story.before:
         driver.round(armed)
         rounds.an_hour_passes()
+    if story.loses_journals:
+        rounds.lose_journals()
     result = driver.round(f"{point}:{story.nth}", stopping=story.stopping)
     assert result["end"] == "killed", f"{point} is not on the way of its story"
     return mail

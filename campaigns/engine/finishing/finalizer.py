@@ -4,7 +4,7 @@ Finalising changes only rows of its own job. In the systems of the documents it 
 (promise P7).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ from campaigns.engine.merging import FORGET_CLAIMS, IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.models.states import PARENTS, Status
 
+CALLING = (Status.SENDING, Status.SENT, Status.STOPPED)  # calls may be open
 OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
 ENDED = f"""
 SELECT first_message, first_message + size FROM campaigns_job j
@@ -129,26 +130,43 @@ def recover(job_id: int, lease: timedelta) -> bool:
     finalised. The fence is raised, so a sender that wakes up claims nothing more. Acceptances known to it are still
     recorded. Returns False if the job is not abandoned.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         hold([job_id])
         job = Job.objects.filter(_abandoned(lease), pk=job_id).first()
         if job is None:
             return False
-        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "fence": job.fence})
-        failpoints.here("after_doubt")
-        counted = {"in_doubt": F("in_doubt") + doubts, "units": F("units") + units}
-        changes = {"fence": F("fence") + 1, "heartbeat_at": None, **counted}
-        mine = Job.objects.filter(pk=job.pk)
-        if not move(mine, "recover", mailcaster=None, **changes):
-            mine.update(**changes)
+        _take_away(job)
     failpoints.here("after_recover")
     return True
+
+
+def recover_dead(job_id: int, fences: Collection[int]) -> int | None:
+    """Recover a job locked by the caller if its sender, known to be dead, had one of these fences.
+
+    Returns the number of its open calls, now in doubt; None if the job is not the dead sender's any more.
+    """
+    its = Job.objects.filter(pk=job_id, fence__in=fences, status__in=CALLING)
+    job = its.first()
+    return None if job is None else _take_away(job)
+
+
+def _take_away(job: Job) -> int:
+    """Take a locked job from its sender. Returns the number of open calls, now in doubt."""
+    with connection.cursor() as cursor:
+        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "fence": job.fence})
+    failpoints.here("after_doubt")
+    counted = {"in_doubt": F("in_doubt") + doubts, "units": F("units") + units}
+    changes = {"fence": F("fence") + 1, "heartbeat_at": None, **counted}
+    mine = Job.objects.filter(pk=job.pk)
+    if not move(mine, "recover", mailcaster=None, **changes):
+        mine.update(**changes)
+    return int(doubts)
 
 
 def _abandoned(lease: timedelta) -> Q:
     """Match jobs whose lease has expired, and jobs with open calls but without a sender."""
     calls = Claim.objects.filter(job=OuterRef("pk"), fence=OuterRef("fence"))
-    silent = Q(status__in=(Status.SENDING, Status.SENT, Status.STOPPED), heartbeat_at__lt=Now() - lease)
+    silent = Q(status__in=CALLING, heartbeat_at__lt=Now() - lease)
     return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
 
 

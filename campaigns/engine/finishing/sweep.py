@@ -13,7 +13,7 @@ from campaigns.engine.claiming import rebuild, receiver_waits
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.failover import crash, guard
 from campaigns.engine.failover import queries as failover_queries
-from campaigns.engine.finishing import finalizer
+from campaigns.engine.finishing import finalizer, journals
 from campaigns.engine.routes import moving
 from campaigns.models import Job
 from campaigns.models.states import Status
@@ -45,6 +45,7 @@ def sweep(lease: timedelta) -> Swept:
     """
     if (why := _notice()) is not None:
         alarms.NOTHING_CALLED.log(log, why)
+    taken = journals.read_journals()
     recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
         alarms.JOBS_RECOVERED.log(log, recovered, lease)
@@ -59,7 +60,7 @@ def sweep(lease: timedelta) -> Swept:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the whole ledger
         receiver_waits.forget()
     waiting = _vendors_waiting() | rerouted.vendors
-    return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
+    return Swept(taken + recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
 
 
 def _notice() -> str | None:

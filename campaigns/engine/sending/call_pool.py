@@ -21,9 +21,10 @@ from campaigns.engine import failpoints, ports
 from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
+from campaigns.engine.journal import MarkedAnswer, NoMarks
 from campaigns.engine.refusal_runs import SeenRun
 from campaigns.engine.sending.receiver_runs import ReceiverRun
-from campaigns.engine.sending.recording import CallResult
+from campaigns.engine.sending.recording import KINDS, CallResult, answer_columns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
 from vendors import alarms, histograms, log_ids
@@ -89,6 +90,7 @@ class CallPool:
         together: GroupCommit | None = None,
         condition: ConditionFeed | None = None,
         run: ReceiverRun | None = None,
+        marks: NoMarks | None = None,
     ) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
@@ -103,6 +105,7 @@ class CallPool:
         self.receivers_known = True  # as SendContext.receivers_known
         self.receivers_served: set[str] = set()  # those of them that accepted a message after their wait
         self._run = run or ReceiverRun()
+        self._marks = marks or NoMarks()  # in the journal of calls
         self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self._login_refused = False
@@ -131,6 +134,8 @@ class CallPool:
         Each doubt since the last clear answer takes a connection away, so a vendor that fails cannot turn more calls
         into doubts than there are connections.
         """
+        if not self._marks.has_room:
+            return 0
         adapter = self._job.adapter
         batch, doubts = adapter.capabilities.batch_max, self._condition.doubts if self._condition else 0
         idle = (adapter.concurrency - self._busy - doubts) * batch - len(self._waiting)
@@ -144,6 +149,7 @@ class CallPool:
 
     def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
         """Start these calls. suppressed: {index: reason} of those that must not be called."""
+        self._marks.claimed(calls)
         if not self.in_flight and self._quick and 2 * len(calls) > self.size:
             self._together.begin(self)
         self.in_flight += len(calls)
@@ -257,6 +263,7 @@ class CallPool:
         if not called:
             return
         outcomes: list[Outcome]
+        self._marks.called(called)
         try:
             with self._deadlines:
                 failpoints.here("before_call")
@@ -289,6 +296,10 @@ class CallPool:
             self._oldest = time.monotonic()
         self._answers.append(CallResult(call, outcome))
         if called and not isinstance(outcome, SuppressedRecipient):
+            if isinstance(outcome, Accepted) and outcome.vendor_id.isascii():
+                self._marks.accepted(call, outcome.vendor_id)
+            else:
+                self._marks.answered(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
             self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, call.message.recipient, called=called)
@@ -373,6 +384,7 @@ class CallPool:
             permits, self._permits = self._permits, []
             oldest, began = self._oldest, time.monotonic()
             await self._write(answers, permits)
+            self._marks.stored(answer.call for answer in answers)
             now = time.monotonic()
             self._noted.stored.append((now - oldest, len(answers)))
             if now - self._poured_at > POUR_SECONDS:

@@ -77,7 +77,7 @@ async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[Jo
     full: list[bool] = []
     async with connection.transaction():
         for part in parts:
-            code, sub_type, *_ = _columns(part.refusal)
+            code, sub_type, *_ = answer_columns(part.refusal)
             full.append(await part.note(connection, code or "", sub_type or ""))
         await append(connection, answers)
     for part, is_full in zip(parts, full, strict=True):
@@ -113,7 +113,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
         of_claims.setdefault(result.call.claim.id, []).append(result)
     for results in of_claims.values():
         claim = results[0].call.claim
-        codes, notes, causes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
+        codes, notes, causes, waits = zip(*[answer_columns(result.outcome) for result in results], strict=True)
         units = [len(result.call.permits) for result in results]
         yield {
             "job": answers.lease.job_id,
@@ -131,7 +131,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
         }
 
 
-class _Columns(NamedTuple):
+class AnswerColumns(NamedTuple):
     """What is stored of an outcome. wait: seconds until the vendor takes the message or reports on it."""
 
     code: str | None = None
@@ -140,20 +140,21 @@ class _Columns(NamedTuple):
     wait: float | None = None
 
 
-def _columns(outcome: Outcome | SuppressedRecipient) -> _Columns:
+def answer_columns(outcome: Outcome | SuppressedRecipient) -> AnswerColumns:
+    """Return what is stored of an outcome, beside its kind."""
     match outcome:
         case Accepted(vendor_id):
-            return _Columns(_stored(vendor_id))
+            return AnswerColumns(_stored(vendor_id))
         case Refused(code, sub_type, cause):
             code = _stored(f"vendor: {code}" if code in OWN_ENDS else code)
-            return _Columns(code, _stored(sub_type) or None, cause.value)
+            return AnswerColumns(code, _stored(sub_type) or None, cause.value)
         case InDoubt(reason, wait=wait):
-            return _Columns(note=_stored(reason), wait=wait or None)
+            return AnswerColumns(note=_stored(reason), wait=wait or None)
         case SuppressedRecipient(reason):
-            return _Columns(note=_stored(reason), cause=AnswerCause.RECIPIENT.value)
+            return AnswerColumns(note=_stored(reason), cause=AnswerCause.RECIPIENT.value)
         case NotSent(cause=cause, retry_after=wait):
             known = None if cause == AnswerCause.UNKNOWN else cause.value  # often nobody was asked
-            return _Columns(cause=known, wait=min(wait or 0.0, RETRY_MAX) if outcome.puts_off else None)
+            return AnswerColumns(cause=known, wait=min(wait or 0.0, RETRY_MAX) if outcome.puts_off else None)
 
 
 def _stored(text: str) -> str:

@@ -3,13 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import Error, connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
@@ -21,6 +21,7 @@ from campaigns.engine.claiming.joint import JointClaims
 from campaigns.engine.claiming.leases import Leases
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.connections import Connections
+from campaigns.engine.journal import CallJournal, NoMarks, open_journal
 from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold, move, moving, tells_locked
 from campaigns.engine.pausing import pauses
 from campaigns.engine.sending.recording import Recorder
@@ -75,6 +76,8 @@ class Sender:
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
         self._starting = threading.Lock()
+        self._journal: CallJournal | None = None
+        self._journal_asked = False
 
     def send(
         self,
@@ -92,13 +95,26 @@ class Sender:
         started = self.by_database(claims.start, job_id, fence, over=stopping)
         if started is None:
             return Sent(job_id, ours=False)
-        job = self.by_database(_load, started.lease, over=stopping)
-        if isinstance(job, Sent):
-            return job
-        end = self._run(self._stream(job, stopping)) if started.waits else None
-        while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
-            end = self._run(self._stream(job, stopping))
-        return sent
+        marks = self._marks_of(started.lease)
+        try:
+            job = self.by_database(_load, started.lease, over=stopping)
+            if isinstance(job, Sent):
+                return job
+            end = self._run(self._stream(job, stopping, marks)) if started.waits else None
+            while not (sent := self.by_database(_settle, job, end, log_drained, over=stopping)):
+                end = self._run(self._stream(job, stopping, marks))
+            return sent
+        finally:
+            marks.ended()
+
+    def _marks_of(self, lease: Lease) -> NoMarks:
+        """Return the stream's part of the journal of calls; the first one makes the journal."""
+        with self._starting:
+            if not self._journal_asked:
+                with suppress(Error, LockNotAvailable):  # the database is away: the next stream tries again
+                    self._journal = self.by_database(open_journal)
+                    self._journal_asked = True
+            return NoMarks() if self._journal is None else self._journal.marks_of(lease)
 
     def by_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
         """Run a function that uses Django's connection to the database, and return its result.
@@ -117,16 +133,20 @@ class Sender:
             self._loop.run(self._connections.close())
             self._loop.close()
             self._loop = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal, self._journal_asked = None, False
         if self._database is not None:
             self._database.close()
             histograms.store_now(settings.REDIS_URL)  # one of a single job leaves that to the next look
 
-    async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
+    async def _stream(self, job: LeasedJob, stopping: Callable[[], bool], marks: NoMarks) -> StreamEnd:
         to_vendor = self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter)
         async with to_vendor as adapter:
             with self._contexts.follow(job) as followed, self._leases.kept(job.lease) as lives:
                 job = replace(job, adapter=adapter)
-                end = await Stream(job, self._connections, self._joint, followed, self._recorder, lives, stopping).run()
+                of_process = self._connections, self._joint, followed, self._recorder
+                end = await Stream(job, *of_process, lives, stopping, marks).run()
         await self._recorder.merge_ended(job.lease.job_id)
         return end
 

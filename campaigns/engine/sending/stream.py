@@ -32,6 +32,7 @@ from campaigns.engine.claiming.waiting import NotGranted, Permitted, WantedClaim
 from campaigns.engine.connections import Connections
 from campaigns.engine.dispatch import dispatcher
 from campaigns.engine.failover import guard
+from campaigns.engine.journal import NoMarks
 from campaigns.engine.lifecycle import merge
 from campaigns.engine.quiet_hours import QuietWatch
 from campaigns.engine.refusal_runs import RunKey
@@ -110,7 +111,9 @@ class Stream:
         recorder: Recorder,
         lives: Callable[[], None],
         stopping: Callable[[], bool],
+        marks: NoMarks | None = None,
     ) -> None:
+        self._marks = marks or NoMarks()
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
         self._refusals, self._connections, self._lives = recorder.refusals, connections, lives
         self._claims: Any = connections.claims  # executes statements like a connection
@@ -125,7 +128,9 @@ class Stream:
         self._condition = recorder.conditions.of(job.credential_id, job.destination)
         run = recorder.receiver_runs.of_credential(job.credential_id)
         self._receiving: ByReceiver | None = None  # for the rest of this pass, if receivers wait
-        self._pool = CallPool(job, self._write, connections.attachments, recorder.together, self._condition, run)
+        self._pool = CallPool(
+            job, self._write, connections.attachments, recorder.together, self._condition, run, self._marks
+        )
         self._probe: SoleCall | None = None
         self._run_key = RunKey(job.credential_id, job.campaign.sponsor_id)
         self._closes: datetime | None = None
@@ -139,6 +144,7 @@ class Stream:
         """Run until the job ends or has to wait. After an error the open calls are cut off and become in doubt."""
         self._context = await self._followed.read()
         self._adoptions = self._context.adoptions
+        self._marks.began(self._adoptions)
         self._suppressions = self._connections.suppressions(self._adoptions)
         self._cursor = self._context.next_message
         serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())

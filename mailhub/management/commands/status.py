@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.engine.failover import recovery
+from campaigns.engine.journal import find_trouble, layout
 from campaigns.reporting.forecast import streams
 from campaigns.reporting.forecast.streams import VendorStreams
 from mailhub import running_versions
@@ -152,10 +153,17 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         *map(str, findings.of_versions()),
         *found.outdated,
         *map(str, findings.of_clocks()),
+        *_journal(),
     )
     late = [Text(alarm, style="bold red") for alarm in wrong]
     away = [Text(sentence, style="bold red") for sentence in probes.refusing()]
     return Group(*away, *halted, *late, Text(_headline(seen, found, width)), *_versions(found), table)
+
+
+def _journal() -> list[str]:
+    """Say why senders in this home keep no journal of calls, if the folder is the reason."""
+    trouble = find_trouble()
+    return [alarms.NO_JOURNAL.text % (layout.folder(), trouble)] if trouble else []
 
 
 def _versions(found: dashboard.Workers) -> list[Text]:
