@@ -62,6 +62,7 @@ class Dying:
     def dies(self) -> Path:
         self.journal.map.close()
         self.journal.leave()
+        _with_header(process="0 0 0")(self.journal.path)
         return self.journal.path
 
 
@@ -151,6 +152,18 @@ def test_the_journal_of_a_living_process_is_not_read_nor_one_that_another_proces
     dead.forget()
     assert not path.exists()
     assert journals.read_journals() == []
+
+
+def test_a_process_that_has_lost_its_lock_by_mistake_is_not_dead(
+    job: Job, dying: Dying, caplog: pytest.LogCaptureFixture
+) -> None:
+    dying.claims(job, 1)
+    dying.journal.leave()
+    for _ in range(2):
+        assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
+    assert len([line for line in caplog.messages if "has lost its lock" in line]) == 1
+    dying.dies()
+    assert journals.read_journals() == [job.pk] and sums() == {"waiting": 6}
 
 
 def test_a_child_of_the_process_does_not_keep_its_journal(job: Job, dying: Dying) -> None:

@@ -222,7 +222,8 @@ class CallJournal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.posix_fallocate(self._lock, 0, layout.FILE_BYTES)  # a full disk shows now, and not at a mark
             self.map = _map(draft)
-            header = layout.pack_header(layout.header_of(self._lock, identity))
+            known = layout.header_of(self._lock, identity)
+            header = layout.pack_header({**known, "process": layout.own_process()})
             self.map[: len(header)] = header
             self.path = folder / f"{name}{layout.SUFFIX}"
             draft.rename(self.path)

@@ -78,6 +78,27 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def own_process() -> str:
+    """Return the name of this process among all of this machine: its namespace, id and start."""
+    return f"{os.stat('/proc/self/ns/pid').st_ino} {os.getpid()} {_started('self')}"
+
+
+def is_running(process: str) -> bool:
+    """Whether a process of this name surely runs. One of another namespace cannot be seen."""
+    try:
+        namespace, pid, started = process.split()
+        same = os.stat("/proc/self/ns/pid").st_ino == int(namespace)
+        return same and _started(pid) == started
+    except (OSError, ValueError):
+        return False
+
+
+def _started(pid: str) -> str:
+    """Return when the process began, in ticks since the start of the machine; empty for one that has ended."""
+    state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return "" if state in "ZX" else fields[18]
+
+
 def header_of(file: int, identity: StoreIdentity) -> dict[str, Any]:
     """Return the header that a journal in this open file has, for these rows and since this start of the machine."""
     known = os.fstat(file)

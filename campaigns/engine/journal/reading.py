@@ -1,4 +1,7 @@
-"""Reading the journals of dead processes. A process is dead if its file is not locked any more.
+"""Reading the journals of dead processes.
+
+A process is dead if its file is not locked any more, and no such process is seen: it may have closed the locked file by
+mistake.
 
 A file is believed as a whole or not at all. One that does not fit proves nothing: its calls are in doubt after the
 lease, as without a journal.
@@ -139,11 +142,15 @@ def _read(file: int, path: Path, identity: StoreIdentity) -> DeadJournal | None:
     """
     content = os.pread(file, layout.FILE_BYTES + 1, 0)
     header = _header(content)
+    process = str(header.pop("process", ""))
     expected = layout.header_of(file, identity)
     if header.get("boot") != expected["boot"]:
         raise Unfit("it is from before the last start of the machine")
     if (header.get("device"), header.get("inode")) != (expected["device"], expected["inode"]):
         raise Unfit("it is a copy")
+    if layout.is_running(process):
+        _tell_once(path, "its process runs and has lost its lock")
+        return None
     if header.get("version") != layout.VERSION:
         _tell_once(path, f"it has version {header.get('version')}, not {layout.VERSION}")
         return None
