@@ -250,8 +250,8 @@ def test_a_journal_that_does_not_fit_proves_nothing(
         assert journals.read_journals() == []
     assert state_of(job)[0] == "SENDING" and sums() == {"in flight": 2, "waiting": 4}
     assert path.exists() is (what in LEFT)
-    told = [line for line in caplog.messages if path.name in line]
-    assert len(told) == (what != "deleted"), "said once"
+    lines = [line for line in caplog.messages if path.name in line]
+    assert len(lines) == (what != "deleted"), "said once"
     assert finalizer.recover(job.pk, timedelta()) and sums() == {"in doubt": 2, "waiting": 4}
 
 
@@ -384,9 +384,9 @@ def test_a_large_claim_has_several_places_and_they_are_used_again(home: Path) ->
 
 def test_without_free_places_nothing_more_is_claimed_and_answers_too_long_are_not_kept(job: Job, dying: Dying) -> None:
     [call] = dying.claims(job, 1)
-    assert dying.marks.has_room
+    assert dying.marks.may_claim
     del dying.journal.free_chunks[layout.CHUNKS // 4 :]
-    assert not dying.marks.has_room
+    assert not dying.marks.may_claim
     dying.marks.called([call])
     dying.marks.answered(call, MarkedAnswer("a", "v" * layout.SLOT_BYTES, None, None, None))
     dying.dies()

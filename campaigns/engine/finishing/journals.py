@@ -19,7 +19,7 @@ from campaigns.engine.finishing import finalizer
 from campaigns.engine.journal import reading
 from campaigns.engine.journal.file import read_identity
 from campaigns.engine.journal.reading import DeadJournal, MarkedClaim, MarkedStream
-from campaigns.engine.lifecycle import hold, wait_at_most
+from campaigns.engine.lifecycle import LOCKED_BRIEFLY, hold, wait_at_most
 from campaigns.engine.merging import ACCEPTED, NOT_SENT
 from campaigns.models import Job
 from vendors import alarms
@@ -27,7 +27,7 @@ from vendors import alarms
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-LOCKED_SECONDS = "1s"  # a locked job is tried again at the next look
+
 KNOWN = f"SELECT s.adoptions {guard.KNOWN.removeprefix('SELECT ')}"
 # An answer as of the dead sender's recorder. If the store was taken over since its claim, the ids may mean other
 # messages, so the very claim has to be there.
@@ -57,7 +57,7 @@ class StoreHalted(Exception):
 
 
 @dataclass(slots=True)
-class Found:
+class TakenOver:
     """What was taken over. doubts: calls that were open when their process died."""
 
     jobs: list[int] = field(default_factory=list)
@@ -87,17 +87,17 @@ def read_journals(*, wakes: bool = False) -> list[int]:
     return recovered
 
 
-def _take_over(dead: DeadJournal) -> Found:
+def _take_over(dead: DeadJournal) -> TakenOver:
     """Store what the journal proves, job by job. The file stays if one of them has to be tried again."""
     claims = defaultdict[int, list[MarkedClaim]](list)
     streams = {one.job: one for one in sorted(dead.streams, key=lambda one: one.fence)}
     for claim in dead.claims:
         claims[claim.job].append(claim)
-    found, left = Found(), False
+    found, left = TakenOver(), False
     for job_id in sorted({*claims, *streams}):
         try:
             with transaction.atomic():
-                wait_at_most(LOCKED_SECONDS)
+                wait_at_most(LOCKED_BRIEFLY)  # a locked job is tried again at the next look
                 _take_job(job_id, claims[job_id], streams.get(job_id), found)
             failpoints.here("after_take_job")
         except DataError as error:  # it would be refused each time
@@ -116,7 +116,7 @@ def _take_over(dead: DeadJournal) -> Found:
     return found
 
 
-def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | None, found: Found) -> None:
+def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | None, found: TakenOver) -> None:
     if not hold([job_id]):  # merges what the process itself has stored
         return
     with connection.cursor() as cursor:

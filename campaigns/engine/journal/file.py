@@ -30,7 +30,7 @@ from vendors import alarms
 
 log = logging.getLogger(__name__)
 
-ROOM_LEAST = layout.CHUNKS // 4  # free places below which nothing more is claimed: claims may be on their way
+SPARE_CHUNKS = layout.CHUNKS // 4  # free places below which nothing more is claimed: claims may be on their way
 LENGTH_MOST = layout.SLOT_BYTES - layout.SLOT.size  # bytes; the call of a longer answer stays *called*
 LOST = "the sender was lost in the call"
 # Letters, digits and marks of codes. A longer row of digits may be a telephone number.
@@ -43,7 +43,7 @@ class NoMarks:
     """Marks of a stream in a process without a journal."""
 
     @property
-    def has_room(self) -> bool:
+    def may_claim(self) -> bool:
         """Whether more may be claimed."""
         return True
 
@@ -83,9 +83,9 @@ class CallMarks(NoMarks):
         self._write_place()
 
     @property
-    def has_room(self) -> bool:
+    def may_claim(self) -> bool:
         """Whether places are left for more claims, also for those that other streams are about to make."""
-        return len(self._journal.free_chunks) > ROOM_LEAST
+        return len(self._journal.free_chunks) > SPARE_CHUNKS
 
     def began(self, adoptions: int) -> None:
         """Note the store of which the stream knows."""

@@ -29,7 +29,7 @@ from vendors.outcomes import TEXT_MAX
 log = logging.getLogger(__name__)
 
 DRAFT_SECONDS = 60.0  # an unlocked draft older than that has no process any more
-_told: set[str] = set()  # files that this process has complained of
+_complained_of: set[str] = set()  # files that this process has complained of
 
 
 class Unfit(Exception):
@@ -165,8 +165,8 @@ def _read(file: int, path: Path, identity: StoreIdentity) -> DeadJournal | None:
 
 
 def _tell_once(path: Path, why: str) -> None:
-    if path.name not in _told:
-        _told.add(path.name)
+    if path.name not in _complained_of:
+        _complained_of.add(path.name)
         alarms.JOURNAL_LEFT.log(log, path.name, why)
 
 
