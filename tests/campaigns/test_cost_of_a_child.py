@@ -67,7 +67,8 @@ def test_a_child_costs_few_statements_and_one_notification(sandbox: Sandbox) -> 
         tasks.send_job(child.pk, child.fence)
     child.refresh_from_db()
     assert child.status == "LOGGED"
-    statements = [query["sql"] for query in asked]
+    once_a_process = "pg_control_system"  # a worker keeps its sender, and with it the journal of calls
+    statements = [query["sql"] for query in asked if once_a_process not in query["sql"]]
     assert sent == ["campaigns.tasks.send_job"], "of the next child; nothing is to be finished yet"
     assert len(statements) <= STATEMENTS, "\n".join(statements)
     merged = [one for one in statements if "DELETE FROM campaigns_answerbatch" in one]
