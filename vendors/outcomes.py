@@ -24,6 +24,7 @@ from vendors.causes import AnswerCause, Judgement, judge_code, judge_reply, stat
 from vendors.causes.consequences import AnswerProof, follows_from
 from vendors.causes.gone import Gone, judge_gone, names_unknown_code
 from vendors.causes.scopes import Speaker, concerns_receiver, concerns_sender
+from vendors.causes.services import ServiceCodes, find_linked
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,13 @@ RETRY_MAX = 86_400.0
 TEXT_MAX = 255
 """Characters that an id, an error code or a sub-type may have (the width of their columns)."""
 
+TEXT_READ = 8_000
+"""Bytes of an answer in which a code beside a link is looked for."""
+
 ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
 """Statuses about our login or account: to refuse the messages would mark every recipient as failed."""
+EXPLAINED_BY_CODE = 403
+"""One of them that services also answer of a recipient or a day's quota; a listed code says which."""
 UNPROCESSED_REDIRECTS = frozenset({307, 308})
 """The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
@@ -163,12 +169,14 @@ def classify_http(
     now: float,
     safe_statuses: Collection[int] = (),
     dedupe: bool = False,
+    service: ServiceCodes | None = None,
 ) -> Outcome:
     """Return the outcome of a complete HTTP answer to a POST.
 
     `headers`: lower-case names. `now`: Unix time in seconds (for a Retry-After with a date). `safe_statuses`: 5xx
     statuses for which the vendor's contract promises that nothing was accepted. `dedupe`: the contract promises to
     recognise our reference, so a 409 with an id means an earlier acceptance; otherwise a 409 may be any conflict.
+    `service`: the table of the vendor's codes, if it has one.
     """
     if 200 <= status < 300:
         vendor_id = _id_in(body)
@@ -179,14 +187,18 @@ def classify_http(
     if 300 <= status < 400:  # a processed POST is answered with 303, in practice also with 301 and 302
         return InDoubt(f"http {status}: redirects are not followed", pause=True, answered=True)
     if 400 <= status < 500:
-        return _classify_4xx(status, headers, body, now, dedupe)
+        return _classify_4xx(status, headers, body, now, dedupe, service)
     if status in safe_statuses:
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent(f"http {status}", retry_after=wait, scope="credential", cause=AnswerCause.VENDOR)
     return InDoubt(f"http {status}", answered=True)
 
 
-def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool) -> Outcome:
+def _classify_4xx(
+    status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool, service: ServiceCodes | None
+) -> Outcome:
+    if status == EXPLAINED_BY_CODE and service and service.find_cause(*_codes_in(body)):
+        return _refuse_by_code(status, body, service)
     if status in ACCOUNT_STATUSES:
         said = " ".join(body[:TEXT_MAX].decode("utf-8", "replace").split())
         about_sender = status == 403 and concerns_sender(said)
@@ -208,10 +220,19 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
     if status == 409:
         vendor_id = _id_in(body) if dedupe else ""
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http 409{' without an id' * dedupe}", answered=True)
+    return _refuse_by_code(status, body, service)
+
+
+def _refuse_by_code(status: int, body: bytes, service: ServiceCodes | None) -> Refused:
+    code, sub_type = _codes_in(body)
+    listed = "" if service or b"http" not in body else find_linked(body[:TEXT_READ].decode("utf-8", "replace"))
+    cause = AnswerCause(listed) if listed else judge_code(code or f"http_{status}", sub_type, service).cause
+    return Refused(code or f"http_{status}", sub_type, cause)
+
+
+def _codes_in(body: bytes) -> tuple[str, str]:
     answer = _json_object(body)
-    code = sane(answer.get("code")) or f"http_{status}"
-    sub_type = sane(answer.get("sub_type"))
-    return Refused(code, sub_type, judge_code(code, sub_type).cause)
+    return sane(answer.get("code")), sane(answer.get("sub_type"))
 
 
 def follow_cause(outcome: Outcome, wait: float | None = None, said: str = "") -> Outcome:

@@ -14,6 +14,7 @@ import pytest
 
 from vendors.causes import NAMES, AnswerCause, _judge_said, judge_code, judge_reply
 from vendors.causes.reading import BLAMED, PAIRS
+from vendors.causes.services import find_service
 
 CORPUS = Path(__file__).with_name("corpus")
 AT_LEAST = 400
@@ -29,7 +30,8 @@ OURS = ("us", "capacity")
 class Reply:
     """An answer as it was said. `code`: the basic code; None for a service, or if the source quotes none.
 
-    `also`: a second cause that can be defended; "" for none.
+    `also`: a second cause that can be defended; "" for none. `service`: whose code begins the text, before ": ";
+    `reported`: in a delivery report.
     """
 
     origin: str
@@ -39,9 +41,15 @@ class Reply:
     code: int | None
     text: str
     file: str
+    service: str = ""
+    reported: bool = False
 
     @cached_property
     def judged(self) -> str:
+        if table := find_service(self.service):
+            code, _, explained = self.text.partition(": ")
+            listed = table.find_cause(code, reported=True) if self.reported else ""
+            return listed or judge_code(code, explained, None if self.reported else table).cause.value
         return judge_reply(self.code, self.text).cause.value
 
     @property
@@ -56,7 +64,15 @@ class Reply:
 def replies() -> list[Reply]:
     return [
         Reply(
-            origin["name"], origin["source"], one["cause"], one.get("also", ""), one.get("code"), one["text"], path.stem
+            origin["name"],
+            origin["source"],
+            one["cause"],
+            one.get("also", ""),
+            one.get("code"),
+            one["text"],
+            path.stem,
+            origin.get("service", ""),
+            origin.get("reported", False),
         )
         for path in sorted(CORPUS.glob("*.toml"))
         for origin in tomllib.loads(path.read_text("utf-8"))["origin"]
@@ -72,11 +88,12 @@ def test_every_reply_is_well_formed_and_has_a_source():
         assert reply.text.strip() == reply.text != "", reply.text
         assert reply.code is None or 400 <= reply.code < 600, reply.text
         assert reply.origin, reply.text
+        assert not reply.service or find_service(reply.service), reply.service
         assert reply.source.startswith(("https://", "http://", "RFC ")), reply.source
 
 
 def test_no_reply_is_there_twice():
-    texts = Counter(reply.text.casefold() for reply in replies())
+    texts = Counter((reply.service, reply.reported, reply.text.casefold()) for reply in replies())
     assert [text for text, times in texts.items() if times > 1] == []
 
 

@@ -149,7 +149,7 @@ def test_the_admin_takes_a_description_as_a_file(admin_client: Any) -> None:
 
 def test_names_of_kinds_for_codes_are_advised_against(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "old.toml"
-    source = reading.source_of("vonage").replace('3 = "gone"', '3 = "hard bounce"').replace('6 = "us"', '6 = "blocked"')
+    source = reading.source_of("vonage").replace('3 = "gone"', '3 = "hard bounce"\n6 = "blocked"')
     file.write_text(source)
     said = run("describe", str(file), "--check")
     assert "no mistake" in said

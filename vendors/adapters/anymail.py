@@ -265,7 +265,7 @@ class Anymail(Adapter):
             return Accepted(name) if name and answer.status < 300 else None
         # django-anymail also says "failed" for answers without meaning
         if said.status in ("rejected", "invalid"):
-            return Refused(said.status, anymail_answers.reason(answer.headers, answer.body)[1])
+            return anymail_answers.rejected(self._service, said.status, answer)
         return None
 
 

@@ -10,10 +10,12 @@ import orjson
 
 from vendors.adapters.http_client import Response
 from vendors.causes import AnswerCause
-from vendors.causes.codes import read_table
+from vendors.causes.codes import judge_refusal, read_fields
+from vendors.causes.services import find_service
 from vendors.outcomes import TEXT_MAX, Outcome, Refused, capacity_wait, follow_cause
 
-CAUSES = Path(__file__).with_name("anymail_causes.toml")
+FIELDS = Path(__file__).with_name("anymail_fields.toml")
+CODES = ("ErrorCode", "code", "name", "statusCode", "reject_reason", "__type")
 _ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 
 
@@ -23,10 +25,20 @@ def refusal(service: str, answer: Response, found: Refused) -> Outcome:
     `found`: the outcome by the common table.
     """
     code, text = reason(answer.headers, answer.body)
-    judged = read_table(CAUSES, service).judge_refusal(code, text)
+    judged = judge_refusal(find_service(service), read_fields(FIELDS), code, text)
     wait = capacity_wait(judged.wait, text) if judged.cause == AnswerCause.CAPACITY else None
     refused = Refused(code or found.code, text or found.sub_type, judged.cause)
     return follow_cause(refused, wait, f"http {answer.status}: {text}")
+
+
+def rejected(service: str, status: str, answer: Response) -> Outcome:
+    """Return what follows from a good answer that rejects the one recipient. `status`: as django-anymail names it."""
+    code, text = reason(answer.headers, answer.body)
+    table = find_service(service)
+    listed = table.find_cause(code) if table else ""
+    if not listed:
+        return Refused(status, text)
+    return follow_cause(Refused(status, text or code, AnswerCause(listed)), said=f"{status}: {text or code}")
 
 
 def reason(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -45,8 +57,9 @@ def _of_body(body: bytes) -> tuple[str, str]:
     said = said if isinstance(said, dict) else {}
     errors = said.get("errors")
     inner = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-    codes = (said.get(name) for name in ("ErrorCode", "code", "name", "statusCode", "__type"))
-    texts = (*(said.get(name) for name in ("Message", "message", "error")), inner.get("message"))
+    codes = (*(said.get(name) for name in CODES), inner.get("code"))
+    within = ": ".join(one for name in ("message", "description") if isinstance(one := inner.get(name), str))
+    texts = (*(said.get(name) for name in ("Message", "message", "error")), within or None)
     code = next((str(one) for one in codes if isinstance(one, str | int)), "")
     text = next((one for one in texts if isinstance(one, str)), "")
     return shown(code), shown(text)

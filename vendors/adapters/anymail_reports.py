@@ -30,6 +30,7 @@ from vendors.adapters.reports import (
 )
 from vendors.causes.gone import says_unknown
 from vendors.causes.scopes import is_about_us
+from vendors.causes.services import find_service
 
 REFERENCE = "reference"
 """The name under which our reference travels in a mail's metadata."""
@@ -85,6 +86,16 @@ PERMANENT: dict[str, Callable[[Any], bool]] = {
     "amazon_ses": lambda event: _of(event, "bounce", "bounceType") == "Permanent",
     "mailgun": lambda event: _is_permanent(event),
     "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") is None,
+}
+# Where a service's event has the code that its table lists.
+LISTED: dict[str, tuple[str, ...]] = {
+    "amazon_ses": ("bounce", "bounceSubType"),
+    "brevo": ("event",),
+    "mailgun": ("event-data", "delivery-status", "code"),
+    "mailjet": ("error",),
+    "mandrill": ("reject", "reason"),
+    "postmark": ("Type",),
+    "sparkpost": ("msys", "message_event", "bounce_class"),
 }
 CODES = (("status",), ("event-data", "delivery-status", "code"), ("event-data", "delivery-status", "enhanced-code"))
 
@@ -205,7 +216,14 @@ def _reported(service: str, event: Any) -> Reported | None:
     at = event.timestamp or datetime.now(UTC)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     vendor_id, code = str(event.message_id or ""), str(event.reject_reason or "")
-    return Reported(_reference(event), kind, at, vendor_id, note, bounce, code, timed=event.timestamp is not None)
+    timed, cause = event.timestamp is not None, _listed_cause(service, event.esp_event)
+    return Reported(_reference(event), kind, at, vendor_id, note, bounce, code, timed, cause)
+
+
+def _listed_cause(service: str, event: Any) -> str:
+    """Return the cause of the event's code by the service's table; "" if it has none."""
+    table, found = find_service(service), _of(event, *LISTED.get(service, ("",)))
+    return table.find_cause(str(found), reported=True) if table and found is not None else ""
 
 
 def _reason_of_delay(event: Any) -> str:

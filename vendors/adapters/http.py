@@ -17,6 +17,7 @@ from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option, check_protected
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
+from vendors.causes.services import find_service
 from vendors.outcomes import (
     WRONG_ADDRESS,
     Accepted,
@@ -165,6 +166,7 @@ class Http(Adapter):
         self._url: str = known["url"]
         parts = urlsplit(self._url)
         check_protected(self._url, secret)
+        self._service = find_service(url=self._url)
         self._ca_file: str = known["ca_file"]
         self._safe: tuple[int, ...] = known["safe_statuses"]
         self._target = parts.path or "/"
@@ -199,7 +201,7 @@ class Http(Adapter):
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported | UnreadableEntry]:
         reports.verify(source.secrets, request.headers, request.body)
-        return reports.read(request.body)
+        return reports.read(request.body, find_service(url=str(source.settings.get("url", ""))))
 
     async def open(self) -> None:
         self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)
@@ -231,6 +233,7 @@ class Http(Adapter):
             now=time.time(),
             safe_statuses=self._safe,
             dedupe=self.capabilities.dedupe,
+            service=self._service,
         )
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:

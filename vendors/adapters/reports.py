@@ -22,6 +22,7 @@ from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 from standardwebhooks.webhooks import EmptyWebhookSecretError
 
+from vendors.causes.services import ServiceCodes
 from vendors.instants import Instant
 
 MOST = 1000  # receipts in one report of our JSON
@@ -258,21 +259,24 @@ class _Envelope(BaseModel):
     receipts: list[Any] = Field(min_length=1, max_length=MOST)
 
 
-def read(body: bytes) -> list[Reported | UnreadableEntry]:
-    """Parse the body of a report. Raises BadReport if the whole body is unreadable."""
+def read(body: bytes, service: ServiceCodes | None = None) -> list[Reported | UnreadableEntry]:
+    """Parse the body of a report. Raises BadReport if the whole body is unreadable.
+
+    `service`: the table of the vendor's codes, if it has one.
+    """
     try:
-        return [_reported(one) for one in ReceiptsIn.model_validate_json(body).receipts]
+        return [_reported(one, service) for one in ReceiptsIn.model_validate_json(body).receipts]
     except ValidationError:
-        return _read_each(body)
+        return _read_each(body, service)
 
 
-def _read_each(body: bytes) -> list[Reported | UnreadableEntry]:
+def _read_each(body: bytes, service: ServiceCodes | None) -> list[Reported | UnreadableEntry]:
     """Read each entry separately, so that a mistake spoils only its own entry."""
     try:
         entries = _Envelope.model_validate_json(body).receipts
     except ValidationError as why:
         raise BadReport(_mistakes(why)) from None
-    return readable([_read_one(index, entry) for index, entry in enumerate(entries)])
+    return readable([_read_one(index, entry, service) for index, entry in enumerate(entries)])
 
 
 def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEntry | UnreadableEntry]:
@@ -283,15 +287,16 @@ def readable(entries: Sequence[ReportEntry | UnreadableEntry]) -> list[ReportEnt
     return list(entries)
 
 
-def _read_one(index: int, entry: Any) -> Reported | UnreadableEntry:
+def _read_one(index: int, entry: Any, service: ServiceCodes | None) -> Reported | UnreadableEntry:
     try:
-        return _reported(ReceiptIn.model_validate(entry))
+        return _reported(ReceiptIn.model_validate(entry), service)
     except ValidationError as why:
         return UnreadableEntry([(("receipts", index, *where), code, said) for where, code, said in _mistakes(why)])
 
 
-def _reported(one: ReceiptIn) -> Reported:
-    return Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code)
+def _reported(one: ReceiptIn, service: ServiceCodes | None) -> Reported:
+    cause = service.find_cause(one.code, reported=True) if service else ""
+    return Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code, cause=cause)
 
 
 def _mistakes(why: ValidationError) -> list[tuple[tuple[int | str, ...], str, str]]:

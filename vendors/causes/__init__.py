@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vendors.causes.reading import read_subject, read_subject_alone
+from vendors.causes.services import ServiceCodes, find_linked
 
 RULES, NAMES = Path(__file__).with_name("replies.toml"), Path(__file__).with_name("names.toml")
 TEXT_MAX = 2_000
@@ -176,6 +177,8 @@ def judge_reply(code: int | None, text: str, enhanced: str = "", *, is_early: bo
 
 @lru_cache(maxsize=512)  # a server says the same of many recipients, but for their addresses
 def _judge_said(code: int | None, text: str, enhanced: str, is_early: bool | None) -> Judgement:
+    if listed := find_linked(text):
+        return Judgement(AnswerCause(listed))
     named, name = _find_name(text)
     if named and named != AnswerCause.US:
         return Judgement(named)
@@ -254,8 +257,10 @@ def split_names(text: str) -> str:
     return _HYPHENS.sub(lambda name: name[0].replace("-", " "), _NAME.sub(lambda name: _SEAM.sub(" ", name[0]), text))
 
 
-def judge_code(code: str, sub_type: str = "") -> Judgement:
-    """Judge a vendor's own code and its explanation, such as `unknown_recipient`."""
+def judge_code(code: str, sub_type: str = "", service: ServiceCodes | None = None) -> Judgement:
+    """Judge a vendor's own code and its explanation, such as `unknown_recipient`. `service`: whose codes they are."""
+    if service and (listed := service.find_cause(code, sub_type)):
+        return Judgement(AnswerCause(listed))
     text = f"{code} {sub_type}"
     if _find_name(text)[0]:
         return judge_reply(None, text)

@@ -1,41 +1,39 @@
-"""Causes by services' own codes and the fields that their words name, from a TOML file beside the adapter."""
+"""Judges a service's refusal by its table of codes (services.toml), else by its words.
+
+The fields that the words name come from a TOML file beside the adapter.
+"""
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from vendors.causes import AnswerCause, Judgement, judge_code
+from vendors.causes.services import ServiceCodes
 
-ANY_OTHER, BY_TEXT = "*", "text"
+Fields = tuple[tuple[re.Pattern[str], AnswerCause], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CodeTable:
-    """The causes of one service. `texts`: patterns with their causes, for codes that say nothing."""
+def judge_refusal(service: ServiceCodes | None, fields: Fields, code: str, text: str) -> Judgement:
+    """Judge a refused request by its listed code, else by its words.
 
-    codes: dict[str, str]
-    texts: tuple[tuple[re.Pattern[str], AnswerCause], ...]
-
-    def judge_refusal(self, code: str, text: str) -> Judgement:
-        """Judge a refused request by its code, else by its words. A rate or quota of ours is known by words alone."""
-        judged = judge_code(code, text)
-        known = (self.codes.get(code) or self.codes.get(ANY_OTHER, "")) if code else ""
-        if known in (AnswerCause.RECIPIENT, AnswerCause.CONTENT):
-            return Judgement(AnswerCause(known))
-        if judged.cause == AnswerCause.CAPACITY:
-            return judged
-        if known not in ("", BY_TEXT):
-            return Judgement(AnswerCause(known))
-        cause = next((cause for pattern, cause in self.texts if pattern.search(text)), judged.cause)
-        named_content = cause == AnswerCause.RECIPIENT and judged.cause == AnswerCause.CONTENT
-        return judged if named_content or cause == judged.cause else Judgement(cause)
+    The cause of all other codes of a service counts only if the words name no rate or quota of ours.
+    """
+    listed = service.find_cause(code) if service else ""
+    if listed:
+        return Judgement(AnswerCause(listed))
+    judged = judge_code(code, text)
+    if judged.cause == AnswerCause.CAPACITY:
+        return judged
+    if service and not service.leaves_to_text(code):
+        return Judgement(AnswerCause(service.others))
+    cause = next((cause for pattern, cause in fields if pattern.search(text)), judged.cause)
+    named_content = cause == AnswerCause.RECIPIENT and judged.cause == AnswerCause.CONTENT
+    return judged if named_content or cause == judged.cause else Judgement(cause)
 
 
 @cache
-def read_table(path: Path, service: str) -> CodeTable:
-    """Return the table of a service; words alone decide if the file has no codes for it."""
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
-    texts = tuple((re.compile(one["text"], re.IGNORECASE), AnswerCause(one["cause"])) for one in found["texts"])
-    return CodeTable(found.get(service, {}).get("codes", {}), texts)
+def read_fields(path: Path) -> Fields:
+    """Return the patterns of fields, and the causes of refusals that name them."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))["texts"]
+    return tuple((re.compile(one["text"], re.IGNORECASE), AnswerCause(one["cause"])) for one in found)

@@ -18,6 +18,7 @@ from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, UnreadableEntry
 from vendors.adapters.segments import segments
+from vendors.causes.services import find_service
 from vendors.described import batches, bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
 from vendors.described.batches import BatchBody, JsonList
@@ -229,7 +230,8 @@ class Described(PrintsAddresses, Adapter):
             batch_max=self._batch,
             cost=_segments if keys.cost.unit == "segment" else one_unit,
         )
-        self._meaning = Meaning(keys.answer, dedupe=keys.dedupe is not None)
+        service = find_service(keys.vendor.name, keys.request.url)
+        self._meaning = Meaning(keys.answer, dedupe=keys.dedupe is not None, service=service)
         self._compile()
         parts = urlsplit(self._url)
         if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):

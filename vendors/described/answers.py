@@ -16,9 +16,11 @@ import orjson
 
 from vendors.adapters.http_client import Response
 from vendors.causes import AnswerCause, stated_wait
+from vendors.causes.services import ServiceCodes
 from vendors.described.positions import KeyFault
 from vendors.described.schema import AnswerKeys, DescriptionKeys, LookUpKeys, Rule
 from vendors.outcomes import (
+    EXPLAINED_BY_CODE,
     RETRY_MAX,
     TEXT_MAX,
     WRONG_ADDRESS,
@@ -152,9 +154,10 @@ class _Read(NamedTuple):
 
 
 class Meaning:
-    """Judges answers. An adapter makes one and keeps it."""
+    """Judges answers. An adapter makes one and keeps it. `service`: the table of the vendor's codes, if it has one."""
 
-    def __init__(self, keys: AnswerKeys, *, dedupe: bool) -> None:
+    def __init__(self, keys: AnswerKeys, *, dedupe: bool, service: ServiceCodes | None = None) -> None:
+        self._service = service
         self._rules: dict[int, list[_Test]] = {}
         for rule in keys.rules:
             test = _Test(rule)
@@ -177,7 +180,7 @@ class Meaning:
         outcome = self._of_error(error, now)
         if letters > 1 and error.written and error.status is not None and not isinstance(outcome, InDoubt):
             return self._of_whole(outcome, error.status, None)
-        if self._causes and isinstance(outcome, Refused):  # its code would say whose fault it is
+        if (self._causes or self._service) and isinstance(outcome, Refused):  # its code would say whose fault it is
             return InDoubt(error.reason, answered=True)
         return outcome
 
@@ -240,19 +243,31 @@ class Meaning:
             return self._accepted(status, answer.headers if self._id_header else {}, node)
         headers = answer.headers
         outcome = classify_http(status, headers, b"", now=now)
-        if isinstance(outcome, Refused):
+        explained = status == EXPLAINED_BY_CODE and self._listed(node)
+        if isinstance(outcome, Refused) or explained:
             return self._refused(_Read(status, headers, answer.body), node, now)
         if status == 409 and self._dedupe:
             return self._accepted(status, headers, node)
         return _with_wait(outcome, self._wait(headers, answer.body, now))
 
     def _refused(self, answer: _Read, node: Any, now: float, cause: AnswerCause = AnswerCause.UNKNOWN) -> Outcome:
-        """Return what follows from a refusal. `cause`: as a rule says; else as [answer.causes] has the code."""
+        """Return what follows from a refusal.
+
+        `cause`: as a rule says; else as [answer.causes] has the code, else as the service's table has it.
+        """
         code, sub_type = sane(value_at(node, self._code)), sane(value_at(node, self._sub_type))
         cause = self._causes.get(code, cause) if cause == AnswerCause.UNKNOWN else cause
+        if cause == AnswerCause.UNKNOWN and (listed := self._listed(node)):
+            cause = AnswerCause(listed)
         refused = Refused(code or f"http_{answer.status}", sub_type, cause)
         said = ": ".join(part for part in (f"http {answer.status}", code, sub_type) if part)
         return follow_cause(refused, self._wait(answer.headers, answer.body, now), said)
+
+    def _listed(self, node: Any) -> str:
+        """Return the cause of the answer's code by the service's table; "" if it has none."""
+        if self._service is None:
+            return ""
+        return self._service.find_cause(*(sane(value_at(node, path)) for path in (self._code, self._sub_type)))
 
     def _accepted(self, status: int, headers: Mapping[str, str], node: Any) -> Outcome:
         if self._id_header:

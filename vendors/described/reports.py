@@ -23,6 +23,7 @@ from vendors.adapters.reports import (
 from vendors.causes import AnswerCause
 from vendors.causes.gone import says_unknown
 from vendors.causes.scopes import is_about_us
+from vendors.causes.services import ServiceCodes, find_service
 from vendors.described import reading, signatures
 from vendors.described.answers import Steps, of_one_id, steps, value_at
 from vendors.described.placeholders import as_text
@@ -40,14 +41,19 @@ _MOST_FIELDS = 65_536  # bytes of a body that is no JSON or contains its signatu
 def reader_of(source: str) -> ReportReader | None:
     """Return the reader for vendors with this description; None if it describes no reports."""
     keys = reading.read(source).keys
-    return ReportReader(keys.reports, one_id=keys.answer.one_id) if keys.reports else None
+    service = find_service(keys.vendor.name, keys.request.url)
+    return ReportReader(keys.reports, one_id=keys.answer.one_id, service=service) if keys.reports else None
 
 
 class ReportReader:
-    """Reads a description's delivery reports. `one_id`: a vendor id belongs to a call, perhaps of several letters."""
+    """Reads a description's delivery reports.
 
-    def __init__(self, keys: ReportKeys, *, one_id: bool = False) -> None:
+    `one_id`: a vendor id belongs to a call, perhaps of several letters. `service`: the table of the vendor's codes.
+    """
+
+    def __init__(self, keys: ReportKeys, *, one_id: bool = False, service: ServiceCodes | None = None) -> None:
         self._keys = keys
+        self._service = service
         self._one_id = one_id
         self._kinds = [steps(path) for path in keys.kind]
         self._times = [steps(path) for path in keys.time]
@@ -108,7 +114,8 @@ class ReportReader:
         if self._one_id and reference and vendor_id:
             vendor_id = of_one_id(vendor_id, reference)
         note = _text(value_at(event, self._paths.get("note", ("",))))
-        bounce, cause = _BOUNCES.get(_careful(kind, note), (None, ""))
+        code = _text(value_at(event, self._paths.get("code", ("",))))
+        bounce, cause = self._blame(_careful(kind, note), code)
         at = _time(event, self._times, index)
         return Reported(
             reference,
@@ -117,10 +124,19 @@ class ReportReader:
             vendor_id,
             note,
             bounce or "soft",
-            _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
+            code[:_MOST_CODE],
             timed=at is not None,
             cause=cause,
         )
+
+    def _blame(self, kind: str, code: str) -> tuple[Bounce | None, str]:
+        """Return the bounce that a kind stands for, and the cause by the description, else by the service's table."""
+        bounce, cause = _BOUNCES.get(kind, (None, ""))
+        if cause or self._service is None or not (bounce or kind in ("failed", "deferred")):
+            return bounce, cause
+        listed = self._service.find_cause(code, reported=True)
+        replaced = listed in _BOUNCES and kind in ("failed", "blocked", "soft bounce")
+        return _BOUNCES[listed][0] if replaced else bounce, listed
 
     def _entries(self, request: ReportRequest, query: Mapping[str, str]) -> Sequence[Any]:
         if self._keys.body == "query":

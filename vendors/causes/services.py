@@ -1,0 +1,106 @@
+"""The codes of services that only their own lists explain, such as 1 or 400: services.toml, one table a service.
+
+A service is known by the host that is called, by the name that a description or an adapter gives it, or by a link in
+its answer. A listed code decides, whatever words stand beside it. Causes are plain words here, because
+`vendors/causes/__init__.py` needs this module.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+TABLES = Path(__file__).with_name("services.toml")
+CAUSES = ("recipient", "content", "us", "capacity", "vendor", "unknown")
+BY_TEXT = "text"
+"""Codes under this name say too little; the words beside them decide."""
+_LINK = re.compile(r"https?:\\?/\\?/([\w.-]+)(\S*)")  # also as JSON may write it: https:\/\/
+_NUMBER_AT_END = re.compile(r"[/#=](\d{2,6})\b\W*$")
+_CODE = re.compile(
+    r"\b(?:error[_ ]?)?code(?:number)?['\"]?\s*(?:=>|[:=])\s*['\"]?([\w.-]{1,40})", re.IGNORECASE
+)  # as "code": 21610
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCodes:
+    """The causes of one service's codes. `others`: the cause of a refusal with any other code, or ""."""
+
+    name: str
+    answers: Mapping[str, str]
+    reports: Mapping[str, str]
+    by_text: frozenset[str] = frozenset()
+    others: str = ""
+
+    def leaves_to_text(self, code: str) -> bool:
+        """Tell whether the words decide beside this code, or it is none."""
+        return not self.others or not code or _plain(code) in self.by_text
+
+    def find_cause(self, *codes: str, reported: bool = False) -> str:
+        """Return the cause of the first code that is listed; "" if none is. `reported`: a delivery report has them."""
+        listed = self.reports if reported else self.answers
+        return next((listed[code] for one in codes if (code := _plain(one)) in listed), "")
+
+
+def find_service(name: str = "", url: str = "") -> ServiceCodes | None:
+    """Return the table of the service that is called at this URL, else of that with this name; None if none is."""
+    by_name, by_host = _tables()
+    found = _find_host(urlsplit(url).hostname or "", by_host) if url else None
+    return found or by_name.get(name.strip().casefold())
+
+
+def find_linked(text: str) -> str:
+    """Return the cause of a code beside a link to its service, as Twilio's "more_info"; "" if the text has none."""
+    _, by_host = _tables()
+    for link in _LINK.finditer(text):
+        service = _find_host(link[1].casefold(), by_host)
+        if service and (cause := service.find_cause(*_codes_beside(link, text))):
+            return cause
+    return ""
+
+
+def _codes_beside(link: re.Match[str], text: str) -> Iterator[str]:
+    if at_end := _NUMBER_AT_END.search(re.split(r"[\"'}\])]", link[2])[0]):
+        yield at_end[1]
+    for stated in _CODE.finditer(text):
+        yield stated[1]
+
+
+def _find_host(host: str, by_host: Mapping[str, ServiceCodes]) -> ServiceCodes | None:
+    """Return the table of a host or of the nearest domain above it."""
+    labels = host.casefold().split(".")
+    domains = (".".join(labels[place:]) for place in range(len(labels)))
+    return next((by_host[domain] for domain in domains if domain in by_host), None)
+
+
+@cache
+def _tables() -> tuple[dict[str, ServiceCodes], dict[str, ServiceCodes]]:
+    """Return the tables by the names and by the hosts of their services."""
+    by_name: dict[str, ServiceCodes] = {}
+    by_host: dict[str, ServiceCodes] = {}
+    for one in tomllib.loads(TABLES.read_text(encoding="utf-8"))["service"]:
+        table = _table(one)
+        by_name |= {name.casefold(): table for name in one["names"]}
+        by_host |= {host.casefold(): table for host in one.get("hosts", ())}
+    return by_name, by_host
+
+
+def _table(one: Mapping[str, Any]) -> ServiceCodes:
+    """Return a service's table. `codes` hold for answers and reports, `answers` and `reports` for one of them."""
+    both = one.get("codes", {})
+    answers, reports = (both, one.get("answers", {})), (both, one.get("reports", {}))
+    unclear = frozenset(_plain(code) for rows in answers for code in rows.get(BY_TEXT, ()))
+    return ServiceCodes(one["names"][0], _causes(*answers), _causes(*reports), unclear, one.get("others", ""))
+
+
+def _causes(*tables: Mapping[str, Any]) -> dict[str, str]:
+    return {_plain(code): cause for rows in tables for cause in CAUSES for code in rows.get(cause, ())}
+
+
+def _plain(code: str) -> str:
+    """Return a code as it is compared: without regard to capitals, and to zeros before a number."""
+    text = code.strip().casefold()
+    return text.lstrip("0") or text if text.isdecimal() else text
