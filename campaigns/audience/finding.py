@@ -19,8 +19,9 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
 from campaigns.doors import labels, public_ids
-from campaigns.engine import progress, refusal_runs
+from campaigns.engine import progress
 from campaigns.engine.progress import STILL
+from campaigns.engine.refusal_runs import putting_back
 from campaigns.engine.routes import whose
 from campaigns.engine.suppressed.digests import digest, key
 from campaigns.lists.intake import AddressReader
@@ -168,7 +169,7 @@ def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
         said = " ".join(filter(None, (event.code, event.note)))
         events[event.message_id].append(Happening(event.at, event.get_kind_display(), said))
     for one in Resolution.objects.filter(message__in=ids):
-        if one.decided_by == refusal_runs.ITSELF:
+        if one.decided_by == putting_back.ITSELF:
             what, said = _("Refused in a row of equal refusals, so it waits again"), one.evidence
         else:
             names = {"name": one.decided_by, "decision": one.get_decision_display()}

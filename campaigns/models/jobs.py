@@ -250,7 +250,7 @@ class Job(models.Model):
     heartbeat_at = models.DateTimeField(null=True, editable=False)
     not_before = models.DateTimeField(null=True, blank=True, help_text="Waits until then")
     waits_for = models.CharField(max_length=255, blank=True, help_text="Why it waits")
-    # Neither written nor read any more (campaigns/engine/refusal_runs.py). The version before does both.
+    # Neither written nor read any more (campaigns/engine/refusal_runs). The version before does both.
     refusals_from = models.DateTimeField(null=True, editable=False, help_text="Equal refusals count from then on.")
     accepted = models.PositiveIntegerField(default=0, editable=False)
     refused = models.PositiveIntegerField(default=0, editable=False)

@@ -37,7 +37,7 @@ class DispatchRun(models.Model):
 class Resolution(models.Model):
     """A person's decision about a message in doubt: who, what, why. Never changed, never deleted.
 
-    Also a message that mailhub put back itself, after a run of equal refusals (campaigns/engine/refusal_runs.py).
+    Also a message that mailhub put back itself, after a run of equal refusals (campaigns/engine/refusal_runs).
 
     SAME alone settles nothing. It states that the vendor's present account is the one of the call, so the vendor may be
     asked. resend_no: of the message at that time, and so of the settled sending; None: not recorded then.
@@ -68,7 +68,7 @@ class Resolution(models.Model):
 
 
 class RefusalRun(models.Model):
-    """Equal refusals in a row over one credential, since its last acceptance (campaigns/engine/refusal_runs.py).
+    """Equal refusals in a row over one credential, since its last acceptance (campaigns/engine/refusal_runs).
 
     code, sub_type: their words; messages: those refused so; since: the first refusal. full_at: when it was too long.
     """

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
-from campaigns.engine import refusal_runs
 from campaigns.engine.claiming import receiver_waits
 from campaigns.engine.claiming.letters import Lease, LeasedJob
 from campaigns.engine.claiming.receiver_waits import SeenWaits
 from campaigns.engine.claiming.slices import Slices, StreamSlice
 from campaigns.engine.failover import guard
 from campaigns.engine.pausing import complaints
-from campaigns.engine.refusal_runs import SeenRun
+from campaigns.engine.refusal_runs import run_rows
+from campaigns.engine.refusal_runs.run_rows import SeenRun
 from campaigns.engine.threads import cut_off
 from vendors import alarms, destinations, receiver_domains, receivers, shut
 from vendors.health import HealthPolicy
@@ -46,8 +46,8 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     l.unreached_since,
     (SELECT l.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
      FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
-    l.asked_wait IS NOT NULL, {receiver_waits.STAMP} AS stamp, {refusal_runs.SEEN} AS run,
-    {refusal_runs.SEEN_OF_SPONSOR} AS sponsor_run,
+    l.asked_wait IS NOT NULL, {receiver_waits.STAMP} AS stamp, {run_rows.SEEN} AS run,
+    {run_rows.SEEN_OF_SPONSOR} AS sponsor_run,
     l.braked_at, l.brake_released_at, l.probed_at, j.sponsor_id, j.mail_class, v.floor,
     (SELECT t.weight FROM campaigns_sponsorturn t
      WHERE t.vendor_id = j.vendor_id AND t.sponsor_id = j.sponsor_id) AS weight,

@@ -21,6 +21,7 @@ from campaigns.engine.doubts import queries
 from campaigns.engine.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.engine.doubts.queries import Doubt
 from campaigns.engine.ground_truth import GIVE_UP
+from campaigns.engine.letter_outcomes import follow_answer
 from campaigns.engine.suppressed.digests import digest, key
 from campaigns.models import Campaign, Message
 from vendors import adapters, alarms, redis_clients, shut
@@ -28,7 +29,7 @@ from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
 from vendors.models import Credential, Vendor
-from vendors.outcomes import Accepted, InDoubt, NotSent, Refused, follow_cause, spare_credential
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 log = logging.getLogger(__name__)
 
@@ -193,10 +194,8 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
     async def start() -> SingleOutcome:
         failpoints.here("before_repeat")
-        outcome = follow_cause((await case.adapter.send([letter]))[0])
+        outcome = follow_answer((await case.adapter.send([letter]))[0], campaign)
         failpoints.here("after_repeat")
-        if campaign.identity_id is not None and isinstance(outcome, NotSent):
-            return spare_credential(outcome)
         return outcome
 
     async def allow(scope: Scope, grant: str) -> bool | None:

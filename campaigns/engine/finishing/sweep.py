@@ -8,12 +8,13 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.engine import ports, refusal_runs
+from campaigns.engine import ports
 from campaigns.engine.claiming import rebuild, receiver_waits
 from campaigns.engine.dispatch import dispatcher, nightly
 from campaigns.engine.failover import crash, guard
 from campaigns.engine.failover import queries as failover_queries
 from campaigns.engine.finishing import finalizer, journals
+from campaigns.engine.refusal_runs import putting_back
 from campaigns.engine.routes import moving
 from campaigns.models import Job
 from campaigns.models.states import Status
@@ -50,7 +51,7 @@ def sweep(lease: timedelta) -> Swept:
     if recovered:
         alarms.JOBS_RECOVERED.log(log, recovered, lease)
     finalizer.merge_answers(LEFT_BEHIND)
-    refusal_runs.put_runs_back()
+    putting_back.put_runs_back()
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready(dispatcher.free_and_ready())

@@ -22,7 +22,8 @@ from campaigns.engine.claiming.claims import PermittedCall
 from campaigns.engine.claiming.letters import LeasedJob, by_size, letters_in_turn
 from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.journal import MarkedAnswer, NoMarks
-from campaigns.engine.refusal_runs import SeenRun
+from campaigns.engine.letter_outcomes import follow_answer, spare_for_sender
+from campaigns.engine.refusal_runs.run_rows import SeenRun
 from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import KINDS, CallResult, answer_columns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
@@ -31,7 +32,7 @@ from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused, follow_cause, spare_credential
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.receivers import domain_of, known_groups, waiting_part
 
 log = logging.getLogger(__name__)
@@ -267,7 +268,7 @@ class CallPool:
         try:
             with self._deadlines:
                 failpoints.here("before_call")
-                outcomes = [self._follow(one) for one in await self._job.adapter.send(sent)]
+                outcomes = [follow_answer(one, self._job.campaign) for one in await self._job.adapter.send(sent)]
                 failpoints.here("after_call")
         except TimeoutError:
             outcomes = [InDoubt("no answer before the deadline")] * len(sent)
@@ -282,13 +283,6 @@ class CallPool:
             self._condition.note_call(outcomes, now)
         for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
-
-    def _follow(self, outcome: Outcome) -> Outcome:
-        followed = follow_cause(outcome)
-        return self._spare(followed) if isinstance(followed, NotSent) and followed.pause else followed
-
-    def _spare(self, outcome: NotSent) -> NotSent:
-        return spare_credential(outcome) if self._job.campaign.identity_id is not None else outcome
 
     def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
@@ -328,7 +322,7 @@ class CallPool:
         self.not_sent += 1
         if called and outcome.scope == "receiver":
             receiver, outcome = self._run.note_refusal(recipient, outcome)
-            outcome = self._spare(outcome) if outcome.pause else outcome
+            outcome = spare_for_sender(outcome, self._job.campaign)
             if outcome.scope == "receiver":
                 self.receivers_refused[receiver] = replace(outcome, reason=_without(recipient, outcome.reason))
                 return

@@ -21,7 +21,8 @@ from campaigns.engine.claiming.waiting import GroupCommit
 from campaigns.engine.connections import SharedRows
 from campaigns.engine.failover import guard
 from campaigns.engine.lifecycle import holding, merge
-from campaigns.engine.refusal_runs import KnownRuns, RunKey, RunPart
+from campaigns.engine.refusal_runs.known_runs import KnownRuns, RunPart
+from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending.receiver_runs import ReceiverRuns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from psycopg import Error as RowsError
 
-from campaigns.engine import refusal_runs, sending_hours
+from campaigns.engine import sending_hours
 from campaigns.engine.claiming import claims, comparison, limits, receiver_waits
 from campaigns.engine.claiming.contexts import FIND_OUT, Followed
 from campaigns.engine.claiming.joint import JointClaims
@@ -35,7 +35,8 @@ from campaigns.engine.failover import guard
 from campaigns.engine.journal import NoMarks
 from campaigns.engine.lifecycle import merge
 from campaigns.engine.quiet_hours import QuietWatch
-from campaigns.engine.refusal_runs import RunKey
+from campaigns.engine.refusal_runs import run_rows
+from campaigns.engine.refusal_runs.run_rows import RunKey
 from campaigns.engine.sending import recording
 from campaigns.engine.sending.call_pool import CallPool
 from campaigns.engine.sending.recording import NO_DATABASE, CallResult, Recorder
@@ -318,7 +319,7 @@ class Stream:
         ended = False
         for key, run in ((self._run_key.of_all, self._context.run), (self._run_key, self._context.sponsor_run)):
             if run and self._recorder.runs.contradicts(key, self._context.monotonic(run.since)):
-                await refusal_runs.end_run(self._claims, key, run.since)
+                await run_rows.end_run(self._claims, key, run.since)
                 ended = True
         if ended:
             self._context = await self._followed.read()
