@@ -36,6 +36,17 @@ SURE = [
     *("arrêtez svp", "ARRÊT", "désabonnez-moi", "Plus de SMS, merci", "s'il vous plaît arrêtez"),
     *("basta grazie", "cancellatemi", "parem, por favor", "descadastrar", "afmelden aub", "stoppen graag"),
     *("wypisz mnie proszę", "avregistrera tack", "İPTAL", "стоп, пожалуйста", "отпишите меня", "توقف", "रोको", "退订"),
+    *("unsubscribe from all emails", "I'd like to unsubscribe, thanks", "Stop these messages please"),
+    *("Ich möchte keine SMS mehr erhalten", "Bitte aus dem Verteiler löschen", "Bitte löschen Sie meine Nummer"),
+    *(
+        "Je souhaite me désinscrire",
+        "ik wil me afmelden",
+        "Afmeld mig, tak",
+        "meld meg av",
+        "lopeta",
+        "odhlásit, prosím",
+    ),
+    *("RET", "수신거부", "הסר", "leiratkozás", "dezabonare", "拒收", "stoppa"),
     *(
         "STOP\nSent from my iPhone",
         "Stop please\n-- \nAnna",
