@@ -27,6 +27,7 @@ from vendors.said import Said, gettext_noop
 log = logging.getLogger(__name__)
 
 COPIED = Said("these rows were written on another disk or machine: they were copied, restored or moved")
+WAITING = gettext_noop("waiting: %(waiting)s")
 AWAY = gettext_noop("nothing has run here for %(span)s, and mail fell due or was under way: %(waiting)s")
 
 MACHINE, BOOT = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
@@ -116,7 +117,7 @@ def _look() -> str | None:
 def _hold(mark: Mark) -> str | None:
     waiting = holding.find_waiting()
     if waiting:
-        return _held(Said.joined("; ", [COPIED, waiting.sentence]), mark)
+        return _held(Said.joined("; ", [COPIED, Said(WAITING, waiting=waiting.sentence)]), mark)
     alarms.MOVED_WITHOUT_MAIL.log(log, COPIED)
     holding.note_mark(json.dumps(mark))
     return None

@@ -159,7 +159,7 @@ def test_a_copy_that_is_started_beside_the_original_calls_nobody_until_somebody_
         original.stop()
 
         copy.start()
-        assert copy.said(HELD) and copy.said("jobs: 1, recipients: 10, messages in doubt: 0")
+        assert copy.said(HELD) and copy.said("waiting: 1 job for 10 recipients")
         copy.fall_due()
         copy.sweeps()
         assert len(references(sandbox)) == RECIPIENTS, "nobody is called again"

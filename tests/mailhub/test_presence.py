@@ -68,7 +68,7 @@ def test_a_copy_in_which_nothing_waits_is_asked_nothing_and_takes_its_own_mark(w
 def test_whatever_waits_in_a_copy_is_held_also_before_it_is_due(written_elsewhere: None, status: str) -> None:
     factories.campaign_with_job(2, status=status)
     why = presence._look()
-    assert why and why.startswith(guard.HELD) and why.endswith("jobs: 1, recipients: 2, messages in doubt: 0")
+    assert why and why.startswith(guard.HELD) and why.endswith("waiting: 1 job for 2 recipients")
     assert guard.halted() == guard.HELD == presence._look(), "and stays so"
     assert "written on another disk" in probes._calls()
     with connection.cursor() as cursor:

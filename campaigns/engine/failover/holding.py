@@ -15,10 +15,13 @@ from campaigns.engine.failover import guard, queries
 from campaigns.models import Store
 from vendors import history
 from vendors.history import Actor
-from vendors.said import Said
+from vendors.said import Said, gettext_noop
 from vendors.said import read as read_said
 
 Mark = dict[str, str]
+JOBS = gettext_noop("1 job"), gettext_noop("%(count)s jobs")
+RECIPIENTS = gettext_noop("1 recipient"), gettext_noop("%(count)s recipients")
+DOUBTS = gettext_noop("1 message in doubt"), gettext_noop("%(count)s messages in doubt")
 ENDED = "('LOGGED', 'P_FINISHED', 'P_STOPPED', 'STOPPED')"
 WAITING = f"""
 SELECT count(*), coalesce(sum(j.size), 0),
@@ -58,12 +61,10 @@ class WaitingMail:
 
     @property
     def sentence(self) -> Said:
-        return Said(
-            "jobs: %(jobs)s, recipients: %(recipients)s, messages in doubt: %(doubts)s",
-            jobs=self.jobs,
-            recipients=self.recipients,
-            doubts=self.doubts,
-        )
+        jobs, recipients = Said.counted(*JOBS, count=self.jobs), Said.counted(*RECIPIENTS, count=self.recipients)
+        mail = Said(gettext_noop("%(jobs)s for %(recipients)s"), jobs=jobs, recipients=recipients)
+        doubts = [Said.counted(*DOUBTS, count=self.doubts)] if self.doubts else []
+        return Said.joined(", ", [*([mail] if self.jobs else []), *doubts]) if self else Said(gettext_noop("no mail"))
 
 
 class NotHeld(Exception):
