@@ -82,7 +82,7 @@ def test_the_page_asks_and_its_answer_lets_calls_start(written_elsewhere: None) 
     presence._look()
     client = operator()
     page = client.get(PAGE).content.decode()
-    assert "jobs: <b>1</b>, recipients: 2" in page
+    assert "Waiting now: 1 job for 2 recipients." in page
     assert client.post(PAGE, {"answer": "go_on", "reason": ""}).status_code == 200 and guard.halted() == guard.HELD
     client.post(PAGE, {"answer": "go_on", "reason": "moved"})
     assert guard.halted() is None and Store.objects.get().mark == MARK and presence._look() is None
