@@ -209,6 +209,7 @@ def test_a_link_in_an_answer_tells_its_service() -> None:
     assert judge_reply(None, "Error 21614: https://www.twilio.com/docs/errors/21614").cause == "recipient"
     assert find_linked("see https://example.org/errors/21614") == ""
     assert find_linked("https://www.twilio.com/docs/errors/99999") == ""
+    assert find_linked("https://twilio.com/x " * 5 + "https://www.twilio.com/docs/errors/21614") == ""  # few are read
     assert judge_reply(550, "5.1.1 No such user. See https://postmarkapp.com/support").cause == "recipient"
 
 

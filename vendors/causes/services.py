@@ -7,9 +7,10 @@ its answer. A listed code decides, whatever words stand beside it. Causes are pl
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ TABLES = Path(__file__).with_name("services.toml")
 CAUSES = ("recipient", "content", "us", "capacity", "vendor", "unknown")
 BY_TEXT = "text"
 """Codes under this name say too little; the words beside them decide."""
+LINKS_MAX, CODES_MAX = 5, 20
+"""Links and codes of an answer that are read, so that a strange one takes no time."""
 _LINK = re.compile(r"https?:\\?/\\?/([\w.-]+)(\S*)")  # also as JSON may write it: https:\/\/
 _NUMBER_AT_END = re.compile(r"[/#=](\d{2,6})\b\W*$")
 _CODE = re.compile(
@@ -55,18 +58,18 @@ def find_service(name: str = "", url: str = "") -> ServiceCodes | None:
 def find_linked(text: str) -> str:
     """Return the cause of a code beside a link to its service, as Twilio's "more_info"; "" if the text has none."""
     _, by_host = _tables()
-    for link in _LINK.finditer(text):
-        service = _find_host(link[1].casefold(), by_host)
+    for link in islice(_LINK.finditer(text), LINKS_MAX):
+        service = _find_host(link[1], by_host)
         if service and (cause := service.find_cause(*_codes_beside(link, text))):
             return cause
     return ""
 
 
-def _codes_beside(link: re.Match[str], text: str) -> Iterator[str]:
-    if at_end := _NUMBER_AT_END.search(re.split(r"[\"'}\])]", link[2])[0]):
-        yield at_end[1]
-    for stated in _CODE.finditer(text):
-        yield stated[1]
+def _codes_beside(link: re.Match[str], text: str) -> list[str]:
+    """Return the number at the end of a link, then the codes that the text states."""
+    at_end = _NUMBER_AT_END.search(re.split(r"[\"'}\])]", link[2])[0])
+    stated = [code[1] for code in islice(_CODE.finditer(text), CODES_MAX)]
+    return [at_end[1], *stated] if at_end else stated
 
 
 def _find_host(host: str, by_host: Mapping[str, ServiceCodes]) -> ServiceCodes | None:
