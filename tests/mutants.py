@@ -100,7 +100,7 @@ MUTANTS = (
             ("AND m.message_id IS NULL AND m.in_doubt_at IS NULL", "AND m.message_id IS NULL"),
             ("AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)", ""),
         ),
-        "tests/campaigns/test_stop_retry.py",
+        "tests/operations/test_stop_retry.py",
     ),
     Mutant(
         "a stop is answered from the parent",
@@ -111,7 +111,7 @@ MUTANTS = (
                 "job.status in (Status.STOPPED, Status.P_STOPPED):",
             ),
         ),
-        "tests/campaigns/test_stop_of_parents.py",
+        "tests/operations/test_stop_of_parents.py",
     ),
     Mutant(
         "a job is locked and its messages are read in one statement",
@@ -137,7 +137,7 @@ MUTANTS = (
         "a refusal is charged",
         "campaigns/engine/merging.py",
         (("    WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4\n", "    WHERE a.kind IN ('a', 'r') GROUP BY 1, 2, 3, 4\n"),),
-        "tests/campaigns/test_costs.py",
+        "tests/reporting/test_costs.py",
     ),
     Mutant(
         "a report that comes before the answer is charged one unit",

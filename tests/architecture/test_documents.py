@@ -17,7 +17,10 @@ PAGES += [ROOT / "SECURITY.md", ROOT / "deploy" / "README.md", *sorted(DOCS.rglo
 INDEXES = [ROOT / "README.md", *sorted(DOCS.rglob("README.md"))]
 FILE = re.compile(r"`((?:mailhub|campaigns|vendors|sandbox|tests|benchmarks|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
-TEST = re.compile(r"`((?:seeds|campaigns|mailhub|vendors|contracts|properties|faults)/test_\w+\.py)(?:::(\w+))?`")
+TEST = re.compile(
+    r"`((?:seeds|campaigns|mailhub|vendors|contracts|properties|faults|approvals|audience|content|lists|operations"
+    r"|reporting|senders|suppression|texts)/test_\w+\.py)(?:::(\w+))?`"
+)
 COMMAND = re.compile(r"(?:^    (?:.*?)|`)manage\.py ((?:[^`\n]|\\\n)+)", re.MULTILINE)
 
 

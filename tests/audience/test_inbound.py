@@ -16,7 +16,7 @@ from campaigns.doors import token_keys
 from campaigns.engine import audit
 from campaigns.models import InboundCount, Job, Message, MessageEvent, Suppression
 from campaigns.suppression import lists
-from tests.bounces.forms import FORMS, written
+from tests.audience.forms import FORMS, written
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from vendors.models import Vendor
 

@@ -14,9 +14,9 @@ from django.db import InterfaceError, OperationalError, connection
 
 from campaigns.audience.bounces import inbound, mailbox
 from campaigns.models import Job, MessageEvent
-from tests.bounces.forms import FORMS, written
-from tests.bounces.test_inbound import address, counts, sent
-from tests.bounces.test_receiver import made
+from tests.audience.forms import FORMS, written
+from tests.audience.test_inbound import address, counts, sent
+from tests.audience.test_receiver import made
 from tests.campaigns.rows import messages
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from campaigns.audience.bounces.kinds import of_bounce
 from campaigns.audience.bounces.parser import MOST, parse
 from campaigns.models import MessageEvent
-from tests.bounces.forms import FORMS, REFERENCE, written
+from tests.audience.forms import FORMS, REFERENCE, written
 
 KINDS = set(MessageEvent.Kind)
 EVENTS = {name: form for name, form in FORMS.items() if form[1] in KINDS}

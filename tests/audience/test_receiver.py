@@ -20,8 +20,8 @@ from campaigns.content import return_paths
 from campaigns.content.return_paths import ReturnPaths
 from campaigns.models import Identity, MessageEvent
 from sandbox.vendor.server import hold_port
-from tests.bounces.forms import FORMS, written
-from tests.bounces.test_inbound import MAILBOX, address, counts, sent
+from tests.audience.forms import FORMS, written
+from tests.audience.test_inbound import MAILBOX, address, counts, sent
 from tests.campaigns.rows import messages
 from tests.waiting import wait_until
 

@@ -15,8 +15,8 @@ from campaigns.audience.bounces.replies import read_reply
 from campaigns.content import return_paths
 from campaigns.content.return_paths import ReturnPaths
 from campaigns.models import Campaign, Identity, Message, MessageEvent, RecipientAnswer, Suppression
-from tests.bounces.forms import feedback, written
-from tests.bounces.test_inbound import MAILBOX, address, counts, sent
+from tests.audience.forms import feedback, written
+from tests.audience.test_inbound import MAILBOX, address, counts, sent
 from tests.campaigns.rows import messages
 from vendors.history import Actor
 

@@ -14,7 +14,7 @@ from campaigns.models import Identity, Job, MessageEvent, Suppression
 from mailhub import checks
 from mailhub.management.commands.up import formation
 from tests import factories, private_postfix
-from tests.bounces.test_receiver import receiving
+from tests.audience.test_receiver import receiving
 from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.test_smtp import opened
 from tests.contracts.test_smtp import settings as relay_settings

@@ -10,7 +10,7 @@ from campaigns.audience.bounces.inbound import InboundMail
 from campaigns.engine import delivery_reports
 from campaigns.models import Job, Message, Suppression
 from campaigns.suppression import refused
-from tests.bounces.forms import failed, written
+from tests.audience.forms import failed, written
 from tests.campaigns.rows import accepted, logged, messages
 from tests.receivers.test_reported_waits import TSS04, mailed, return_path
 from vendors.adapters.reports import Reported

@@ -11,7 +11,7 @@ from campaigns.engine.claiming import claims, letters
 from campaigns.engine.claiming.letters import ClaimedMessage
 from campaigns.models import Campaign, Job, Message
 from tests import factories as make
-from tests.campaigns.test_intake_command import files, nothing_is_stored, send, vendor
+from tests.lists.test_intake_command import files, nothing_is_stored, send, vendor
 
 __all__ = ["files", "vendor"]
 pytestmark = pytest.mark.django_db

@@ -1,6 +1,6 @@
 """Faults 49 and 51 to 53: operators stop, resume and change limits while mail goes out, at the worst moment for it.
 
-Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. After a stop:
+Decisions about jobs at rest: tests/operations/test_stop_retry.py. After a stop:
 test_50_after_a_stop.py. Two who decide at once: here.
 """
 

@@ -1,8 +1,8 @@
 """One sponsor's faults are his: at a vendor that two share they trip no breaker and no pause for the other one.
 
 Elsewhere: dry runs, dear letters and exports (tests/front/test_shares.py), uploads (tests/front/test_large_bodies.py),
-webhooks that hang (tests/front/test_slow_receivers.py), bounces (tests/bounces/test_mailbox.py, test_receiver.py), huge
-imports (test_floods_of_a_sponsor.py).
+webhooks that hang (tests/front/test_slow_receivers.py), bounces (tests/audience/test_mailbox.py, test_receiver.py),
+huge imports (test_floods_of_a_sponsor.py).
 """
 
 import http.server

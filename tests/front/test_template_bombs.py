@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.campaigns.bombs import LEVELS, LONGEST_FAULT, USED, nested
 from tests.campaigns.elsewhere import where
 from tests.front.program import Program, api_vendor, fresh, letter, problem
+from tests.texts.bombs import LEVELS, LONGEST_FAULT, USED, nested
 
 __all__ = ["fresh", "where"]
 pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db(transaction=True)]

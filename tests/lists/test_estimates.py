@@ -16,7 +16,7 @@ from campaigns.suppression.links import SIZE, links_of
 from campaigns.texts import templates
 from tests import factories
 from tests.campaigns.rows import manage
-from tests.campaigns.test_intake_command import basics, files, nothing_is_stored, send, vendor
+from tests.lists.test_intake_command import basics, files, nothing_is_stored, send, vendor
 from vendors import prices
 from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor

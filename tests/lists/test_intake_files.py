@@ -7,7 +7,7 @@ import pytest
 
 from campaigns.lists.intake import BadInput, LeftOut, Table, check_table, write_left_out
 from campaigns.texts import templates
-from tests.campaigns.test_intake_csv_reader import PLAIN, file, problems, stored
+from tests.lists.test_intake_csv_reader import PLAIN, file, problems, stored
 
 LIST = "email,name\nann@sandbox.example,José Åström\nbob@sandbox.example,Zoë\n"
 NAMES = ["José Åström", "Zoë"]

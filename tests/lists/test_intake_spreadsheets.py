@@ -21,8 +21,8 @@ from campaigns.models import Message, Suppression
 from campaigns.suppression.lists import NewSuppression
 from campaigns.texts import templates
 from tests import factories
-from tests.campaigns.test_intake_csv_reader import BARE, problems, stored
-from tests.campaigns.test_intake_xlsx import SHEET, book, cells, changed
+from tests.lists.test_intake_csv_reader import BARE, problems, stored
+from tests.lists.test_intake_xlsx import SHEET, book, cells, changed
 
 # What a spreadsheet shows of a number, by its format (ECMA-376, 18.8.31).
 AS_SHOWN = [

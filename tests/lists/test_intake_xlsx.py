@@ -16,7 +16,7 @@ import xlsxwriter
 from campaigns.lists.intake import BadInput, Table
 from campaigns.lists.intake.xlsx_numbers import cell_format, number_text
 from campaigns.texts import templates
-from tests.campaigns.test_intake_csv_reader import BARE, problems, stored
+from tests.lists.test_intake_csv_reader import BARE, problems, stored
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,8 +16,8 @@ from campaigns.lists.intake import BadInput, to_oneself
 from campaigns.lists.intake.to_oneself import HOUR, MOST, TooManyToOneself
 from campaigns.models import Campaign, Draft, Job, Session, Sponsor
 from tests import factories
-from tests.campaigns.test_intake_command import files, send, vendor
 from tests.front.program import Program, api_vendor, fresh, letter, problem
+from tests.lists.test_intake_command import files, send, vendor
 from tests.lock_waits import count_lock_waits
 from tests.owners.test_wizard import ann, login, ready
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ from campaigns.models import Suppression
 from campaigns.suppression.admin import suppression_import
 from campaigns.suppression.lists import NewSuppression
 from tests import factories
-from tests.campaigns.test_intake_xlsx import LIST, SHEET, book, changed
+from tests.lists.test_intake_xlsx import LIST, SHEET, book, changed
 
 pytestmark = pytest.mark.django_db
 PAGE = "/admin/campaigns/suppression/import/"

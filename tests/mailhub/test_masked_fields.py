@@ -26,6 +26,7 @@ from vendors.models import Credential, EncryptedJSONField, Vendor
 
 pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]
 ROLES = ("viewer", "vendor admin")  # roles that may not see to whom messages go
+admin.autodiscover()  # whichever tests run with these
 OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in installation.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
 MARK = "zanzibar"  # stands in every masked value and nowhere else

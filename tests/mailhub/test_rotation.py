@@ -23,8 +23,8 @@ from campaigns.suppression.lists import NewSuppression
 from mailhub.front import keys
 from mailhub.models import ApiKey, FormerSecretKey
 from tests import factories
-from tests.campaigns.test_unsubscribe import job, token
 from tests.front.program import Program, forget, fresh
+from tests.suppression.test_unsubscribe import job, token
 from vendors import report_keys
 from vendors.models import Credential
 

@@ -4,10 +4,10 @@ import pytest
 
 from campaigns.content.template_versions.versions import TemplateContent
 from campaigns.models import Campaign
-from tests.campaigns.bombs import LEVELS, USED, nested
 from tests.campaigns.elsewhere import where
 from tests.owners.test_templates import NEW, sponsor, stored
 from tests.owners.test_wizard import SOON, ann, login, make, press, put
+from tests.texts.bombs import LEVELS, USED, nested
 
 __all__ = ["ann", "login", "sponsor", "where"]
 pytestmark = [pytest.mark.slow("many"), pytest.mark.django_db]

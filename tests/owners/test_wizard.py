@@ -27,7 +27,7 @@ from campaigns.reporting import xlsx_writer
 from campaigns.senders import sender_changes
 from campaigns.suppression import lists
 from tests import factories
-from tests.campaigns.test_intake_spreadsheets import ods, ods_row, xls
+from tests.lists.test_intake_spreadsheets import ods, ods_row, xls
 from vendors.history import Actor
 from vendors.models import Credential, Vendor
 from vendors.printing import pages

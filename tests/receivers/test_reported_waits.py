@@ -22,8 +22,8 @@ from campaigns.engine import delivery_reports, sending
 from campaigns.engine.claiming.receiver_waits import QUIET
 from campaigns.models import Job, Message, MessageEvent, Suppression
 from tests import factories
-from tests.bounces.forms import failed, written
-from tests.bounces.test_receiver import deliver, receiving
+from tests.audience.forms import failed, written
+from tests.audience.test_receiver import deliver, receiving
 from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.services import SERVICES
 from tests.described.servers import Answer, Called, VendorServer

@@ -28,7 +28,7 @@ from campaigns.senders.quotas.book import read_book, read_quotas
 from mailhub.diagnosis import machine_health
 from tests import factories as make
 from tests.campaigns.rows import in_doubt, logged, manage
-from tests.campaigns.test_costs import price
+from tests.reporting.test_costs import price
 from vendors.history import Actor
 from vendors.models import Credential, Vendor
 

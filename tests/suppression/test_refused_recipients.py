@@ -22,9 +22,9 @@ from tests import factories
 from tests.campaigns.rows import family, logged, messages
 from tests.campaigns.rows import refused as bounce
 from tests.campaigns.test_rounds_of_mails import relay
-from tests.campaigns.test_suppression import breaches, ends, lifted, stored, suppress
 from tests.faults.sending import login, sent, take_again, taken
 from tests.faults.test_42_settling import in_doubt as lost
+from tests.suppression.test_suppression import breaches, ends, lifted, stored, suppress
 from vendors.testing.smtp_relay import MisbehavingSmtp, say
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ from campaigns.texts import mjml, templates
 from campaigns.texts.templates import OverBudget, TemplateError
 from tests import factories as make
 from tests.campaigns.test_cost import Purse
-from tests.campaigns.test_intake_command import files, send, vendor
+from tests.lists.test_intake_command import files, send, vendor
 
 __all__ = ["files", "vendor"]
 

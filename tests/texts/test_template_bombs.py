@@ -15,8 +15,8 @@ from campaigns.models import Campaign, Job, Message
 from campaigns.texts import mjml, plain_text, templates
 from campaigns.texts.templates import MAX_SIZE, TemplateError
 from tests import factories
-from tests.campaigns.bombs import LEVELS, LONGEST_FAULT, USED, nested
 from tests.campaigns.elsewhere import where
+from tests.texts.bombs import LEVELS, LONGEST_FAULT, USED, nested
 
 __all__ = ["where"]
 FIELDS = {"x": "short", "y": {"a": "b"}, "l": ["a", "b"], "s": "a" * 100_000, "t": "b" * 99_999 + "a", "z": "0." * 9}

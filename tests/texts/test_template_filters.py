@@ -6,7 +6,7 @@ from campaigns.lists.intake import checking
 from campaigns.texts import templates
 from campaigns.texts.templates import MAX_STEPS, TemplateError
 from tests.campaigns.test_cost import cost
-from tests.campaigns.test_intake_csv_reader import problems
+from tests.lists.test_intake_csv_reader import problems
 
 
 def render(body, html=False, **fields):
