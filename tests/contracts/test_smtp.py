@@ -258,6 +258,21 @@ def test_a_relay_that_loses_the_envelope_behind_a_mail_is_found_out_once(loop: s
 
 
 @EACH_LOOP
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_relay_that_owes_a_reply_gets_no_content_for_the_next_one(loop: str, batch: int) -> None:
+    """It answers MAIL and DATA of three commands in a packet: its go-ahead stands where that of RCPT should."""
+
+    async def story() -> None:
+        relay = MisbehavingSmtp({"rcpt": say(), "data": say("354 go on")}, pipelining=True)
+        async with relay, opened(settings(relay.port, batch=batch, connect_timeout="1")) as adapter:
+            outcomes = await adapter.send([letter(f"wild-{n}") for n in range(batch)])
+            assert all(isinstance(outcome, NotSent) for outcome in outcomes) and not relay.taken
+        Smtp.discarding.clear()
+
+    run(loop, story)
+
+
+@EACH_LOOP
 def test_a_relay_that_is_only_silent_is_not_taken_for_one_that_loses_commands(loop: str) -> None:
     async def story() -> None:
         async with MisbehavingSmtp({"mail": hang}, pipelining=True) as relay:
