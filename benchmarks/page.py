@@ -1,11 +1,13 @@
 """Makes docs/benchmarks.md from the stored results of benchmarks (make bench).
 
-`python -m benchmarks.page RESULTS PAGE`. If a table was measured several times, the last one counts.
+`python -m benchmarks.page RESULTS PAGE`. If a table was measured several times, the last one counts. The page keeps
+what the results lack: sections of other commands, and the goals that they measured.
 """
 
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -27,6 +29,8 @@ API. The other benchmarks measure one part together with the processes it needs.
 MISSED = """\
 [Known limits](explanation/capacity.md#known-limits) explains the goals that are missed.
 """
+SECTION = re.compile(r"^### (`[^`\n]+`)\n.*?(?=^### |\Z)", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"^(\d{4}-\d\d-\d\d) \d\d:\d\d UTC, load ([\d.]+) before it began\.$", re.MULTILINE)
 ROWS_MAX = 8
 """Rows of one measurement on the page; of a longer one the largest figures are shown."""
 Kept = dict[str, Any]
@@ -53,10 +57,8 @@ def claimed(claim: Claim, tables: list[Kept]) -> str:
     values = claim.values(found["rows"]) if found else []
     if not found or not values:
         return ""
-    sign = "at most " if claim.at_most else ""
-    cells = [claim.what, claim.yardstick, f"{sign}{claim.must:g} {claim.unit}", f"{claim.aim:g} {claim.unit}"]
-    cells += [f"{spread(values)} {claim.unit}", str(len(values)), "yes" if claim.holds(values) else "**no**"]
-    return "| " + " | ".join([*cells, module(found), day(found)]) + " |\n"
+    cells = [f"{spread(values)} {claim.unit}", str(len(values)), "yes" if claim.holds(values) else "**no**"]
+    return f"{aimed_at(claim)} {' | '.join([*cells, module(found), day(found)])} |\n"
 
 
 def module(kept: Kept) -> str:
@@ -111,24 +113,48 @@ def machine() -> str:
     return f"{cores} cores, {memory:.0f} GiB of memory, {system}"
 
 
-def page(tables: list[Kept]) -> str:
-    days = sorted({kept["at"][:10] for kept in tables})
-    loads = [kept["load"] for kept in tables]
+def goals(tables: list[Kept], former: str) -> str:
+    """The rows of goals. A goal that was not measured keeps its row of the former page."""
+    lines = former.splitlines(keepends=True)
+    kept = {claim: next((line for line in lines if line.startswith(aimed_at(claim))), "") for claim in CLAIMS}
+    return "".join(claimed(claim, tables) or row for claim, row in kept.items())
+
+
+def aimed_at(claim: Claim) -> str:
+    """The first cells of the claim's row."""
+    sign = "at most " if claim.at_most else ""
+    cells = [claim.what, claim.yardstick, f"{sign}{claim.must:g} {claim.unit}", f"{claim.aim:g} {claim.unit}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def sections(tables: list[Kept], former: str) -> list[str]:
+    """All sections: those of the former page in their places, with the figures measured since, then new ones."""
+    found = {part[1]: part[0].rstrip() + "\n" for part in SECTION.finditer(former.partition("## All figures")[2])}
+    return list((found | {module(group[0]): section(group) for group in by_command(tables)}).values())
+
+
+def page(tables: list[Kept], former: str = "") -> str:
+    """The page with these tables. former: the page before, which keeps what was not measured again."""
+    parts = sections(tables, former)
+    measured = [found for part in parts for found in MEASURED.findall(part)]
+    days = sorted(day for day, _load in measured)
+    loads = [float(load) for _day, load in measured]
     load = f"{min(loads):.1f} to {max(loads):.1f}"
-    rows = "".join(claimed(claim, tables) for claim in CLAIMS)
+    rows = goals(tables, former)
     return (
         f"{HEAD}\nMeasured from {days[0]} to {days[-1]} on {machine()}.\n"
         f"The load before a benchmark was {load}; a benchmark leaves some to the next one.\n\n"
         "## Goals\n\n"
         "| What | Yardstick in the same run | Must reach | Aim | Measured | Rounds | Reached | `python -m ...` | On |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        f"{rows}\n{MISSED}\n## All figures\n\n{chr(10).join(map(section, by_command(tables)))}"
+        f"{rows}\n{MISSED}\n## All figures\n\n{chr(10).join(parts)}"
     )
 
 
 def main() -> None:
     results, target = map(Path, sys.argv[1:])
-    target.write_text(page(latest(results)), encoding="utf-8")
+    former = target.read_text(encoding="utf-8") if target.exists() else ""
+    target.write_text(page(latest(results), former), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ vendor's own mailcasters and two sending processes; the receiver is benchmarks/s
   list goes, and B's again some seconds after A's first mail. Prints B's first and last mail, from the moment at which
   B's job was dispatched, B's time against its time alone, both shares meanwhile, and how much of the limit was used.
   Beside it stands what equal shares of whole windows give at best, and if the first window has just been used up.
+- `60-many`, `60-million`: the same beside a list of 100,000 or a million. A is stopped once B has ended.
 - `60-one`, `20-one`, `print-one`, `none-one`: B has one letter.
 - `trickle`: a sponsor hands in a letter every second beside A's list.
 - `urgent`, `20-urgent`: the same over the API, so the letters are urgent, beside bulk mail. `up` runs the whole
@@ -152,22 +153,21 @@ def measure_pair(shared: Shared, of_first: int, of_second: int, later: float) ->
     first = shared.times_of("first")
     shared.stop_all()
     limit = f"{units} in {seconds} s" if shared.limit else "no limit"
-    tell(
-        f"Sharing, {limit}: B's {of_second:,} beside A's {of_first:,}",
-        {"first mail": second[0] - began, "last mail": second[-1] - began, "alone": alone},
-    )
-    console.print(f"  B takes {(second[-1] - began) / alone:.1f} times as long as alone{tell_bounds(units, of_second)}")
+    title = f"Sharing, {limit}: B's {of_second:,} beside A's {of_first:,}"
+    tell(title, {"first mail": second[0] - began, "last mail": second[-1] - began, "alone": alone})
+    tell(f"{title}, times alone", {"measured": (second[-1] - began) / alone, **find_bounds(units, of_second)}, "x")
     of_both = within(first, second[0], second[-1]), of_second
     if of_second > 1:
         used = shared.used(began, second[-1])
         console.print(f"  while B sends, A : B = {of_both[0]} : {of_both[1]}" + (f"; used {used:.2f}" if used else ""))
 
 
-def tell_bounds(units: int, messages: int) -> str:
-    """Say how many times as long half of a limit of so many units takes: at best, and a window later."""
+def find_bounds(units: int, messages: int) -> dict[str, float]:
+    """Return how many times as long half of a limit of so many units takes, by whole windows."""
     alone, shared = (math.ceil(messages * each / max(1, units)) - 1 for each in (1, 2))
-    known = units and alone > 0
-    return f"; equal shares give {shared / alone:.1f} to {(shared + 1) / alone:.1f}" if known else ""
+    if not units or alone <= 0:
+        return {}
+    return {"equal shares at best": shared / alone, "if a window has just been used": (shared + 1) / alone}
 
 
 def measure_trickle(shared: Shared) -> None:
@@ -271,6 +271,8 @@ def pair(of_first: int, of_second: int, later: float) -> Callable[[Shared], None
 CASES: dict[str, tuple[tuple[int, int] | None, Callable[[Shared], None]]] = {
     "60": ((60, 1), pair(6_000, 200, 6)),
     "60-one": ((60, 1), pair(6_000, 1, 6)),
+    "60-many": ((60, 1), pair(100_000, 200, 6)),
+    "60-million": ((60, 1), pair(1_000_000, 200, 6)),
     "20": ((20, 1), pair(6_000, 200, 6)),
     "20-one": ((20, 1), pair(6_000, 1, 6)),
     "print": ((5, 60), pair(1_000, 10, 6)),

@@ -51,3 +51,28 @@ def test_of_a_long_measurement_the_largest_figures_are_shown(tmp_path: Path) -> 
         figure(float(number)) for number in range(30, 22, -1)
     ]
     assert "| 22 more | at most 22.0 |" in text
+
+
+def test_what_was_not_measured_again_stays_where_it_stands(tmp_path: Path) -> None:
+    former, file = tmp_path / "former", tmp_path / "results"
+    one, title = "mailhub, one sender process", f"{AS_RUN}1,000 messages"
+    kept(former, title, {"mailhub": [1.0], one: [2.0]}, command="python -m benchmarks.as_run")
+    kept(former, "Others", {"a": [1.0]})
+    kept(former, "Third", {"b": [3.0]}, command="python -m benchmarks.third", at="2026-02-01T12:00:00+00:00", load=3.5)
+    kept(file, "Others", {"a": [2.0]}, at="2026-04-01T12:00:00+00:00")
+    kept(file, "New", {"c": [4.0]}, command="python -m benchmarks.new")
+    text = page(latest(file), page(latest(former)))
+    assert row(text, "the same, two sender processes")[4] == "0.50 x"
+    assert row(text, "Others, messages/s")[2] == "2.00" and row(text, "Third, messages/s")[2] == "3.00"
+    headings = [line for line in text.splitlines() if line.startswith("### ")]
+    assert headings == [f"### `benchmarks.{name}`" for name in ("as_run", "one 1", "third", "new")]
+    assert "Measured from 2026-02-01 to 2026-04-01" in text and "was 0.5 to 3.5" in text
+    assert page(latest(file), text) == text
+
+
+def test_the_page_in_docs_loses_nothing_when_something_new_is_measured(tmp_path: Path) -> None:
+    text, file = Path("docs/benchmarks.md").read_text(), tmp_path / "results"
+    kept(file, "Nothing", {"a": [1.0]}, command="python -m benchmarks.nothing")
+    again = page(latest(file), text)
+    assert text.partition("## All figures")[2].rstrip() in again
+    assert {line for line in text.splitlines() if line.startswith("|")} <= {*again.splitlines()}
