@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from campaigns.doors import filters
 from campaigns.doors.sponsors import named_sponsor
 from campaigns.engine.decisions import JobDecision, Verdict
-from campaigns.models import Job
+from campaigns.models import Identity, Job
 from campaigns.models.states import Status
 from campaigns.operations import following
 from vendors.history import Actor
@@ -42,12 +42,13 @@ def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json
         raise CommandError("\n".join(a.message for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
 
 
-NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
+NAMES = ("sponsor", "identity", "campaign", "vendor", "status", "since", "until")
 
 
 def add_lookups(parser: ArgumentParser) -> None:
     """Add the look-ups of the admin's list as flags."""
     parser.add_argument("--sponsor", metavar="NAME")
+    parser.add_argument("--identity", metavar="NAME", help="sent as this sender identity")
     parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
     parser.add_argument("--vendor", metavar="SLUG")
     parser.add_argument(
@@ -91,6 +92,10 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
     found = Job.objects.all()
     if options["sponsor"]:
         found = found.filter(sponsor=named_sponsor(options["sponsor"]))
+    if identity := options["identity"]:
+        if not Identity.objects.filter(name=identity).exists():
+            raise CommandError(f"there is no sender identity {identity!r}")
+        found = found.filter(campaign__identity__name=identity)
     if options["vendor"]:
         found = found.filter(vendor=arguments.vendor(options["vendor"]))
     if campaign := options["campaign"]:

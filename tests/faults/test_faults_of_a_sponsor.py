@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
 
 from campaigns.engine import audit, sending
 from campaigns.engine.finishing import finalizer
@@ -360,6 +361,26 @@ def test_a_sender_that_the_vendor_does_not_take_pauses_its_campaign_alone(
     theirs = sent(take_again(theirs))
     assert (theirs.refused, theirs.accepted) == (0, 300), "nobody was refused for it"
     assert not [check for check in audit.run() if not check.ok]
+
+
+def test_all_campaigns_of_a_refused_sender_are_resumed_together(
+    shared_login: Credential, anton: Sponsor, velma: Sponsor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each request over the API is a campaign, so each of them has paused by itself."""
+    first, hers = mail_of(anton, shared_login, 1), mail_of(velma, shared_login, 1)
+    jobs = [first, *(job_of(anton, readers(1), shared_login) for _ in range(3))]
+    sender = Campaign.objects.get(pk=first.campaign_id).identity
+    Campaign.objects.filter(pk__in=[job.campaign_id for job in jobs]).update(identity=sender)
+    for job in jobs:
+        assert sending.send(job.pk, job.fence).left
+    pausing.pause([hers.pk], by="velma")
+    paused = Campaign.objects.filter(paused_at__isnull=False)
+    assert paused.count() == 5
+    with pytest.raises(CommandError, match="there is no sender identity 'offers'"):
+        call_command("resume_job", sponsor="Anton", identity="offers", yes=True)
+    call_command("resume_job", sponsor="Anton", identity="news", yes=True)
+    assert capsys.readouterr().out.count("campaign goes on") == 4
+    assert paused.get().pk == hers.campaign_id
 
 
 def test_the_credentials_own_sender_is_a_matter_of_the_credential(
