@@ -53,7 +53,7 @@ def test_03_after_a_kill_of_a_pool_process_or_of_the_worker_two_sweeps_bring_all
     account = login(sandbox.url)
     factories.caster(account.vendor)
     queues = f"hub,{account.vendor.queue}"
-    with worker(processes=1, queues=queues) as program:
+    with worker(processes=1, queues=queues, JOURNAL="off") as program:
         job = dispatched(account)
         calls(sandbox, 8)
         for pid in pool(program):
@@ -63,8 +63,29 @@ def test_03_after_a_kill_of_a_pool_process_or_of_the_worker_two_sweeps_bring_all
         job = dispatched(account)
         calls(sandbox, 98)
         program.end()
-    with worker(processes=1, queues=queues):
+    with worker(processes=1, queues=queues, JOURNAL="off"):
         two_sweeps_finish(job)
+    assert judge(sandbox.books()) == []
+    assert sums()["in doubt"] <= 2 * CONCURRENCY and sums().total() == 180
+
+
+def test_03_with_a_journal_nobody_waits_for_the_lease_of_a_killed_pool_process_or_worker(sandbox: Sandbox) -> None:
+    """No sweep runs, and the lease is an hour."""
+    sandbox.settings(latency_ms=100.0)
+    account = login(sandbox.url)
+    factories.caster(account.vendor)
+    kept = {"processes": 1, "queues": f"hub,{account.vendor.queue}", "LEASE_SECONDS": "3600"}
+    with worker(**kept) as program:  # type: ignore[arg-type]
+        job = dispatched(account)
+        calls(sandbox, 8)
+        for pid in pool(program):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is logged")
+        job = dispatched(account)
+        calls(sandbox, 98)
+        program.end()
+    with worker(**kept):  # type: ignore[arg-type]
+        wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is logged")
     assert judge(sandbox.books()) == []
     assert sums()["in doubt"] <= 2 * CONCURRENCY and sums().total() == 180
 
