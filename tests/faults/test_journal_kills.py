@@ -180,7 +180,7 @@ def test_the_same_over_smtp(batch: int, killer: Killer) -> None:
         known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org"}
         known |= {"concurrency": 4, "batch": batch}
         account = factories.credential(factories.vendor(adapter="smtp", settings=known, channel="email"))
-        alone, marked = kill_again_and_again(account, lambda: len(books.taken), STREAMS * 4 * batch, killer)
+        alone, marked = kill_again_and_again(account, lambda: len(books.taken), STREAMS * 4, killer)
         print(f"{KILLS} kills over SMTP by {batch}: {alone} in doubt by the rows alone, {marked} with the journal")
         assert [to for to, times in Counter(books.taken).items() if times > 1] == []
         sent = set(Message.objects.filter(message_id__isnull=False).values_list("recipient", flat=True))

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from vendors import alarms
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, LoginAnswer
+from vendors.adapters.call_progress import NotedOutcomes
 from vendors.adapters.letter_faults import refuse_letter
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import by_size
@@ -78,6 +79,7 @@ class Smtp(Adapter):
     discarding: ClassVar[set[tuple[str, int]]] = set()
     """Relays that offer PIPELINING but lose commands that were written ahead; each process learns it once."""
 
+    tells_progress = True
     needs_origin = True
     checks_login = True
     options = {
@@ -185,8 +187,9 @@ class Smtp(Adapter):
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         ready = [self._ready(letter) for letter in letters]
+        numbers = [number for number, mail in enumerate(ready) if not isinstance(mail, Refused | NotSent)]
         mails = [mail for mail in ready if not isinstance(mail, Refused | NotSent)]
-        outcomes = iter(await self._call(mails) if mails else [])
+        outcomes = iter(await self._call(mails, NotedOutcomes(numbers)) if mails else [])
         return [mail if isinstance(mail, Refused | NotSent) else next(outcomes) for mail in ready]
 
     def _ready(self, letter: Letter) -> ReadyMail | Refused | NotSent:
@@ -204,9 +207,8 @@ class Smtp(Adapter):
             return refuse_size(mail_size(mail), most)
         return envelope, mail
 
-    async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
+    async def _call(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> list[Outcome]:
         """Send a round. Returns one outcome per mail; mails not begun are NotSent."""
-        outcomes: list[Outcome] = []
         try:
             await self._round(mails, outcomes)
         except Rejected as rejected:
@@ -216,7 +218,7 @@ class Smtp(Adapter):
         unsent = NotSent("its round broke off before it", retry_after=0.0)
         return outcomes + [unsent] * (len(mails) - len(outcomes))
 
-    async def _round(self, mails: list[ReadyMail], outcomes: list[Outcome]) -> None:
+    async def _round(self, mails: list[ReadyMail], outcomes: NotedOutcomes) -> None:
         """Send the mails in order, over one connection while it lasts; append an outcome for each."""
         conversation: Conversation | None = None
         last = self._loop.time() + self._connect_timeout
@@ -238,16 +240,21 @@ class Smtp(Adapter):
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
     async def _converse(
-        self, conversation: Conversation, mails: list[ReadyMail], outcomes: list[Outcome], last: float
+        self, conversation: Conversation, mails: list[ReadyMail], outcomes: NotedOutcomes, last: float
     ) -> None:
         """Send mails over this connection until it or the round is over."""
+
+        def hand_over() -> None:
+            outcomes.begin()
+            self._await_reply()
+
         while True:
             envelope, mail = mails[len(outcomes)]
             following = None
             if len(outcomes) + 1 < len(mails):
                 after, its_mail = mails[len(outcomes) + 1]
                 following = after if conversation.fits(its_mail) else None
-            outcomes.append(await conversation.deliver(envelope, mail, self._await_reply, following))
+            outcomes.append(await conversation.deliver(envelope, mail, hand_over, following))
             if len(outcomes) == len(mails):
                 return
             self._deadlines.reschedule(last)

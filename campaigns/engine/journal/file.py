@@ -152,7 +152,7 @@ class CallMarks(NoMarks):
 
     def _keep(self, message: int, body: bytes) -> None:
         at, free, length = self._states.get(message), self._free_slots, len(body)
-        if not at or not free or length > LENGTH_MOST:
+        if not at or not free or length > LENGTH_MOST or message in self._slots:
             return
         failpoints.here("before_mark_answered")
         slot, memory = free.pop(), self._map

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -28,8 +28,10 @@ from campaigns.engine.sending.receiver_runs import ReceiverRun
 from campaigns.engine.sending.recording import KINDS, CallResult, answer_columns
 from campaigns.engine.suppressed.recent import SuppressedRecipient
 from campaigns.engine.threads import happens
+from campaigns.models import Campaign
 from vendors import alarms, histograms, log_ids
 from vendors.adapters.base import Letter
+from vendors.adapters.call_progress import progress, tells_progress
 from vendors.adapters.transport import Deadlines
 from vendors.condition.feeding import ConditionFeed
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -56,6 +58,28 @@ def heavier(one: Refusal | None, other: Refusal) -> Refusal:
         return refusal.pause, scope != "sender", -1.0 if wait is None else wait
 
     return other if one is None or weight(other) >= weight(one) else one
+
+
+def mark_answer(marks: NoMarks, call: PermittedCall, outcome: Outcome) -> None:
+    """Keep the answer in the journal of calls until it is stored."""
+    if isinstance(outcome, Accepted) and outcome.vendor_id.isascii():
+        marks.accepted(call, outcome.vendor_id)
+    else:
+        marks.answered(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
+
+
+class MarkedProgress(NamedTuple):
+    """Marks the letters of one call as its adapter tells of them."""
+
+    marks: NoMarks
+    calls: Sequence[PermittedCall]
+    campaign: Campaign
+
+    def began(self, number: int) -> None:
+        self.marks.called((self.calls[number],))
+
+    def answered(self, number: int, outcome: Outcome) -> None:
+        mark_answer(self.marks, self.calls[number], follow_answer(outcome, self.campaign))
 
 
 class ObservedCalls:
@@ -107,6 +131,7 @@ class CallPool:
         self.receivers_served: set[str] = set()  # those of them that accepted a message after their wait
         self._run = run or ReceiverRun()
         self._marks = marks or NoMarks()  # in the journal of calls
+        self._tells = marks is not None and tells_progress(job.adapter)
         self._undecided = 0  # good answers that may turn out to belong to a run of equal refusals
         self.well = self.ill = 0  # unreported answers for and against the vendor's health
         self._login_refused = False
@@ -264,7 +289,10 @@ class CallPool:
         if not called:
             return
         outcomes: list[Outcome]
-        self._marks.called(called)
+        if self._tells:
+            progress.set(MarkedProgress(self._marks, called, self._job.campaign))
+        else:
+            self._marks.called(called)
         try:
             with self._deadlines:
                 failpoints.here("before_call")
@@ -290,10 +318,7 @@ class CallPool:
             self._oldest = time.monotonic()
         self._answers.append(CallResult(call, outcome))
         if called and not isinstance(outcome, SuppressedRecipient):
-            if isinstance(outcome, Accepted) and outcome.vendor_id.isascii():
-                self._marks.accepted(call, outcome.vendor_id)
-            else:
-                self._marks.answered(call, MarkedAnswer(KINDS[type(outcome)], *answer_columns(outcome)))
+            mark_answer(self._marks, call, outcome)
             self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, call.message.recipient, called=called)

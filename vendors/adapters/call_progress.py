@@ -1,0 +1,48 @@
+"""What an adapter tells of a call while it lasts: which letters the vendor may have by now, and what it said of each.
+
+The caller keeps that for the case that its process is killed. Other adapters tell nothing: all letters of their call
+may have arrived.
+"""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Protocol
+
+from vendors.outcomes import Outcome
+
+
+class CallProgress(Protocol):
+    """The caller. number: of the letter in the call, from 0."""
+
+    def began(self, number: int) -> None:
+        """Note that the vendor may have the letter as soon as this returns."""
+
+    def answered(self, number: int, outcome: Outcome) -> None:
+        """Note the outcome of one letter."""
+
+
+progress: ContextVar[CallProgress | None] = ContextVar("call_progress", default=None)
+
+
+def tells_progress(adapter: object) -> bool:
+    """Whether the class that defines the adapter's `send` says that it tells; any other `send` says it anew."""
+    sender = next(one for one in type(adapter).__mro__ if "send" in vars(one))
+    return bool(vars(sender).get("tells_progress"))
+
+
+class NotedOutcomes(list[Outcome]):
+    """The outcomes of a call, in order, each told to the caller as it comes. numbers: of the letters sent."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__()
+        self._progress, self._numbers = progress.get(), numbers
+
+    def begin(self) -> None:
+        """Tell that the vendor may have the next letter from now on."""
+        if self._progress is not None:
+            self._progress.began(self._numbers[len(self)])
+
+    def append(self, outcome: Outcome) -> None:
+        if self._progress is not None:
+            self._progress.answered(self._numbers[len(self)], outcome)
+        super().append(outcome)
