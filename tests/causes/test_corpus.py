@@ -334,6 +334,20 @@ def test_an_account_for_which_a_recipient_is_rejected_is_the_recipients(reason):
     assert judge_reply(540, f"5.7.1 <ann@example.org> Recipient address rejected: {reason}").cause == "recipient"
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("4.7.1 Your host has sent mail to many unknown users", "us"),
+        ("5.2.0 Mailbox unavailable, your domain has a problem", "us"),
+        ("5.2.0 Message limit of this mailbox reached: 300 per hour", "capacity"),
+        ("5.2.122 The recipient has exceeded their limit of messages they can receive per hour", "recipient"),
+        ("5.1.1 User unknown. Your IP was noted", "recipient"),
+    ],
+)
+def test_words_about_us_or_a_rate_overrule_a_recipients_fault_unless_the_code_is_clear(text, cause):
+    assert judge_reply(550, text).cause == cause
+
+
 def test_a_mailbox_that_a_service_names_may_be_our_own():
     assert judge_reply(None, "MailboxNotEnabledForRESTAPI").cause == "us"
 

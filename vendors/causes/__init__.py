@@ -48,7 +48,7 @@ _NOISE = re.compile(
 _FIELD = re.compile(r'"([A-Za-z][\w.]*)"\s*:\s*\[?\s*"?')  # of a JSON answer, as "to": ["is invalid"]
 _QUOTE = "['\"`‘’]"
 _PARAMETER = re.compile(  # a field of the request: "Missing parameter: dest", "'to' is required"
-    rf"\b(?:parameter|param|field|attribute|argument)s?(?: name)?\s?[:=]?\s?{_QUOTE}?([a-z]\w{{1,20}})\b{_QUOTE}?"
+    rf"\b(?:parameter|param|field|attribute|argument)s?\b(?: name)?\s?[:=]?\s?{_QUOTE}?([a-z]\w{{1,20}})\b{_QUOTE}?"
     r"(?=\W*$|\W+(?:is|was|are|must|cannot|has)\b)"
     rf"|(?<!\w){_QUOTE}([a-z]\w{{1,20}}){_QUOTE}"
     r"(?= (?:field |parameter )?(?:is|was|are|must|cannot|can|has|required|field|parameter)\b)"
@@ -90,6 +90,15 @@ _OF_RECEIVER = re.compile(
     r"|(?<![\d.])[45]\.(1\.([1-6]|10)|4\.(4|310))(?![\d.])",
     re.IGNORECASE,
 )
+# Words that an answer about a recipient does not have, unless its code says that there is no such recipient.
+_OURS = re.compile(
+    r"\byour (mail ?|e-?mail )?(server|host|ip|domain|network|account|login|password|api|credentials|sender|hostname)\b"
+    r"|\b(outgoing|outbound|reputation|dmarc|dkim|spf)\b|\bsend(ing|er'?s?) (limit|quota|rate|ip|domain|host)\b"
+    r"|(?P<rate>\b(per|an|each|every) (hour|day|minute|second)\b(?!.{0,40}receiv)|\bhourly\b)",
+    re.IGNORECASE,
+)
+_NO_RECIPIENT = re.compile(r"[45]\.1\.([1236]|10)|[45]\.2\.122")
+_RECEIVES = re.compile(r"receiv|recipient('s)? .{0,30}limit", re.IGNORECASE)
 # A user of whom a service says no more may be our login.
 _USER = re.compile(
     r"[\W\d_]*((unknown|invalid|wrong|no such|disabled|inactive) user"
@@ -206,6 +215,8 @@ def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | 
     judged = _judge_quoted(basic, enhanced, said) or _judge(basic, enhanced or _find_enhanced(text), said)
     if judged.cause == AnswerCause.RECIPIENT and not is_after_rcpt and _names_no_receiver(said, enhanced):
         return Judgement(AnswerCause.US)
+    if judged.cause == AnswerCause.RECIPIENT and (ours := _find_ours(said, enhanced or _find_enhanced(text))):
+        return Judgement(ours)
     if is_early and judged.cause in (AnswerCause.RECIPIENT, AnswerCause.UNKNOWN):
         return Judgement({"4": AnswerCause.VENDOR, "5": AnswerCause.US}.get(basic[:1], AnswerCause.UNKNOWN))
     return judged
@@ -214,6 +225,14 @@ def _judge_reduced(code: int | None, text: str, enhanced: str, is_early: bool | 
 def _names_no_receiver(said: str, enhanced: str) -> bool:
     """Tell whether a domain does not exist, and no word says that it is the recipient's."""
     return _NO_DOMAIN.search(said) is not None and _OF_RECEIVER.search(f"{enhanced} {said}") is None
+
+
+def _find_ours(said: str, enhanced: str) -> AnswerCause | None:
+    """Return the cause if an answer that blames a recipient has words about us or our rate, else None."""
+    found = None if _NO_RECIPIENT.fullmatch(enhanced) else _OURS.search(said)
+    if not found or (found["rate"] and _RECEIVES.search(said)):
+        return None
+    return AnswerCause.CAPACITY if found["rate"] else AnswerCause.US
 
 
 def _judge_quoted(code: str, enhanced: str, said: str) -> Judgement | None:
