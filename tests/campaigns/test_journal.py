@@ -10,10 +10,12 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import OperationalError
 
 from campaigns.engine import ground_truth
 from campaigns.engine import sending as sender
 from campaigns.engine.claiming.claims import Claimed, PermittedCall
+from campaigns.engine.claiming.letters import Lease
 from campaigns.engine.doubts import resolve
 from campaigns.engine.finishing import finalizer, journals
 from campaigns.engine.journal import CallJournal, MarkedAnswer, find_trouble, layout, reading
@@ -50,7 +52,7 @@ class Dying:
 
     def claims(self, job: Job, most: int) -> list[PermittedCall]:
         self.lease, claimed = claims_some(job, most)
-        self.marks = self.journal.marks_of(self.lease)
+        self.marks = self.journal.marks_of(self.lease, self.journal.adoptions)
         return self.marked(claimed)
 
     def marked(self, claimed: Claimed) -> list[PermittedCall]:
@@ -125,7 +127,7 @@ def test_a_claim_of_which_the_sender_had_not_heard_was_not_called(job: Job, dyin
 def test_an_earlier_claim_without_a_mark_proves_nothing(job: Job, dying: Dying) -> None:
     """Its place may have been given up after its answers were stored, which a standby may not know."""
     lease, earlier = claims_some(job, 2)
-    dying.lease, dying.marks = lease, dying.journal.marks_of(lease)
+    dying.lease, dying.marks = lease, dying.journal.marks_of(lease, dying.journal.adoptions)
     dying.marked(by_sender(lambda rows: claim(rows, job, lease, 1, cursor=earlier.messages[-1].id + 1)))
     dying.dies()
     assert journals.read_journals() == [job.pk]
@@ -135,9 +137,57 @@ def test_an_earlier_claim_without_a_mark_proves_nothing(job: Job, dying: Dying) 
 def test_a_job_without_an_open_call_goes_on_at_once_too(job: Job, dying: Dying) -> None:
     lease, _ = claims_some(job, 1)
     Claim.objects.all().delete()
-    dying.journal.marks_of(lease)
+    dying.journal.marks_of(lease, dying.journal.adoptions)
     dying.dies()
     assert journals.read_journals() == [job.pk] and state_of(job)[0] == "RECOVERING" and sums() == {"waiting": 6}
+
+
+def test_claims_without_a_free_place_are_in_doubt(job: Job, dying: Dying) -> None:
+    """Nothing is inferred from a claim that has no mark, so nobody has to wait for a place."""
+    dying.journal.free_chunks.clear()
+    dying.claims(job, 2)
+    dying.dies()
+    assert journals.read_journals() == [job.pk] and sums() == {"in doubt": 2, "waiting": 4}
+
+
+def test_a_stream_whose_store_was_taken_over_since_its_start_proves_nothing_of_claims(job: Job, dying: Dying) -> None:
+    """Another sender may have started the job anew under the same fence: its claims are alive."""
+    lease, claimed = claims_some(job, 2)
+    dying.lease, dying.marks = lease, dying.journal.marks_of(lease, dying.journal.adoptions)
+    Store.objects.update(adoptions=dying.journal.adoptions + 1)
+    dying.marks.began(dying.journal.adoptions + 1)
+    dying.dies()
+    assert claimed.claim and journals.read_journals() == []
+    assert state_of(job)[0] == "SENDING" and Claim.objects.filter(pk=claimed.claim.id).exists()
+
+
+def test_a_journal_that_stays_for_a_locked_job_is_taken_over_once_for_the_others(
+    job: Job, dying: Dying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = taken(2, job.credential)
+    dying.claims(job, 1)
+    waiting = dying.journal.marks_of(Lease(other.pk, other.fence), dying.journal.adoptions)
+    dying.dies()
+    take_job = journals._take_job
+    tried: list[int] = []
+
+    def take_unlocked(job_id: int, *rest: Any) -> None:
+        tried.append(job_id)
+        if job_id == other.pk:
+            raise OperationalError("locked")
+        take_job(job_id, *rest)
+
+    monkeypatch.setattr(journals, "_take_job", take_unlocked)
+    assert waiting and journals.read_journals() == [job.pk] and journals.read_journals() == []
+    assert tried == [job.pk, other.pk, other.pk], "only the one that is left is tried again"
+
+
+def test_a_folder_that_cannot_be_read_holds_up_no_sweep(job: Job, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> list[str]:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(reading.os, "listdir", refused)
+    assert journals.read_journals() == []
 
 
 def test_the_journal_of_a_living_process_is_not_read_nor_one_that_another_process_reads(
@@ -146,8 +196,8 @@ def test_the_journal_of_a_living_process_is_not_read_nor_one_that_another_proces
     dying.claims(job, 3)
     assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
     path = dying.dies()
-    [dead] = reading.dead_journals(read_identity())  # its lock is gone with the loop
-    for _ in reading.dead_journals(read_identity()):
+    [dead] = reading.dead_journals(read_identity)  # its lock is gone with the loop
+    for _ in reading.dead_journals(read_identity):
         assert journals.read_journals() == [] and state_of(job)[0] == "SENDING"
     dead.forget()
     assert not path.exists()
@@ -382,11 +432,8 @@ def test_a_large_claim_has_several_places_and_they_are_used_again(home: Path) ->
     assert journals.read_journals() == [job.pk] and sums() == {"waiting": 1, "in doubt": number - 1}
 
 
-def test_without_free_places_nothing_more_is_claimed_and_answers_too_long_are_not_kept(job: Job, dying: Dying) -> None:
+def test_calls_without_a_free_place_are_in_doubt_and_so_are_answers_too_long_to_keep(job: Job, dying: Dying) -> None:
     [call] = dying.claims(job, 1)
-    assert dying.marks.may_claim
-    del dying.journal.free_chunks[layout.CHUNKS // 4 :]
-    assert not dying.marks.may_claim
     dying.marks.called([call])
     dying.marks.answered(call, MarkedAnswer("a", "v" * layout.SLOT_BYTES, None, None, None))
     dying.dies()

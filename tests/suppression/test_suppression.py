@@ -413,7 +413,7 @@ class TestDoubts:
 
 class TestStates:
     def test_a_vendors_own_code_is_never_taken_for_ours(self) -> None:
-        assert recording._columns(Refused("suppressed"))[0] == "vendor: suppressed"
+        assert recording.answer_columns(Refused("suppressed"))[0] == "vendor: suppressed"
 
     def test_the_database_refuses_a_suppressed_message_that_was_called(self) -> None:
         job = logged(1, [in_doubt()])

@@ -55,17 +55,19 @@ class PermittedCall(NamedTuple):
 STARTED = "fence = fence + 1", "heartbeat_at = statement_timestamp()"
 START = f"""{moving("send", "id = %(job)s AND fence = %(fence)s", *STARTED)}
 RETURNING (SELECT id FROM campaigns_message WHERE id >= coalesce(next_message, first_message)
-    AND id < first_message + campaigns_job.size AND dequeued_at IS NULL ORDER BY id LIMIT 1) IS NOT NULL"""
+    AND id < first_message + campaigns_job.size AND dequeued_at IS NULL ORDER BY id LIMIT 1) IS NOT NULL,
+    (SELECT adoptions FROM campaigns_store WHERE id = 1)"""
 
 
 class Started(NamedTuple):
     """The lease of a job that has been started. waits: a message waits at the starting position or after it.
 
-    If none does, earlier messages may still wait; draining the job finds them.
+    If none does, earlier messages may still wait; draining the job finds them. adoptions: of the store that started it.
     """
 
     lease: Lease
     waits: bool
+    adoptions: int | None = None
 
 
 def start(job_id: int, fence: int) -> Started | None:

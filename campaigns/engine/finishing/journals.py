@@ -27,6 +27,7 @@ from vendors import alarms
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+CLOSE_SECONDS = 5.0  # that the end of a process waits for a look: its statement may hang
 
 KNOWN = f"SELECT s.adoptions {guard.KNOWN.removeprefix('SELECT ')}"
 # An answer as of the dead sender's recorder. If the store was taken over since its claim, the ids may mean other
@@ -50,6 +51,7 @@ FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s AND id > %(not
 
 
 _put_off: set[int] = set()  # jobs of which this process has said that they wait
+_taken: set[tuple[str, int]] = set()  # journals that stay, with their jobs that this process has taken over
 
 
 class StoreHalted(Exception):
@@ -72,10 +74,10 @@ def read_journals(*, wakes: bool = False) -> list[int]:
     Reading a journal twice does no harm, so its file is removed only after everything has committed. wakes: notify the
     vendors; the sweep does that itself.
     """
-    if not settings.JOURNAL or not reading.has_journals():
+    if not settings.JOURNAL:
         return []
     recovered: list[int] = []
-    for dead in reading.dead_journals(read_identity()):
+    for dead in reading.dead_journals(read_identity):
         found = _take_over(dead)
         recovered += found.jobs
         if found.jobs or found.answers or found.uncalled:
@@ -95,6 +97,8 @@ def _take_over(dead: DeadJournal) -> TakenOver:
         claims[claim.job].append(claim)
     found, left = TakenOver(), False
     for job_id in sorted({*claims, *streams}):
+        if (dead.path.name, job_id) in _taken:
+            continue
         try:
             with transaction.atomic():
                 wait_at_most(LOCKED_BRIEFLY)  # a locked job is tried again at the next look
@@ -109,9 +113,11 @@ def _take_over(dead: DeadJournal) -> TakenOver:
             left = True
         else:
             _put_off.discard(job_id)
+            _taken.add((dead.path.name, job_id))
     failpoints.here("before_forget_journal")
     if not left:
         dead.forget()
+        _taken.difference_update([one for one in _taken if one[0] == dead.path.name])
     failpoints.here("after_forget_journal")
     return found
 
@@ -183,7 +189,7 @@ class JournalWatch:
 
     def close(self) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
 
     def _look(self) -> None:
         said = ""

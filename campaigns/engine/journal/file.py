@@ -30,8 +30,8 @@ from vendors import alarms
 
 log = logging.getLogger(__name__)
 
-SPARE_CHUNKS = layout.CHUNKS // 4  # free places below which nothing more is claimed: claims may be on their way
 LENGTH_MOST = layout.SLOT_BYTES - layout.SLOT.size  # bytes; the call of a longer answer stays *called*
+TAKEN_OVER = -1  # adoptions of no store
 LOST = "the sender was lost in the call"
 # Letters, digits and marks of codes. A longer row of digits may be a telephone number.
 PLAIN = re.compile(r"(?!.*[0-9]{6})[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
@@ -41,11 +41,6 @@ _open: "weakref.WeakSet[CallJournal]" = weakref.WeakSet()
 
 class NoMarks:
     """Marks of a stream in a process without a journal."""
-
-    @property
-    def may_claim(self) -> bool:
-        """Whether more may be claimed."""
-        return True
 
     def began(self, adoptions: int) -> None:
         pass
@@ -82,15 +77,13 @@ class CallMarks(NoMarks):
         self._noted = 0
         self._write_place()
 
-    @property
-    def may_claim(self) -> bool:
-        """Whether places are left for more claims, also for those that other streams are about to make."""
-        return len(self._journal.free_chunks) > SPARE_CHUNKS
-
     def began(self, adoptions: int) -> None:
-        """Note the store of which the stream knows."""
+        """Note the store that the stream reads. It may have been taken over since the job's start.
+
+        Another sender may have the same fence there, so this stream's marks then prove acceptances only.
+        """
         if adoptions != self._adoptions:
-            self._adoptions = adoptions
+            self._adoptions = TAKEN_OVER
             self._write_place()
 
     def _write_place(self) -> None:
@@ -238,8 +231,9 @@ class CallJournal:
             free.reverse()  # the first ones are used first, again and again
         _open.add(self)
 
-    def marks_of(self, lease: Lease) -> CallMarks:
-        return CallMarks(self, lease, self.adoptions)
+    def marks_of(self, lease: Lease, adoptions: int | None) -> CallMarks:
+        """Return the marks of a stream. adoptions: of the store that started its job; None: it is not known."""
+        return CallMarks(self, lease, TAKEN_OVER if adoptions is None else adoptions)
 
     def close(self) -> None:
         """Remove the file, unless it still knows something that no row says. Then the next reader takes it."""
@@ -277,7 +271,7 @@ os.register_at_fork(after_in_child=_leave_all)
 def read_identity() -> StoreIdentity:
     with connection.cursor() as cursor:
         cursor.execute(IDENTITY)
-        return StoreIdentity(*cursor.fetchone())
+        return StoreIdentity(*(cursor.fetchone() or ("", 0, TAKEN_OVER)))
 
 
 def open_journal() -> CallJournal | None:

@@ -12,8 +12,8 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -69,28 +69,31 @@ class DeadJournal:
     claims: list[MarkedClaim]
 
     def forget(self) -> None:
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
-def dead_journals(identity: StoreIdentity) -> Iterator[DeadJournal]:
-    """Yield the journals of dead processes of this database, each locked while the caller works on it."""
+def dead_journals(read_identity: Callable[[], StoreIdentity]) -> Iterator[DeadJournal]:
+    """Yield the journals of dead processes of this database, each locked while the caller works on it.
+
+    read_identity: asked only if a process has died.
+    """
     for path in _files(layout.folder()):
         with _locked(path) as file:
             if file is None:
                 continue
             try:
-                found = _read(file, path, identity)
+                found = _read(file, path, read_identity())
             except Unfit as why:
                 alarms.JOURNAL_UNFIT.log(log, path.name, why)
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                continue
+            except OSError as error:
+                _tell_once(path, str(error))
                 continue
             if found is not None:
                 yield found
-
-
-def has_journals() -> bool:
-    """Whether there is any file to look at: most looks end here."""
-    return bool(_files(layout.folder()))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -99,6 +102,9 @@ def _files(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
+    except OSError as error:  # such as a folder of another user
+        _tell_once(folder, str(error))
+        return []
     for name in names:
         if name.startswith("."):
             _remove_draft(folder / name)
@@ -106,9 +112,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _remove_draft(path: Path) -> None:
-    with _locked(path) as file:
-        if file is not None and time.time() - os.fstat(file).st_mtime > DRAFT_SECONDS:
-            path.unlink(missing_ok=True)
+    """Remove an old draft of a dead process. A new one is left alone: its process is about to lock it."""
+    with suppress(OSError):
+        if time.time() - path.stat().st_mtime > DRAFT_SECONDS:
+            with _locked(path) as file:
+                if file is not None:
+                    path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -160,8 +160,6 @@ class CallPool:
         Each doubt since the last clear answer takes a connection away, so a vendor that fails cannot turn more calls
         into doubts than there are connections.
         """
-        if not self._marks.may_claim:
-            return 0
         adapter = self._job.adapter
         batch, doubts = adapter.capabilities.batch_max, self._condition.doubts if self._condition else 0
         idle = (adapter.concurrency - self._busy - doubts) * batch - len(self._waiting)

@@ -95,7 +95,7 @@ class Sender:
         started = self.by_database(claims.start, job_id, fence, over=stopping)
         if started is None:
             return Sent(job_id, ours=False)
-        marks = self._marks_of(started.lease)
+        marks = self._marks_of(started)
         try:
             job = self.by_database(_load, started.lease, over=stopping)
             if isinstance(job, Sent):
@@ -107,14 +107,14 @@ class Sender:
         finally:
             marks.ended()
 
-    def _marks_of(self, lease: Lease) -> NoMarks:
+    def _marks_of(self, started: claims.Started) -> NoMarks:
         """Return the stream's part of the journal of calls; the first one makes the journal."""
         with self._starting:
             if not self._journal_asked:
                 with suppress(Error, LockNotAvailable):  # the database is away: the next stream tries again
                     self._journal = self.by_database(open_journal)
                     self._journal_asked = True
-            return NoMarks() if self._journal is None else self._journal.marks_of(lease)
+            return NoMarks() if self._journal is None else self._journal.marks_of(started.lease, started.adoptions)
 
     def by_database(self, function: Callable[..., T], *args: Any, over: Callable[[], bool] = lambda: True) -> T:
         """Run a function that uses Django's connection to the database, and return its result.
