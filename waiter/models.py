@@ -53,7 +53,7 @@ class ParkedTask(models.Model):
 
 
 class Revocation(models.Model):
-    """A task revoked by its id or by a stamped header, kept for as long as its message may wait somewhere.
+    """A task revoked by its id or by a stamped header, kept while its message may wait somewhere.
 
     Workers keep revokes in memory, so one that restarts or was down knows none. name: the task's id or the header.
     value: the header's, as JSON; "" for a task's id.

@@ -1,11 +1,11 @@
 """All statements on parked tasks, one function each (document 004).
 
-These rules make a task run once, whichever process is killed when:
+Under these rules a task runs once, no matter which process is killed at which moment:
 - A sweep claims a row under a lease, publishes it with the claim as the publication's mark, then deletes the row.
 - A claim whose lease has expired may or may not have been published. It is published again under a new mark, and the
   row is kept: the publication received first wins it, and every other one is dropped. A message that the broker
   delivers twice carries one mark and runs again, as Celery runs every unacknowledged message again.
-- A revoke is a row, too, checked when a task with a time of its own begins: workers forget revokes.
+- A revoke is a row, too. A task with a time of its own checks it at its start, because workers forget revokes.
 - A cancelled row whose message may be in the broker is kept, received by NOBODY, so that no publication runs.
 """
 

@@ -3,14 +3,14 @@
 It replaces the function that gives a finished message to the broker, so callers change nothing: apply_async, delay,
 send_task by name, signatures, members of groups and chains, headers and bodies of chords, and retries all pass here. A
 message due in more than settings.WAITER_HORIZON is stored unchanged (headers, body, routing) in ParkedTask; a sweep
-publishes it when it is due within the horizon (waiter/release.py). Messages of the queues in
-settings.WAITER_EXCLUDED_QUEUES are never parked. Due times are read as Celery reads them: an eta without a time zone is
-UTC, and a time in the past means now.
+publishes it once due within the horizon (waiter/release.py). Messages of the queues in settings.WAITER_EXCLUDED_QUEUES
+are never parked. Due times are read as Celery reads them: an eta without a time zone is UTC, and a time in the past
+means now.
 
 A message is parked in the caller's transaction: if that rolls back, the call was never made. Two kinds are stored
 outside of it: a retry, because a task that retries ends with an exception, and a call from a running event loop, which
-has no transaction. Celery's signals before_task_publish and after_task_publish are sent at the release, for each batch,
-just before it goes to the broker.
+runs outside transactions. Celery's signals before_task_publish and after_task_publish are sent at the release, for each
+batch, just before it goes to the broker.
 
 Revoking a parked task cancels it. A task with a time of its own is also checked before it runs, because it may have
 been revoked while no worker remembered that.

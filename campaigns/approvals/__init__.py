@@ -1,6 +1,6 @@
-"""The feature of the second person: which campaigns wait for one, and what was frozen when he was asked.
+"""The feature of the second person: campaigns that wait for one, and the parts frozen for the approval.
 
-- approval_rules: which campaigns need an approval, who asks for it, what is barred without it.
+- approval_rules: which campaigns need an approval, who asks for it, which actions are barred without it.
 - frozen_parts: the parts of a campaign that an approval covers.
 - gates: the engine's port `gates`: what may go out, by entitlements, approvals and quotas.
 

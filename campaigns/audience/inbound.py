@@ -1,9 +1,9 @@
 """Handles messages to our numbers: STOP suppresses, START lifts that, HELP is answered; a person reads the rest.
 
 A message and its effect are one transaction, and the vendor gets its answer afterwards. So a stored STOP has
-suppressed, and a lost one comes again. A repeated one is without a second effect, even if its sender has written
-START in between. Messages of one sender are taken one at a time. Of STOP and START, the one written later is in force,
-in whatever order they arrive; at equal times STOP wins.
+suppressed, and a lost one comes again. A repeated one has no second effect, even if its sender has written START in
+between. Messages of one sender are taken one at a time. Of STOP and START, the one written later is in force, in any
+order of arrival; at equal times STOP wins.
 """
 
 import logging
@@ -48,7 +48,7 @@ MOST = 500  # messages of one request, each in its own transaction
 
 @dataclass(frozen=True, slots=True)
 class TakenTexts:
-    """The result of one request. new: number of messages not stored before. calls: webhook calls that are due now."""
+    """The result of one request. new: number of messages not stored before. calls: webhook calls due now."""
 
     new: int
     calls: tuple[int, ...]
@@ -179,8 +179,8 @@ def _source(vendor: Vendor, row: InboundMessage) -> str:
 def sponsors_concerned(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:
     """Return the sponsors whose messages the sender may have received.
 
-    Without an identity, the number may be that of any sponsor of the account. Whatever is no START or HELP also
-    concerns the number's sponsor if it has lost the account through which it has sent.
+    Without an identity, the number may be that of any sponsor of the account. A message other than START and HELP also
+    concerns the number's sponsor if it has lost the account through which it sent.
     """
     if row.sponsor_id:
         return [row.sponsor_id]

@@ -1,6 +1,6 @@
 """Decisions about unread answers, from a command, a page, the admin or the API; each one is recorded.
 
-An answer is decided once, whoever is first. One that was read may still be treated as a stop.
+The first decision about an answer stands. An answer already read may still be treated as a stop.
 """
 
 from django.db import transaction
@@ -76,7 +76,7 @@ def _decide(row: RecipientAnswer, outcome: RecipientAnswer.Outcome, by: Actor, w
 
 
 def _has_started(row: RecipientAnswer, sponsor_id: int) -> bool:
-    """Return whether the sender has written START to this sponsor after the answer."""
+    """Return True if the sender has written START to this sponsor after the answer."""
     if row.channel != Vendor.Channel.SMS:
         return False
     to = Q(sponsor=sponsor_id) | Q(sponsor=None, vendor=row.vendor_id)

@@ -1,4 +1,4 @@
-"""Words for campaign owners: decisions about a job, told as decisions about the campaign that they see.
+"""Words for campaign owners: decisions about a job, told as decisions about the owner's campaign.
 
 Operators read of jobs, calls, parts and credentials; owners do not know these words. The forms are those of `Said`, so
 stored reasons and entries of a history are told in the same way. Pages of owners are made within `reword_for_owners`.
@@ -84,7 +84,7 @@ FORMS: Mapping[str, str] = {
         "%(count)s messages in doubt settled as %(decision)s; they wait until somebody sends the rest"
     ),
     "job %(job)s has no message in doubt": gettext_noop("it has no message in doubt"),
-    # Why a vendor is not called (vendors/shut.py, vendors/condition).
+    # Reasons not to call a vendor (vendors/shut.py, vendors/condition).
     "credential %(name)s paused: %(why)s": gettext_noop("account %(name)s paused: %(why)s"),
     "credential %(name)s paused": gettext_noop("account %(name)s paused"),
     "credential %(name)s: a limit is 0": gettext_noop("account %(name)s: its limit is 0"),

@@ -147,7 +147,7 @@ class Connections:
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING, LOCKED_BRIEFLY), SharedRows(RECORDING)
         self.attachments = ports.letters.cache_files(self.claims)
-        self._sizes: dict[int, tuple[float, int]] = {}  # by credential: when they were stored, and which
+        self._sizes: dict[int, tuple[float, int]] = {}  # by credential: time of storing, and the sizes
         self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # most recently used last
         self._redis: Any = None
@@ -186,7 +186,7 @@ class Connections:
     def suppressions(self, adoptions: int) -> RecentSuppressions:
         """Return the suppressions newer than the jobs' imports.
 
-        A takeover of the store discards them: the store may have lost some that were known before.
+        A takeover of the store discards them: the store may have lost some known before.
         """
         self._suppressions = {adoptions: self._suppressions.get(adoptions) or RecentSuppressions()}
         return self._suppressions[adoptions]

@@ -15,10 +15,10 @@ WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id
 # message is in doubt because of that very call. Answers for a LOGGED job are left for `ground_truth.accept_late`.
 #
 # A message put off again by the vendor waits for the time since it was first put off, from a minute to an hour. Up to
-# half of that is added at random, so the messages do not all come back together. A message that was certainly not
-# called leaves its claim (`uncalled`), so it does not become in doubt if the sender is lost in another call. A message
-# to a suppressed recipient is not called either, but it has an end. The ledger is told (`ended`) when calls leave a
-# claim. It finds the answers of existing claims itself (claiming/rebuild.py).
+# half of that is added at random, so the messages do not all come back together. A message certainly not called leaves
+# its claim (`uncalled`), so it does not become in doubt if the sender is lost in another call. A message to a
+# suppressed recipient is not called either, but it has an end. The ledger is told (`ended`) when calls leave a claim.
+# It finds the answers of existing claims itself (claiming/rebuild.py).
 #
 # ANY(ARRAY[]) allows only a look-up by key; with = the planner may read a whole table.
 WRITE = """

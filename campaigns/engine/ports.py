@@ -1,7 +1,7 @@
-"""What the engine asks of the features, as four protocols. `campaigns.apps` names the feature behind each.
+"""Four protocols through which the engine calls the features. `campaigns.apps` names the feature behind each.
 
 The engine casts, claims, sends, settles and finishes; it imports no feature (pyproject.toml holds it). A feature is
-imported when the engine first asks it for something, so a command loads only what it uses.
+imported on the engine's first call to it, so a command loads only the features in use.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ class NoLinks(LookupError):
 
 
 class NotEntitled(ValueError):
-    """A sentence that says what the sponsor may not use, and which command allows it."""
+    """A sentence that names the missing permission of the sponsor, and the command that grants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +86,20 @@ class LetterMaker(Protocol):
     def prepare_letters(
         self, campaign: "Campaign", content: Any, vendor: "Vendor", adapter: Adapter, keys: Any = None
     ) -> JobLetters:
-        """keys: from `read_keys`; None reads those that are needed. Raises the database's errors."""
+        """keys: from `read_keys`; None reads the needed ones. Raises the database's errors."""
 
     def cache_files(self, rows: Any) -> Any:
         """Return a cache of the files of letters. rows: has `one`, a connection for a block (SharedRows)."""
 
     def files_of(self, campaign: "Campaign", cache: Any) -> EnclosesFiles | None:
-        """Return None if the letters of this campaign have no files."""
+        """Return None if the letters of this campaign carry no files."""
 
     def carried_by(self, adapter: str, settings: Any) -> frozenset[str]:
         """Return the parts of a letter that a vendor with this adapter and these settings carries."""
 
 
 class Suppressions(Protocol):
-    """Keeps the list of those who may not be written to. Claims read it by themselves (campaigns/engine/suppressed)."""
+    """Keeps the list of suppressed recipients. Claims read it directly (campaigns/engine/suppressed)."""
 
     REFUSED_SO: str  # SQL: message m was refused in a way that suppresses its recipient
 
@@ -119,7 +119,7 @@ class MoveQuotas(Protocol):
     """The quotas of a sponsor at the vendors to which its work may move."""
 
     def find_refusal(self, credential: "Credential", messages: int) -> str:
-        """Return why so many messages may not move there, or "". Those that may are counted for the next question."""
+        """Return why this number of messages may not move there, or "". Counts those that may for the next question."""
 
 
 class Gates(Protocol):
@@ -135,10 +135,10 @@ class Gates(Protocol):
         """Return whether another person has yet to decide."""
 
     def may_use(self, sponsor: "Sponsor", credential: "Credential") -> bool:
-        """Return whether the sponsor may use the credential."""
+        """Return True if the sponsor may use the credential."""
 
     def refuse_class(self, sponsor_id: int, credential: "Credential", mail_class: int, size: int) -> str:
-        """Return why a campaign of this class and size may not go by the credential, or ""."""
+        """Return the reason to refuse the credential to a campaign of this class and size, or ""."""
 
     def open_moves(
         self, sponsor_id: int, credentials: "Collection[Credential]", is_locked: bool = True
@@ -149,7 +149,7 @@ class Gates(Protocol):
         """
 
     def needs_identity(self, vendor: "Vendor") -> bool:
-        """Return whether the vendor's adapter writes mails, with their From."""
+        """Return True if the vendor's adapter writes mails, with their From."""
 
     def hold_back(self, job_ids: Collection[int], now: datetime) -> Collection[int]:
         """Return which of these jobs a quota holds, in the transaction that locked and dispatches the others."""
@@ -159,22 +159,22 @@ class Gates(Protocol):
 
 
 class Events(Protocol):
-    """Hears what has happened, in the transaction that stores it."""
+    """Receives events, in the transaction that stores them."""
 
     def campaign_paused(self, campaign: "Campaign") -> None: ...
 
     def reports_changed(self, changes: Sequence[ReportChange]) -> list[int]:
-        """Return the ids of webhook calls that are due now."""
+        """Return the ids of the webhook calls due now."""
 
     def complaints_came(self, complaints: Sequence[Complaint]) -> list[int]:
-        """Return the ids of webhook calls that are due now."""
+        """Return the ids of the webhook calls due now."""
 
     def swept(self) -> None:
-        """Do what is due with each sweep: add up counts, log alarms."""
+        """Do the work due with each sweep: add up counts, log alarms."""
 
 
 class Feature:
-    """A module that is imported when it is first asked for something."""
+    """A module imported on its first use."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -61,7 +61,7 @@ class QuietHours:
         """Return the interval around a time in which no zone becomes quiet or open.
 
         Clocks of all zones differ by quarters of an hour and change on them. So quiet hours begin, end or are skipped
-        on a quarter, or as many minutes after one as their own times are.
+        on a quarter, or at the minutes after a quarter that their own times have.
         """
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         shifts = {0, self.start.minute % 15, self.end.minute % 15}
@@ -206,7 +206,7 @@ class QuietWatch:
         self._since: datetime | None = None
 
     async def heed(self, locking: Callable[..., Awaitable[Any]], messages: range, now: datetime) -> None:
-        """Put off those of these messages that may not be called now, unless that is known. None of them is in a call.
+        """Put off the messages that may not be called now, unless already known. None of them is in a call.
 
         locking: as SharedRows.run.
         """

@@ -1,4 +1,4 @@
-"""Receivers that wait because of what was reported of letters that a relay or service had accepted.
+"""Receivers that wait because of reports on letters that a relay or service had accepted.
 
 A receiver's answer about us, or about a rate or quota of ours, comes with a call (claiming/receiver_waits.py), or later
 in a bounce or delivery report. Both let the receiver wait on the credential that sent the letter. The reports of a
@@ -19,11 +19,10 @@ from vendors.outcomes import TEXT_MAX
 from vendors.receivers import domain_of, waiting_part
 from vendors.receivers.shaping import shape_wait
 
-# A wait counts from the moment that is reported, so old reports begin none. Only a report of a letter that was called
-# after the wait's end doubles it. Letters called earlier prolong it to twice its length since the first answer at most;
-# then the receiver is called again, however many such reports still come. If the time of a call is unknown, as that of
-# an earlier sending, it counts as early. `reported`: an acceptance by the relay or service does not end the wait at
-# once.
+# A wait counts from the reported moment, so old reports begin none. Only a report of a letter called after the wait's
+# end doubles it. Letters called earlier prolong it to twice its length since the first answer at most; then the
+# receiver is called again, however many such reports still come. If the time of a call is unknown, as that of an
+# earlier sending, it counts as early. `reported`: an acceptance by the relay or service does not end the wait at once.
 _AGAIN = """excluded.since > w.until AND (SELECT s.called FROM said s
     WHERE s.credential = excluded.credential_id AND s.receiver = excluded.receiver) > w.until"""
 _LONGER = """greatest(excluded.seconds, least(2 * w.seconds, (
@@ -57,9 +56,9 @@ RETURNING receiver, answer, xmax = 0
 
 
 def put_off_reported(events: Sequence[NewEvent]) -> list[tuple[str, str]]:
-    """Let the receivers wait of which these new events say that they refuse or delay our mail because of us.
+    """Let receivers wait that refuse or delay our mail because of us, according to these new events.
 
-    Runs in the caller's transaction. Returns (receiver, answer) of those that did not wait before.
+    Runs in the caller's transaction. Returns (receiver, answer) of those without a wait before.
     """
     found = [one for one in events if one.channel == Vendor.Channel.EMAIL and _slows(one)]
     if not found:

@@ -4,8 +4,8 @@ The statement that writes the acceptance also writes the id (merging.py, ground_
 that; then it waits. It is checked after ten seconds, then each time its age has about doubled, and in the end once an
 hour, so that reports of other people's letters cost little.
 
-An id belongs to the account that reported it: some or all of the vendor's credentials. If it names several letters of
-these, it names none. It also names only letters called at the destination the account had when it was reported
+An id belongs to the reporting account: some or all of the vendor's credentials. If it names several letters of these,
+it names none. It also names only letters called at the account's destination at the time of the report
 (vendors/destinations.py), because another server may give the same ids to other letters. Ids stored by an earlier
 version lack a destination and always count.
 """
@@ -50,8 +50,8 @@ MAY_WAIT = """
 SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
     AND (SELECT count(*) FROM campaigns_waitingreport w WHERE w.vendor_id = v.id) < %(most)s
 """
-# Of two waiting reports of a kind, the later one by the vendor's clock counts. Once the vendor's destination has
-# changed, the first one stays: vendors repeat reports, and a repeat concerns the destination at the time of the first.
+# If two reports of a kind wait, the later one by the vendor's clock counts. Once the vendor's destination has changed,
+# the first one stays: vendors repeat reports, and a repeat concerns the destination at the time of the first.
 KEEP = f"""
 INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials, destinations)
 SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s, (
@@ -69,7 +69,7 @@ DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM campaigns_vendormessageid ORDER BY id LIMIT %(most)s) oldest
     WHERE at < %(before)s))
 """
-# Of the reports to check now: those with a known letter, and those waiting for too long. All of them are
+# Picks among the reports to check now those with a known letter, and those waiting for too long. All of them are
 # checked again later, so a report that fails does not delay the others.
 DUE = f"""
 WITH looked_at AS (

@@ -17,8 +17,8 @@ class RecipientAnswer(models.Model):
     """An answer in the inbox of unread answers. It is decided once: treated as a stop, or read.
 
     sponsor: whose inbox; empty: an SMS to a number without an identity, which concerns the sponsors in `concerned`.
-    name: what makes a repeat known. sender: the recipient who wrote, as the list had it. to: where it was sent.
-    near: perhaps it asks to stop. message, message_uuid, campaign: what it answers, if known. written_at: as stated by
+    name: identifies a repeat. sender: the recipient who wrote, as the list had it. to: the address that got it. near:
+    perhaps it asks to stop. message, message_uuid, campaign: those that it answers, if known. written_at: as stated by
     the vendor or the mail's arrival. decided_by: a person's or key's name.
     """
 
@@ -65,7 +65,7 @@ class RecipientAnswer(models.Model):
 
     @property
     def readable_text(self) -> str:
-        """Return what was written as it was; a note of ours in the reader's language."""
+        """Return the recipient's text unchanged; a note of ours in the reader's language."""
         return gettext(NO_TEXT) if self.text == NO_TEXT else self.text
 
     def __str__(self) -> str:

@@ -295,12 +295,12 @@ class Campaign(models.Model):
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it goes to many who can unsubscribe: neither a single letter nor transactional."""
+        """True if it goes to many who can unsubscribe: neither a single letter nor transactional."""
         return self.size > 1 and not self.transactional
 
     @property
     def class_by_kind(self) -> MailClass:
-        """The class that it has without a name. A program's single letter may be urgent instead."""
+        """Its class if none is named. A program's single letter may be urgent instead."""
         return MailClass.BULK if self.is_bulk else MailClass.USUAL
 
     @property

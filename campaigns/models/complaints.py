@@ -28,7 +28,7 @@ def provider_name(receiver: str) -> str:
 
 
 class UncountedComplaint(models.Model):
-    """A complaint that is not in a rate yet: stored with its event, deleted in the transaction that counts it.
+    """A complaint not in a rate yet: stored with its event, deleted in the transaction that counts it.
 
     sent_at: the call of the message complained about. A rate row is never locked by the code that takes reports.
     """
@@ -53,10 +53,10 @@ class ComplaintRate(models.Model):
     """Complaints about the mails that a sponsor sent to one receiver in one stretch.
 
     A stretch is a day (UTC), or the part of it since somebody resumed. since: its start. A complaint counts in the
-    stretch in which its mail was sent, however late it comes. accepted: mails of the stretch when they were last
-    counted; empty: not needed yet. sent: messages of the sponsor on the day, to all receivers, at that time. waits: too
-    few are accepted to judge by, so it is looked at again as more are. seen: the rate in percent that somebody accepted
-    by resuming.
+    stretch in which its mail was sent, however late it comes. accepted: mails of the stretch at the last count; empty:
+    not needed yet. sent: messages of the sponsor on the day, to all receivers, at that time. waits: too few are
+    accepted to judge by, so it is looked at again as more are. seen: the rate in percent that somebody accepted by
+    resuming.
     """
 
     SPONSOR = "sponsor"

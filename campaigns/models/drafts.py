@@ -108,7 +108,7 @@ class Draft(models.Model):
 
     @property
     def why_failed(self) -> str:
-        """The reason why it could not be sent; empty: there was no attempt, or none has failed."""
+        """The reason for a failure to send it; empty: nobody has tried, or no attempt has failed."""
         return said.read(self.failure, self.failure_said)
 
     @property

@@ -1,4 +1,4 @@
-"""Who may send what as whom: sender identities of sponsors, and entitlements to vendors and credentials.
+"""Sender identities of sponsors, and their entitlements to vendors and credentials.
 
 campaigns/senders/entitlements.py decides by these rows.
 """
@@ -264,7 +264,7 @@ def named_address(text: str) -> dict[str, str]:
 
 
 class Urgent(models.TextChoices):
-    """What a sponsor may send as urgent: the larger right is the later one."""
+    """The right of a sponsor to send urgent mail: the larger right is the later one."""
 
     NOTHING = "nothing", gettext_noop("nothing")
     SINGLE = "single", gettext_noop("single letters")

@@ -82,7 +82,7 @@ class Message(models.Model):
     uuid: contains the id, so that a delivery report finds its message. These columns give the state (document 001;
     docs/states.md); none is set while the message waits or is in a call (`Claim`). dequeued_at: it has an end; sent_at:
     its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with error_code it
-    refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired': the deadline
+    refused; in_doubt_at: the answer is lost, and error_sub_type gives the evidence; error_code 'expired': the deadline
     passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why. cause: an
     AnswerCause, of a refusal, suppression, bounce or deferral; empty: none, or from before mailhub stored it.
     put_off_at: the first time that the vendor put this message off; call_after: no call before then. report: the last
@@ -153,8 +153,8 @@ class Claim(models.Model):
 
     A message without an end in a claim under its job's fence is in flight; if the sender is lost, it becomes in doubt.
     fence: of the sender; at: when calls became allowed; units: the cost of each call, empty: one each. destination:
-    where and as whom they are made (vendors/destinations.py); empty: 0. ledger: the id of its row in vendors_usage,
-    shared with other claims of the same grant.
+    address, account and key of the calls (vendors/destinations.py); empty: 0. ledger: the id of its row in
+    vendors_usage, shared with other claims of the same grant.
     """
 
     SPONSOR = "job__sponsor"
@@ -301,7 +301,7 @@ class Job(models.Model):
                 condition=Q(FOR_CASTERS, parent__isnull=False),
                 name="job_in_turn_child",
             ),
-            # A sponsor's work that is not dispatched yet (senders/quotas/book.py). A letter of the API has none.
+            # A sponsor's work not dispatched yet (senders/quotas/book.py). A letter of the API has none.
             models.Index(fields=["sponsor"], condition=UNDISPATCHED, name="job_undispatched"),
             # The operators' look-ups (document 000): by the chosen date, newest first. Other filter columns are
             # included, so that counting a thousand reads no other page.
@@ -342,7 +342,7 @@ class Job(models.Model):
 
     @property
     def is_kept_back(self) -> bool:
-        """Whether a person has to let go the rest of a parent."""
+        """True if a person has to release the rest of a parent."""
         return self.wait_after is not None and self.size - self.remaining >= self.wait_after
 
     @property

@@ -70,7 +70,8 @@ class Resolution(models.Model):
 class RefusalRun(models.Model):
     """Equal refusals in a row over one credential, since its last acceptance (campaigns/engine/refusal_runs).
 
-    code, sub_type: their words; messages: those refused so; since: the first refusal. full_at: when it was too long.
+    code, sub_type: their words; messages: those refused so; since: the first refusal. full_at: the time of its becoming
+    full.
     """
 
     credential = models.OneToOneField(
@@ -115,9 +116,9 @@ class SponsorRefusalRun(models.Model):
 
 
 class RefusalTail(models.Model):
-    """Calls over a credential that were open when a run of equal refusals was put back.
+    """Calls over a credential, open at the moment a run of equal refusals was put back.
 
-    Those of the messages that are refused in the same words (code, sub_type) are put back too.
+    Their messages refused in the same words (code, sub_type) are put back too.
     """
 
     credential = models.ForeignKey(
@@ -153,11 +154,10 @@ class Store(models.Model):
     """One row: the PostgreSQL that wrote the rows. Calls start only on this one (campaigns/engine/failover/guard.py).
 
     system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. At least one of
-    them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. applied:
-    the newest migrations; tables: those of the oldest program that may call, one version before if what came since is
-    additive, and empty while the tables change. mark: of the machine and the disk, if mailhub brings its own
-    PostgreSQL (mailhub/presence.py). held: why calls wait for a person, and what was in its place
-    (failover/holding.py).
+    them differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. applied: the
+    newest migrations; tables: those of the oldest program that may call, one version before if what came since is
+    additive, and empty while the tables change. mark: of the machine and the disk, if mailhub brings its own PostgreSQL
+    (mailhub/presence.py). held: why calls wait for a person, and the store found in its place (failover/holding.py).
     """
 
     system = models.CharField(max_length=100)

@@ -105,7 +105,7 @@ class SponsorQuota(models.Model):
 
     @property
     def amount(self) -> Said:
-        """Say what it allows: 1,000 messages a day."""
+        """Describe the allowance: 1,000 messages a day."""
         return describe_amount(self.measure, self.span, self.most, self.currency)
 
     def clean(self) -> None:
@@ -129,8 +129,8 @@ AMOUNTS = {
 
 
 def describe_amount(measure: str, span: str, most: Decimal, currency: str) -> Said:
-    """Say what a quota allows: 1,000 messages a day; 250.00 EUR a month."""
-    form = AMOUNTS.get((measure, span)) or "%(count)s"  # a row that is not valid yet
+    """Describe a quota's allowance: 1,000 messages a day; 250.00 EUR a month."""
+    form = AMOUNTS.get((measure, span)) or "%(count)s"  # a row not valid yet
     return Said(form, count=write_amount(measure, most, currency))
 
 

@@ -50,10 +50,10 @@ class SponsorTurn(models.Model):
 
 
 class ClassTurn(models.Model):
-    """What a sponsor was given at a vendor, in one class of mail.
+    """The service given to a sponsor at a vendor, in one class of mail.
 
     given: the units of its calls, each divided by the weight of that moment (virtual time of fair queueing). clock: the
-    virtual time of the class when the sponsor last had a turn before others, or was given something alone. The largest
+    virtual time of the class at the sponsor's last turn before others, or last units given to it alone. The largest
     clock of the rows of a vendor and class is the class's. rate: units a second of one of its streams, lately.
     """
 
@@ -77,10 +77,10 @@ class ClassTurn(models.Model):
 
 
 class ClassCredit(models.Model):
-    """What a lower class of mail may still be given of its floor at a vendor (campaigns/engine/turns).
+    """The part of its floor that a lower class of mail may still be given at a vendor (campaigns/engine/turns).
 
-    credit: units; it grows by the floor's share of everything that the vendor was given, and shrinks by what the class
-    was given. most: units that it saves up; least: units that it owes, negative.
+    credit: units; it grows by the floor's share of everything given to the vendor, and shrinks by the units given to
+    the class. most: the most units saved up; least: the most units owed, negative.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)

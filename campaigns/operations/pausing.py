@@ -1,7 +1,7 @@
 """Decisions about campaigns, by their jobs: pause, resume, and set limits; each one is recorded.
 
-A campaign is one content for one list, so a pause covers the whole campaign, whichever of its jobs is named. One
-transaction for each job, as in actions.py.
+A campaign is one content for one list, so a pause of any of its jobs covers the whole campaign. One transaction for
+each job, as in actions.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: i
     """Pause the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
 
     by, revision: as in actions.stop. Pausing a paused campaign changes nothing, unless it waits for its approval: then
-    it stays paused when it is approved.
+    it stays paused after the approval.
     """
     return [_pause(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 

@@ -1,4 +1,4 @@
-"""The feature of what became of campaigns, what they cost and when they end.
+"""The feature of results: outcomes of campaigns, their costs and the forecast of their ends.
 
 - own_files: the columns of files that mailhub writes and reads again. export: the campaign report for its owner, with
   campaign_rows, message_rows, reasons (why messages failed) and xlsx_writer.

@@ -1,4 +1,4 @@
-"""Files that mailhub has written and reads again: reports of campaigns, and rows that were left out of a list.
+"""Files that mailhub has written and reads again: reports of campaigns, and rows left out of a list.
 
 Their columns identify them. CSV has a quote before texts that a spreadsheet would run as a formula (formulas.harmless);
 reading takes it off. Reading also drops the columns that a report adds, so the list comes back as it was.
@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 
-LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file of rows that were left out
+LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file of left-out rows
 REPORT = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings", "cause")
 SUPPRESSIONS = ("address", "reason", "source", "since", "until", "topic")
-# Columns that hardly any other list has; two are enough to know a report from which columns were taken.
+# Columns that hardly any other list has; two are enough to know a report, even with some columns removed.
 TELLING = {"vendor id", "sent at", "reported at", "sendings"}
 SUFFIX = re.compile(r" \(mailhub(?: \d{1,9})?\)\Z")
 TYPED = ("mailhub", "cells as they are")  # a property of our spreadsheets, name and value: no cell has a quote more

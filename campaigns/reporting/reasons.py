@@ -1,8 +1,8 @@
 """Reasons why messages of a campaign failed: counts, and sentences for the owner.
 
-A reason has a key, computed from a row by the same rules in counts and in lists of recipients. It says what happened;
-whose fault that is, is the cause stored with the message. Sentences quote vendors' codes but not their texts, which may
-name a recipient.
+A reason has a key, computed from a row by the same rules in counts and in lists of recipients. It names the event; the
+cause stored with the message says who is at fault. Sentences quote vendors' codes but not their texts, which may name a
+recipient.
 """
 
 import re
@@ -31,7 +31,7 @@ MOST_REASONS = 30  # shown
 KINDS = MessageEvent.Kind
 VENDOR, LATER = "vendor:", "bounced:"  # prefixes: followed by the vendor's code; by the kind of the bounce
 SUPPRESSED = "suppressed:"  # prefix, followed by the reason
-UNMADE = f"{UNSENDABLE}:"  # prefix, followed by the part of the letter that is at fault
+UNMADE = f"{UNSENDABLE}:"  # prefix, followed by the part of the letter at fault
 
 EMAIL, SMS, PRINT = Vendor.Channel.EMAIL, Vendor.Channel.SMS, Vendor.Channel.PRINT
 UNKNOWN_TO = {
@@ -78,7 +78,7 @@ CAME_BACK_BY = {
     AnswerCause.VENDOR: gettext_noop("It came back because a mail server was out of order."),
 }
 NEVER_AGAIN = ("unknown", "stop")  # a retry leaves these out until a person allows them
-OURS = ("expired", "person", "template", UNSENDABLE, "too_dear")  # codes that are keys
+OURS = ("expired", "person", "template", UNSENDABLE, "too_dear")  # codes that also serve as keys
 SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
 OF_PART = f"^({'|'.join(LetterPart)}): "  # begins the sub type of a letter that could not be made
 # For groups g(code, sub): the first match counts. `having` expresses the same for a query set.
@@ -216,7 +216,7 @@ def key_of(message: Message) -> str:
 
 
 def of_message(message: Message, channel: str) -> str:
-    """Return why a message failed, as a sentence; empty: it has not."""
+    """Return the reason for a message's failure, as a sentence; empty: it has not failed."""
     key = key_of(message)
     if key == LATER:
         form = CAME_BACK_BY.get(AnswerCause(message.cause)) if message.cause else None

@@ -1,7 +1,7 @@
 """Decides which sponsor may use which vendor, credential and sender identity. Nothing is allowed unless granted.
 
-The check runs when work is accepted, and again on dispatch, retry and resume; jobs that fail it then are
-held. Dispatched work goes on, including a parent's uncut rest; `stop_job` stops it.
+The check runs when work is accepted, and again on dispatch, retry and resume; jobs that fail it then are held.
+Dispatched work continues, including a parent's uncut rest; `stop_job` stops it.
 """
 
 import shlex
@@ -34,7 +34,7 @@ def grant(
 ) -> tuple[Entitlement, bool]:
     """Allow the sponsor all the vendor's credentials, or this one. Returns the entitlement and True if it is new.
 
-    urgent: of a new one, what it may send as urgent (Urgent).
+    urgent: the right of a new one to send urgent mail (Urgent).
 
     An installation's first sender identity is made from the From address in a relay's settings.
     """
@@ -64,7 +64,7 @@ def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any)
 
 
 def free_default(of: Sponsor, channel: str) -> None:
-    """Clear the channel's default before another identity becomes it. Of two concurrent changes the last one wins."""
+    """Clear the channel's default before another identity becomes it. The last of two concurrent changes wins."""
     one_change()
     of.identities.filter(default=True, channel=channel).update(default=False)
 
@@ -99,9 +99,9 @@ Allowed = dict[int, frozenset[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class SponsorRights:
-    """What a sponsor may use. allowed: its vendors, each with its permitted credentials; None: all.
+    """The rights of a sponsor. allowed: its vendors, each with its permitted credentials; None: all.
 
-    urgent: what it may send as urgent, by vendor and credential; None: all credentials.
+    urgent: its rights to send urgent mail, by vendor and credential; None: all credentials.
     """
 
     allowed: Allowed
@@ -115,7 +115,7 @@ class SponsorRights:
 
 
 def rights_of(sponsor_id: int) -> SponsorRights:
-    """Return what the sponsor may use."""
+    """Return the sponsor's rights."""
     rows = Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential", "urgent")
     found: dict[int, set[int | None]] = {}
     urgent: dict[tuple[int, int | None], str] = {}
@@ -136,7 +136,7 @@ def decide_class(
 ) -> MailClass:
     """Return the class of a job. named: by its campaign, request or template. Raises NotEntitled for urgent mail.
 
-    Without a name a program's single letter is urgent where that is allowed. A list from which recipients can
+    Without a name a program's single letter is urgent if the sponsor has the right. A list that lets recipients
     unsubscribe is bulk; all other mail is usual.
     """
     may_be_urgent = right == Urgent.ALL or (right == Urgent.SINGLE and size == 1)
@@ -164,7 +164,7 @@ def class_for(
 
 
 def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size: int) -> str:
-    """Return why a stored campaign of this class may not go by the credential, or ""."""
+    """Return the reason to refuse the credential to a stored campaign of this class, or ""."""
     if mail_class != MailClass.URGENT:
         return ""
     right = rights_of(sponsor_id).urgent_over(credential.vendor_id, credential.pk)
@@ -175,7 +175,7 @@ def refuse_class(sponsor_id: int, credential: Credential, mail_class: int, size:
     return ""
 
 
-# Jobs that are not urgent any more, by their kind. Those that a claim has locked stay; they are being sent.
+# Takes urgency from jobs, by their kind. Jobs locked by a claim keep it; they are being sent.
 LOWER = f"""
 UPDATE campaigns_job j SET mail_class = CASE WHEN c.size > 1 AND NOT c.transactional
     THEN {MailClass.BULK.value} ELSE {MailClass.USUAL.value} END
@@ -189,7 +189,7 @@ WHERE c.id = j.campaign_id AND j.id IN (
 
 
 def set_urgent(row: Entitlement, right: str) -> None:
-    """Change what the sponsor may send as urgent. Jobs that may not be urgent any more lose their class at once."""
+    """Change the sponsor's right to urgent mail. Jobs that may no longer be urgent lose their class immediately."""
     with transaction.atomic():
         Entitlement.objects.filter(pk=row.pk).update(urgent=right)
         row.urgent = right

@@ -1,8 +1,8 @@
-"""Suppresses recipients because of what was reported about their messages.
+"""Suppresses recipients because of reports about their messages.
 
-A hard bounce, a complaint or an unsubscription suppresses the recipient at once. Soft bounces do so together: when an
-address has bounced on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed again. Events that
-say *blocked* or *failed* are our fault or the vendor's, and suppress nobody.
+A hard bounce, a complaint or an unsubscription suppresses the recipient immediately. Soft bounces do so together: when
+an address has bounced on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed again. Events
+that say *blocked* or *failed* are our fault or the vendor's, and suppress nobody.
 """
 
 from collections import defaultdict
@@ -58,7 +58,7 @@ def suppress_reported(events: Collection[NewEvent]) -> None:
 
 
 def _may_suppress(one: NewEvent) -> bool:
-    """Tell whether the cause of a bounce may suppress its recipient; complaints and wishes have none."""
+    """Return True if the cause of a bounce may suppress its recipient; complaints and wishes have none."""
     judged = one.reported.judged
     return judged is None or may_suppress(judged.cause, AnswerProof.REPORTED, one.channel)
 

@@ -269,7 +269,7 @@ def _short(value: Any) -> str:
 def whole(make: Callable[..., Any]) -> Callable[..., Any]:
     """Make a Jinja filter that returns an iterator return a list."""
 
-    @wraps(make)  # also copies the mark by which Jinja passes the context
+    @wraps(make)  # also copies the mark that makes Jinja pass the context
     def made(*given: Any, **named: Any) -> Any:
         result = make(*given, **named)
         return result if isinstance(result, str) else list(result)
@@ -313,7 +313,7 @@ def trimmed(value: Any, chars: str | None = None) -> str:
 
 
 def whole_number(value: Any, default: Any = 0, base: int = 10) -> Any:
-    """Jinja's `int`. A text longer than LONGEST_NUMBER is no number, because converting it takes too long."""
+    """Jinja's `int`. A text longer than LONGEST_NUMBER is not a number, because converting it takes too long."""
     return default if isinstance(value, str) and len(value) > LONGEST_NUMBER else do_int(value, default, base)
 
 

@@ -20,7 +20,7 @@ SIGN = re.compile("[\U000f0000-\U000ffffd]")
 ROW = re.compile(r"(</?)(?:table|tbody|thead|tfoot|tr|caption)\b", re.IGNORECASE)
 CELL = re.compile(r"(<)t[dh]\b", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
-SHORT = 20_000  # characters of HTML read in this process; so few take little time, whatever the content
+SHORT = 20_000  # characters of HTML read in this process; so few take little time with any content
 CODE = f"""
 {Path(html_reader.__file__).read_text()}
 import sys
@@ -61,7 +61,7 @@ def made_from(html: str) -> str:
 
 
 def _without_their_lines(text: str, statements: str) -> str:
-    """Join a line of statements alone to the line before, so that it leaves no empty line in each letter.
+    """Join a line of statements alone to the line before, to avoid an empty line in each letter.
 
     Blanks behind a statement at the beginning of a line are dropped, too.
     """

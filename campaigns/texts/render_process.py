@@ -1,7 +1,7 @@
 """A process that compiles and renders templates for another one (render_pool.py), without holding that one's lock.
 
 Secrets and the database are out of its reach, and apart.py limits its memory and time. It reads questions from a
-socket, its standard input, and ends when the other end is closed, even by a crash. Questions are JSON, like the stored
+socket, its standard input, and exits after the other end closes, even by a crash. Questions are JSON, like the stored
 fields of a letter. An answer is a kind, the steps used, and up to three texts.
 """
 
@@ -148,7 +148,7 @@ def _limit_time() -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too; it ends when the server does
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too; it ends with the server
     os.nice(NICE)
     try:
         TemplateServer(socket.socket(fileno=0)).serve()

@@ -1,7 +1,7 @@
 """Checks that the fonts of print have each sign that a letter shows, before anything is stored.
 
 The template's own text is checked once. A row is checked closely only if one of its fields has a sign without a glyph:
-its letter is then rendered as the sender will render it. The pages are checked again when they are made.
+its letter is then rendered exactly as in sending. The pages are checked again during production.
 """
 
 import re
@@ -26,7 +26,7 @@ IN_FIELD = gettext_noop("%(name)s has %(signs)s, which no installed font has")
 
 @dataclass(frozen=True, slots=True)
 class SignCheck:
-    """The check of one vendor. missing: names the signs of a text that have no glyph. address: what it draws of one."""
+    """The check of one vendor. missing: names the signs of a text without a glyph. address: the drawn part of one."""
 
     missing: Callable[[str], str]
     address: AddressRules | None
@@ -44,7 +44,7 @@ def sign_check(adapter: str, settings: Any) -> SignCheck | None:
 
 
 def knows_fonts(adapter: str) -> bool:
-    """Return whether letters of this adapter are drawn here, with fonts that are known: so each sign was checked."""
+    """Return True if letters of this adapter are drawn here, with known fonts: so each sign was checked."""
     kind = drawing_adapter(adapter)
     return kind is not None and bool(kind.scripts()[0])
 
@@ -69,7 +69,7 @@ def with_signs(content: Content, body: str, html: bool, checks: Iterable[SignChe
     brings_fonts = html and _OWN_FONTS.search(body) is not None
     if not brings_fonts and (missing := known[0].missing(shown_text(_TEMPLATE.sub("", body), html))):
         raise TemplateError(Said(IN_LETTER, signs=missing))
-    # Such as a default: whether it is shown depends on the row.
+    # Such as a default: only some rows show it.
     perhaps = not brings_fonts and known[0].missing("".join(_TEMPLATE.findall(body))) != ""
     before = content.further
 
@@ -85,7 +85,7 @@ def with_signs(content: Content, body: str, html: bool, checks: Iterable[SignChe
 
 
 def shown_text(text: str, html: bool) -> str:
-    """Return what a letter may show: of HTML without tags, styles, scripts and comments."""
+    """Return the text that a letter may show: of HTML without tags, styles, scripts and comments."""
     return _TAGS.sub("", _HIDDEN.sub("", text)) if html else text
 
 

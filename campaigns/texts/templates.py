@@ -1,4 +1,4 @@
-"""Compiles and renders templates: Jinja2 cut down to what a letter needs, with a fast path for plain templates.
+"""Compiles and renders templates: Jinja2 cut down to the needs of a letter, with a fast path for plain templates.
 
 A template may show fields, choose, repeat and assign. It can neither calculate, call nor include, so it cannot grow
 without bound or reach outside. Rendered values are never rendered again. Every template knows `recipient`.
@@ -31,7 +31,7 @@ SLICE = 1_000  # steps after which other threads get a turn
 MAX_STEPS = 50_000  # of one message (campaigns/texts/cost.py)
 TOKEN = 100  # steps to compile a name, a sign or a stretch of text; multiplied by the depth of loops
 DEEPEST, LOOPS_DEEPEST = 100, 5  # levels of nested parts, and of nested loops
-FAILED = 400  # steps to say why a letter cannot be rendered
+FAILED = 400  # steps to explain a failed rendering
 OUTPUT = 1_000  # characters joined in a step
 MAX_TOKENS = 5_000  # names, signs and stretches of text in a template
 LONGEST_NAME, LONGEST_NUMBER = 200, 40  # characters of a name, and of a number, in a template
@@ -275,7 +275,7 @@ class Content:
 
     @property
     def plain(self) -> bool:
-        """Whether the templates only show fields, which costs hardly a step."""
+        """True if the templates only show fields; showing one costs hardly a step."""
         return self.safe >= 0
 
     def render(

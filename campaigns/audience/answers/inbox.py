@@ -20,7 +20,7 @@ from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 
-MOST_TEXT = 2_000  # characters of an answer that are kept
+MOST_TEXT = 2_000  # characters kept of an answer
 LONGEST = 320  # characters of an address
 MOST_COUNTED = 1_000
 LATE = timedelta(days=1)
@@ -29,11 +29,11 @@ Understood = Literal["stop", "start", "help", "near", "other", "fraud"]
 
 @dataclass(frozen=True, slots=True)
 class NewAnswer:
-    """What a recipient wrote.
+    """A recipient's answer.
 
-    name: makes a repeat known. sponsor_id: whose; None: an SMS to a number without an identity, which `concerned` are
-    about. understood: what was done, or near, other and fraud, which a person reads. writer: address of a mail's author
-    if another than `sender`, the recipient; stands above the text. at: UTC; None: now.
+    name: identifies a repeat. sponsor_id: its sponsor; None: an SMS to a number without an identity, with its sponsors
+    in `concerned`. understood: the action taken, or near, other and fraud, which a person reads. writer: address of a
+    mail's author if it differs from `sender`, the recipient; stands above the text. at: UTC; None: now.
     """
 
     name: str
@@ -66,7 +66,7 @@ ON CONFLICT (name) DO NOTHING RETURNING id
 def take_answer(new: NewAnswer) -> list[int]:
     """Keep an answer that a person has to read, and tell the sponsor's programs of any answer.
 
-    Call it in the transaction that carries out what the answer asks. Returns the ids of webhook calls that are due.
+    Call it in the transaction that carries out the answer's request. Returns the ids of the webhook calls due now.
     """
     unread = new.understood in ("near", "other", "fraud") and new.text.strip()
     kept = _keep_unread(new) if unread else None
@@ -114,7 +114,7 @@ def _keep_unread(new: NewAnswer) -> int | None:
 
 
 def shown_text(text: str, most: int) -> str:
-    """Return a text that can be stored, cut to so many characters."""
+    """Return a text that can be stored, cut to this number of characters."""
     bare = text[:most].encode(errors="replace").decode().replace("\0", "\ufffd")
     return bare if len(text) <= most else f"{bare[: most - 1]}…"
 
@@ -127,7 +127,7 @@ def count_unread(sponsors: Collection[int] | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnreadAnswers:
-    """The unread answers of a channel. number: at most MOST_COUNTED. oldest: when the oldest was stored."""
+    """The unread answers of a channel. number: at most MOST_COUNTED. oldest: the time of storing the oldest."""
 
     channel: str
     number: int

@@ -1,4 +1,4 @@
-"""Judges what a recipient wrote: whether it surely asks to stop, perhaps does, or says something else.
+"""Judges a recipient's text: it surely asks to stop, perhaps does, or says something else.
 
 The phrases are data (phrases.toml). A text surely asks if phrases that mean *stop*, and fillers that change nothing
 beside them, cover all of it in one language. Everything else is for a person. Only what stands above the first quoted
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 TABLE = Path(__file__).with_name("phrases.toml")
-MOST = 8_000  # characters that are read
+MOST = 8_000  # characters read
 MOST_TOKENS = 12  # of a text that surely asks
 INTRODUCTION = 3  # lines at most of "On ... wrote:"
 AnswerMeaning = Literal["stop", "near", "other"]
@@ -131,12 +131,12 @@ def split_text(text: str) -> Phrase:
 
 
 def answer_itself(text: str) -> str:
-    """Return what the writer wrote: the text without quoted mails and signature; of a quote alone, nothing."""
+    """Return the writer's own text, without quoted mails and signature; of a quote alone, nothing."""
     return _unquoted(text)[1]
 
 
 def _unquoted(text: str) -> tuple[str, str]:
-    """Return what the writer wrote above the first quote, and all of it."""
+    """Return the writer's own text above the first quote, and all of it."""
     lines = text[:MOST].splitlines()
     known = answer_phrases()
     kept: list[str] = []
@@ -179,7 +179,7 @@ def _asks(tokens: Phrase, known: LanguagePhrases) -> bool:
         return True
     if len(tokens) > MOST_TOKENS:
         return False
-    reached = {(0, False)}  # up to which word the text is covered, and whether a phrase in it asks
+    reached = {(0, False)}  # number of words covered so far, and True if a phrase among them asks
     for start in range(len(tokens)):
         for asked in (True, False):
             if (start, asked) in reached:

@@ -59,7 +59,7 @@ class TakenMail:
 
     what: a kind of event, or repeated, unsubscribed, answer, forged, not_ours, refused, or `parser.Other`.
 
-    calls: ids of webhook calls that are due now.
+    calls: ids of the webhook calls due now.
     """
 
     what: str
@@ -110,7 +110,7 @@ def _take_reply(mail: InboundMail, to: str) -> TakenMail:
     sender = _address(reply.sender)
     is_other = sender.casefold() != _address(message.recipient).casefold()
     if understood == "stop" and (is_other or message.campaign.transactional):
-        understood = "near"  # a transactional mail has no link to unsubscribe either; a person decides
+        understood = "near"  # a transactional mail lacks a link to unsubscribe, too; a person decides
     text = _shown_text(reply)
     new = _answer_to(message, "mail", reply.digest, RecipientAnswer.Kind.REPLY, understood, to, text, mail.at)
     new = replace(new, writer=sender or "?") if is_other else new
@@ -157,7 +157,7 @@ def _shown_text(reply: MailReply) -> str:
 
 
 def _judged(reply: MailReply) -> Understood:
-    """Judge the text. The subject counts if it is no repetition of ours, or if there is no text."""
+    """Judge the text. The subject counts unless it repeats ours, or if there is no text."""
     said, about, is_empty = judge_answer(reply.text), judge_answer(reply.subject), not answer_itself(reply.text)
     if said == "stop" or (about == "stop" and is_empty and not reply.is_reply):
         return "stop"
@@ -243,7 +243,7 @@ class Mailboxes:
         self._lock, self._known, self._read_at = Lock(), frozenset[str](), float("-inf")
 
     def wants(self, address: str) -> bool:
-        """Return whether a mail to this address is for us. Raises the database's errors."""
+        """Return True if a mail to this address is for us. Raises the database's errors."""
         if return_paths.read(address, "return-path") or return_paths.read(address, "unsubscribe"):
             return True
         with self._lock:

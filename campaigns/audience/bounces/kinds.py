@@ -1,6 +1,6 @@
 """Interprets a bounce: no such recipient (hard), not delivered this time (soft), or we are blocked.
 
-Whether the recipient is gone, is decided by `vendors/causes/gone.py`. docs/how-to/bounces.md has the table.
+`vendors/causes/gone.py` decides if the recipient is gone. docs/how-to/bounces.md has the table.
 """
 
 import re
@@ -37,7 +37,7 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     judged = judge_reply(int(f"{basic[1]}{basic[2]}") if basic else None, said, code if enhanced else "")
     if follows_from(judged.cause, AnswerProof.REPORTED).message == MessageEnd.BLOCKED and not judged.alone:
         return Kind.BLOCKED, code
-    if classes - {"5"}:  # a temporary failure is never hard, whatever else the mail quotes
+    if classes - {"5"}:  # a temporary failure is never hard, even beside other quoted codes
         return Kind.SOFT_BOUNCE, code
     gone = judge_gone(said, basic=basic[1] + basic[2] if basic else "", detail=detail)
     return Kind.HARD_BOUNCE if gone >= Gone.CLOSED else Kind.SOFT_BOUNCE, code

@@ -49,7 +49,7 @@ WARNING = re.compile(
     re.IGNORECASE,
 )
 FRAUD = "fraud"
-# Types of feedback (RFC 5965 and its drafts) that express what a recipient wants.
+# Types of feedback (RFC 5965 and its drafts) that express a recipient's wish.
 WISHES = {
     "abuse": MessageEvent.Kind.COMPLAINT,
     FRAUD: MessageEvent.Kind.COMPLAINT,
@@ -171,7 +171,7 @@ def _blocks(part: Message) -> Iterator[Message]:
 
 
 def _of_feedback(part: Message) -> ParsedMail:
-    """Classify feedback by its type; those that are not in WISHES do not express the recipient's wish."""
+    """Classify feedback by its type; types outside WISHES do not express the recipient's wish."""
     for block in islice(_blocks(part), MOST_BLOCKS):
         kind = _header(block, "Feedback-Type").strip().lower()
         if kind:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 HandlerResult = TypeVar("HandlerResult")
 
-CONNECTIONS = 50  # at once
+CONNECTIONS = 50  # open at a time
 LIFE = 300.0  # seconds of a connection
 IDLE = 120.0  # seconds until a command
 LARGEST = 20_000_000  # bytes of a mail; only the first MOST are kept
@@ -151,7 +151,7 @@ class _Bounded:
             self.transport.abort()
 
     def end_soon(self) -> None:
-        """Close the connection after the answer that is being given."""
+        """Close the connection after the present answer."""
         asyncio.get_running_loop().call_soon(self.transport.close)
 
     def refused(self) -> str:

@@ -1,4 +1,4 @@
-"""Reads a mail that a person wrote in answer to one of ours: what it says, and which message it names.
+"""Reads a person's reply to one of our mails: its text, and the message named in it.
 
 Never raises, and takes bounded time for any input, like parser.
 """
@@ -101,7 +101,7 @@ def _first_reference(mail: Message) -> str:
 
 
 def _text(mail: Message) -> str:
-    """Return the text of the first part that has some and is no attachment, rather a plain one than HTML."""
+    """Return the text of the first part with some, attachments apart; prefers plain text to HTML."""
     parts = [part for _, part in zip(range(MOST_PARTS), walk_parts(mail), strict=False)]
     for kind in ("text/plain", "text/html"):
         for part in parts:

@@ -1,9 +1,9 @@
 """Steps 4 and 5: start a job, claim its messages, begin a new pass. One function for each verb.
 
 A claim is one row with the ids of the messages whose calls may start. It commits before the first of those calls. The
-statement checks the fence, so only the sender that has the lease can claim; one that was given up for dead gets
-nothing. A sender claims forward, one claim after another. Before another pass, or before another sender takes the job,
-every claimed message has an end or is known to wait. So no message is called under two claims.
+statement checks the fence, so only the sender that has the lease can claim; one given up for dead gets nothing. A
+sender claims forward, one claim after another. Before another pass, or before another sender takes the job, every
+claimed message has an end or is known to wait. So no message is called under two claims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -88,8 +88,9 @@ class ToClaim(NamedTuple):
 
     closes: nothing is claimed from this time on. units: set where letters differ in cost, or receivers wait or have
     limits: the messages that may be claimed, each with its cost; 0 means it will be refused without a call. Such a job
-    claims alone. destination: where and as whom its adapter calls (vendors/destinations.py); nothing is claimed if the
-    vendor or credential calls elsewhere by now. receivers: for the ledger: the units of each receiver with limits.
+    claims alone. destination: address, account and key of its adapter's calls (vendors/destinations.py); nothing is
+    claimed if the vendor or credential calls elsewhere by now. receivers: for the ledger: the units of each receiver
+    with limits.
     """
 
     lease: Lease
@@ -133,7 +134,8 @@ IN_ORDER = """
                 AND m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= a.at)
             ORDER BY m.id LIMIT a.most
         """
-# Each of the ids is looked up, whatever the planner knows: many that wait for something else may stand between them.
+# Looks up each of the ids, so that the plan does not depend on statistics: many messages that wait for something else
+# may stand between them.
 LISTED = """
             SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params, u.cost
             FROM unnest(a.ids, a.units) AS u(id, cost)
@@ -267,7 +269,7 @@ class Claimer(Protocol):
         """Return the permits needed for at most `most` of these messages."""
 
     def heed(self, answer: AcquireResult) -> None:
-        """Take over what the throttle answered to a need with letters."""
+        """Take over the throttle's answer to a need with letters."""
 
     def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
         """Return (how many of them these permits cover, which ones: see ToClaim.units)."""
@@ -275,7 +277,7 @@ class Claimer(Protocol):
     def allot(
         self, asked: ToClaim, messages: Sequence[ClaimedMessage], permits: Sequence[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
-        """Return (the permits of the claimed messages, in their order; those that are not used)."""
+        """Return (the permits of the claimed messages, in their order; the unused ones)."""
 
     def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
         """Return the calls for the claimed messages, in order of id. latest: see PermittedCall."""
@@ -284,7 +286,7 @@ class Claimer(Protocol):
         """Return from where on to claim next, after these calls. end: where the job ends, if there were none."""
 
     def note(self, cursor: int, end: int, want: int) -> str:
-        """Return what a grant is for, as failover/recovery.py reads it: three numbers for each range of messages."""
+        """Return the purpose of a grant, as failover/recovery.py reads it: three numbers for each range of messages."""
 
     def receivers(self) -> Mapping[str, int] | None:
         """Return what of it `fitting` allots to receivers with limits."""

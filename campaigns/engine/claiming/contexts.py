@@ -88,7 +88,7 @@ async def read_domains(connection: Any) -> None:
 class Terms:
     """The limits of a credential under one version of them, and the receivers to which sponsors may not send bulk mail.
 
-    ends: when the day of a warm-up is over; None: there is none. held: groups of receivers by sponsor.
+    ends: the end of a warm-up's day; None: there is none. held: groups of receivers by sponsor.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Terms:
         )
 
     def scope_of(self, vendor_id: int, credential_id: int, generation: int, destination: int) -> Scope:
-        """Return these limits as a scope. The same one is returned as long as nothing else changes."""
+        """Return these limits as a scope. Returns the same one until something else changes."""
         last = self._scope
         if (last.vendor_id, last.credential_id, last.generation, last.destination) != (
             vendor_id, credential_id, generation, destination,
@@ -141,7 +141,7 @@ class KnownRows:
         self._reading = asyncio.Lock()  # of terms and domains: no older ones come after newer ones
 
     async def refresh(self, connection: Any, found: "Iterable[_Row]") -> None:
-        """Read again what has changed since, for these rows."""
+        """Read again the changes since, for these rows."""
         terms, waits = set[int](), dict[int, tuple[int, int]]()
         for row in found:
             adoptions, known = self.terms.get(row.credential_id, (0, None))
@@ -171,13 +171,11 @@ class SendContext:
     the job without a result, including those in a call. next_message: where a sender begins. unreached_since: no call
     has reached the vendor since then; given_up: that has lasted longer than the patience of the campaign's route.
     waited: the vendor asked to wait, and no good answer since is known. receivers: those that wait or have accepted
-    nothing since, with the end of their wait (Unix seconds by the database's clock); receivers_known: there are no
-    others. held: groups of receivers to which
-    the job may not send before a person lets it. run: equal refusals over the credential; sponsor_run: of the sponsor's
-    mail over it.
-    braked_at: since when only probes may call the vendor (vendors/condition/brake.py), the last of them at probed_at;
-    brake_released_at: the end of the last brake. share: by which the vendor's permits are shared out;
-    floor: percent of them for each lower class.
+    nothing since, with the end of their wait (Unix seconds by the database's clock); receivers_known: the list is
+    complete. held: groups of receivers closed to the job until a person opens them. run: equal refusals over the
+    credential; sponsor_run: of the sponsor's mail over it. braked_at: since when only probes may call the vendor
+    (vendors/condition/brake.py), the last of them at probed_at; brake_released_at: the end of the last brake. share:
+    the weights for sharing out the vendor's permits; floor: percent of them for each lower class.
     """
 
     asked: float
@@ -227,7 +225,7 @@ class SendContext:
         return self.unreached_since is not None and answered > self.monotonic(self.unreached_since)
 
     def served_at(self, answered: float) -> bool:
-        """Tell whether a good answer at that time (time.monotonic) shows that `waited` is over."""
+        """Return True if a good answer at that time (time.monotonic) shows that `waited` is over."""
         return self.waited and (self.retry_after_until is None or answered > self.monotonic(self.retry_after_until))
 
     def halted_since(self, adoptions: int) -> str | None:
@@ -283,7 +281,7 @@ class _Row(NamedTuple):
 
 
 async def read(connection: Any, streams: Sequence[Read], known: KnownRows | None = None) -> list[SendContext]:
-    """Read the current rows of these streams with one statement, and what has changed of `known` with further ones."""
+    """Read the current rows of these streams with one statement, and changes to `known` with further ones."""
     asked, known = time.monotonic(), known or KnownRows()
     rows = await (await connection.execute(READ, {"jobs": [stream.lease.job_id for stream in streams]})).fetchall()
     answered, of_job = time.monotonic(), {row[0]: row[1:] for row in rows}  # jobs are never deleted

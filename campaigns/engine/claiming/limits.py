@@ -40,7 +40,7 @@ _OPEN = "coalesce(retry_after_until <= clock_timestamp(), true)"
 _OPEN_BUT_BRAKED = f"(braked_at IS NOT NULL OR {_OPEN})"
 _ASKED = f"""CASE WHEN {_OPEN_BUT_BRAKED}
     THEN greatest(%(wait)s, {ASKED_LEAST}, least({ASKED_MOST}, 2 * coalesce(asked_wait, 0))) ELSE %(wait)s END"""
-# A vendor that asks to wait answers, so its brake ends; the time of its next probe is no wait that anybody asked for.
+# A vendor that asks to wait answers, so its brake ends; the time until its next probe is not a requested wait.
 CLOSE = f"""
 UPDATE vendors_credential SET unreached_since = NULL,
     braked_at = NULL, brake_released_at = CASE WHEN braked_at IS NULL THEN brake_released_at ELSE clock_timestamp() END,
@@ -82,11 +82,11 @@ WHERE id = %(credential)s AND CASE WHEN NOT paused THEN {CREDENTIAL_ALONE} END
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """Close the credential for this many seconds, as its vendor asked (Retry-After), up to a day.
+    """Close the credential for this many seconds at its vendor's request (Retry-After), up to a day.
 
-    If the vendor asks again right after the wait, the next one is at least twice as long, up to ASKED_MOST. A vendor
-    that asks for 0 seconds, or states none, is therefore not called at full speed forever. A good answer resets this
-    (`served`). The length is stored in the row, so all streams and processes follow it.
+    If the vendor asks again right after the wait, the next one has at least twice its length, up to ASKED_MOST. A
+    vendor that asks for 0 seconds, or states none, is therefore not called at full speed forever. A good answer resets
+    this (`served`). The length is stored in the row, so all streams and processes follow it.
     """
     wait = min(max(0.0, seconds), RETRY_MAX)  # NaN becomes 0
     await connection.execute(CLOSE, {"credential": credential_id, "wait": wait})

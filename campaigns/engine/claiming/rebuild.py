@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 PLACES_MOST = 2_000_000_000
 
-# The calls that each row allowed: how many may be open, and when the others had ended (`ended`; `until`: unknown).
+# The calls allowed by each row: number of possibly open ones, and ends of the others (`ended`; `until`: unknown).
 #
 # A call counts as open until its deadline unless something proves otherwise. Either its claim is gone and its ledger
 # row says when (ended_at), or its claim exists and its answer is stored, merged into the message or not. A message in a
@@ -81,7 +81,7 @@ WITH {ENDS}, mine AS (
 SELECT credential_id, extract(epoch FROM ended - clock_timestamp())::float8, least(units, %(most)s)
 FROM newest WHERE newer < %(most)s
 """
-# How many places the limits of a receiver can count as long as a call of now is in one of their windows, at most.
+# The most places that the limits of a receiver can count while a present call is in one of their windows.
 PLACES = f"""
 SELECT r.receiver, max(r.seconds), max(least({PLACES_MOST}, CASE WHEN r.grows_from IS NULL THEN r.units
     ELSE r.units * power(r.growth, least(60, 2 + r.seconds / 86400 + greatest(0, current_date - r.grows_from)))
@@ -180,7 +180,7 @@ def forget(older_than: timedelta) -> int:
     """Delete ledger rows that no window needs and minutes that no plot shows; return the number of ledger rows.
 
     Rows are kept for a day at least, so a new limit counts the calls of before in a window of up to a day. A new limit
-    with a longer window than that, and than all others, counts only what is still there.
+    with a longer window than that, and than all others, counts only the rows still there.
     """
     Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
     windows = [kind.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0 for kind in (RateLimit, ReceiverLimit)]

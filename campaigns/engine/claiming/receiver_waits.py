@@ -1,10 +1,10 @@
 """Receivers that wait: statements for rows of ReceiverWait.
 
-A receiver that answers about us, or about a rate or quota of ours, is put off on the credential that it answered. Each
-wait without an acceptance since is twice as long as the last one, up to the most of its rule
-(vendors/receivers/shaping.toml). When a wait is over, the receiver is called slowly until it accepts a message; that
-deletes the row. The rows spare a receiver and our reputation there; no promise rests on them, so claims do not lock
-them. Every change of them raises the stamp of the credential (a trigger), and senders read them again only then.
+A receiver that answers about us, or about a rate or quota of ours, is put off on the credential of that call. Each wait
+without an acceptance since has twice the length of the last one, up to the maximum of its rule
+(vendors/receivers/shaping.toml). After a wait, the receiver is called slowly until it accepts a message; that deletes
+the row. The rows spare a receiver and our reputation there; no promise rests on them, so claims do not lock them. Every
+change of them raises the stamp of the credential (a trigger), and senders read them again only then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ WHERE until < clock_timestamp() - greatest(900, 2 * seconds) * interval '1 secon
 class SeenWaits:
     """Receivers that wait on a credential, with the end of each wait (Unix seconds by the database's clock).
 
-    is_whole: there are no others. If not, those in no group that are missing here may wait, too.
+    is_whole: the list is complete. If not, receivers in no group that it lacks may wait, too.
     """
 
     until: Mapping[str, float]
@@ -96,12 +96,12 @@ async def put_off(connection: Any, credential_id: int, receiver: str, answer: No
 
 
 async def served(connection: Any, credential_id: int, receivers: Iterable[str]) -> None:
-    """Record that these receivers have accepted a message that was called after their wait."""
+    """Record that these receivers have accepted a message called after their wait."""
     await connection.execute(SERVED, {"credential": credential_id, "receivers": list(receivers)})
 
 
 def forget() -> None:
-    """Delete waits that were over long ago, because nothing is sent to their receivers any more."""
+    """Delete waits that ended long ago, because nothing is sent to their receivers any more."""
     with django_connection.cursor() as cursor:
         cursor.execute(FORGET)
 

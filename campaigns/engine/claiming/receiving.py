@@ -1,12 +1,12 @@
-"""Claims where receiving domains wait or have limits: messages of others overtake those that have to wait.
+"""Claims for vendors with receiving domains that wait or have limits: other domains' messages overtake theirs.
 
 The claimer reads ids and addresses ahead of the calls, sorts them by receiver and claims by id. So a receiver that
-waits holds up no other. Each message that it has read is claimed at most once in a pass, because its id leaves the
-queue with the claim and nothing is read twice. A vendor whose receivers neither wait nor have limits never comes here.
+waits delays no other. Each message is claimed at most once in a pass: its id leaves the queue with the claim, and no
+message is read twice. A vendor whose receivers neither wait nor have limits never comes here.
 
 Receivers with limits have windows of their own in the throttle, of the same kind as the vendor's. One question asks for
-places in all of them: a message gets its places everywhere or nowhere. Messages that it leaves over are asked for again
-when their receiver has room. Where letters differ in cost, those that come next are made and priced before.
+places in all of them: a message gets its places everywhere or nowhere. The claimer asks again for messages left over
+when their receiver has room. Where letters differ in cost, the next ones are made and priced first.
 """
 
 import time
@@ -27,7 +27,7 @@ from vendors.receivers import OTHERS, domain_of, group_of, known_groups, own_dom
 READ_AT_ONCE = 1_000
 HELD_MOST = 20_000  # ids that wait in the memory of a stream; behind them nobody overtakes
 PROBE_EVERY = 1.0  # seconds between the calls of a stream to a receiver whose wait is over, until it accepts one
-FULL_LEAST = 0.05  # seconds; calls under way may end at once, but asking all the time frees no place
+FULL_LEAST = 0.05  # seconds; calls under way may end any moment, but constant asking frees no place
 FULL_MOST = 60.0  # seconds until a receiver whose limit is 0 is looked at again
 RUNS_MOST = 60  # ranges of ids in the note of a grant
 
@@ -50,7 +50,7 @@ WHERE m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= clock_t
 
 
 class Queued(NamedTuple):
-    """A message that was read ahead. receiver: what waits together with it; group: what has limits together with it."""
+    """A message read ahead. Those with the same `receiver` wait together; those with the same `group` share limits."""
 
     id: int
     receiver: str
@@ -67,21 +67,21 @@ class ByReceiver:
         self, cursor: int, end: int, pricing: Pricing | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._read_to, self._end, self._pricing, self._clock = cursor, end, pricing, clock
-        self._queues: dict[str, deque[Queued]] = {}  # by receiver that is told apart; "": all others
+        self._queues: dict[str, deque[Queued]] = {}  # by each receiver told apart; "": all others
         self._opens: Mapping[str, float] = {}  # seconds of the clock at which a receiver's wait ends
         self._waits: Mapping[str, float] = {}  # as the last context had them
         self._whole = True  # no other receivers wait
         self._probed: dict[str, float] = {}
         self._next: list[Queued] = []
         self._asked: dict[int, Queued] = {}
-        self._doubtful = False  # some that are queued may wait no more, or their groups are others by now
+        self._doubtful = False  # some queued ones may wait no more, or may have changed their groups
         self._domains = own_domains()
         self._held: frozenset[str] = frozenset()  # groups of receivers that a person has to let go on
         self._passed: dict[str, int] = {}  # the first message passed over for each of them
         self._limits: Mapping[str, Any] = {}  # as Scope.receivers
-        self._full: dict[str, float] = {}  # seconds of the clock before which a receiver's window has no place
+        self._full: dict[str, float] = {}  # seconds of the clock until a receiver's window may have a place
         self._stopped: frozenset[str] = frozenset()  # receivers with a limit of 0
-        self._weighed: dict[int, Priced] = {}  # of the messages that may be called next, whatever the limits
+        self._weighed: dict[int, Priced] = {}  # of the messages that may be called next, regardless of limits
         self._priced: dict[int, Priced] = {}  # the same under the limits of now
         self._granted: Mapping[str, int] = {}  # by receiver: units of the last grant
         self._uses: dict[int, range] = {}  # by message: which of the permits it holds
@@ -111,10 +111,10 @@ class ByReceiver:
         return not self._passed.keys() <= self._held
 
     def see(self, context: SendContext) -> None:
-        """Take over the receivers that wait, those whose wait is over but that have accepted nothing since, and holds.
+        """Take over the receivers that wait, those that have accepted nothing since their wait ended, and the holds.
 
         A hold may last for days and for any number of messages, so they are passed over and not kept. If more receivers
-        wait than the context names, all others that are in no group are called as one whose wait is over.
+        wait than the context names, all others without a group are called like a single receiver after its wait.
         """
         self._doubtful |= own_domains() is not self._domains
         self._domains, opens = own_domains(), self._opens
@@ -158,7 +158,7 @@ class ByReceiver:
             await self._price_next(connection, scope, self._pricing, most)
 
     def need(self, most: int) -> Need:
-        """Return what the next messages cost. Those before the first that costs something need no permit."""
+        """Return the cost of the next messages. Those before the first one with a cost need no permit."""
         self._next, self._granted = self._next[:most], {}
         letters = [(one.group if one.group in self._limits else "", self._cost(one)) for one in self._next]
         least = letters[0][1] if letters else 0
@@ -213,7 +213,7 @@ class ByReceiver:
             self._doubtful = True
             return []
         now, gone = self._clock(), defaultdict[str, int](int)
-        for one in self._asked.values():  # the first of their queues; one that was not claimed waits no more
+        for one in self._asked.values():  # the first of their queues; an unclaimed one waits no more
             gone[self._name(one)] += 1
         for name, number in gone.items():
             for _ in range(number):
@@ -260,7 +260,7 @@ class ByReceiver:
         return max(self._opens.get(name, 0.0), probe, full)
 
     def _callable(self, most: int) -> list[Queued]:
-        """Return the first messages whose receivers may be called, one of each receiver that is probed."""
+        """Return the first messages to receivers that may be called; only one for each probed receiver."""
         now = self._clock()
         queues = [
             islice(queue, 1 if name in self._opens else most)
@@ -303,7 +303,7 @@ class ByReceiver:
 
 
 def held_by(receiver: str, held: Collection[str]) -> str:
-    """Return the group by which a receiver is held, or "". receiver: as of `waiting_part`."""
+    """Return the group that holds a receiver back, or "". receiver: as of `waiting_part`."""
     group = receiver if receiver in known_groups() else OTHERS
     return group if group in held else ""
 

@@ -1,7 +1,7 @@
-"""Time slices of the streams of an event loop, and what their sponsors were given (campaigns/engine/turns).
+"""Time slices of the streams of an event loop, and the units given to their sponsors (campaigns/engine/turns).
 
-Once a second one statement charges what was given, and another one looks whether leaves of the process give way. The
-second one is made only for vendors at which a stream may give way.
+Once a second one statement charges the given units, and another one looks for leaves of the process that give way. The
+second one is made only for vendors with a stream that may give way.
 """
 
 import logging
@@ -22,7 +22,7 @@ ALIVE = 2.5  # heartbeats; a leaf without any for longer cannot give way
 
 
 class StreamSlice:
-    """A stream's place at a vendor. gives_way: it ends its turn, and goes on later."""
+    """A stream's place at a vendor. gives_way: it ends its turn, and continues later."""
 
     def __init__(self, slices: "Slices", job_id: int, vendor_id: int, sponsor_id: int, mail_class: int) -> None:
         self._slices, self.job_id, self.vendor_id, self.sponsor_id = slices, job_id, vendor_id, sponsor_id
@@ -53,7 +53,7 @@ class Slices:
         self.given = charges.UnitsGiven()
 
     async def tick(self, places: Iterable[StreamSlice]) -> None:
-        """Charge what was given since the last tick, and tell each place whether it gives way."""
+        """Charge the units given since the last tick, and tell the places that give way."""
         there = list(places)
         await self._charge(Counter(one.whose for one in there))
         slice_seconds, now = settings.TURN_SECONDS, time.monotonic()

@@ -1,6 +1,6 @@
 """Settings of PostgreSQL and Redis with which a crash loses commits, and which a session cannot set for itself.
 
-The start-up checks, /readyz, `doctor` and the audit share this list. Sessions set what they can (guard.DURABLE).
+The start-up checks, /readyz, `doctor` and the audit share this list. Sessions set the others (guard.DURABLE).
 STORES_MAY_LOSE allows this installation to lose its data, as those of tests may. It then starts despite these settings
 and still reports them.
 """
@@ -43,7 +43,7 @@ FROM pg_class c WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND c.relname <
 ORDER BY 1, 2
 """
 SET = gettext_noop("Set %(setting)s = %(value)s")
-# Of what is lost, by LOSING's first column.
+# Sentences about the loss, by LOSING's first column.
 SENTENCES = {
     "fsync": gettext_noop(
         "%(setting)s is %(value)s: a crash of the machine loses commits, and may destroy the database"

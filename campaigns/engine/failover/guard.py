@@ -29,7 +29,7 @@ OURS = ("campaigns", "mailhub", "vendors", "waiter")
 SYSTEM = """(SELECT system_identifier FROM pg_control_system())
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TIMELINE = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-# A commit is on disk before a call starts, whatever the settings of server, database or role. Otherwise a crash of
+# A commit is on disk before a call starts, regardless of the settings of server, database or role. Otherwise a crash of
 # PostgreSQL would take back claims whose calls were made. Other values, which wait for a standby, are the operator's
 # choice.
 DURABLE = """set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
@@ -80,7 +80,7 @@ def tables() -> str:
 def another_version(*, to_migrate: bool = True) -> str | None:
     """Return why this version cannot use this database and what to do, or None if it can.
 
-    to_migrate: it is to change the tables. Otherwise tables that are ahead by additive migrations are fine.
+    to_migrate: it is to change the tables. Otherwise tables ahead by additive migrations are fine.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
@@ -153,8 +153,8 @@ NEWEST = """
 SELECT string_agg(app || '.' || name, ' ' ORDER BY app) AS names FROM (
     SELECT app, max(name) AS name FROM django_migrations WHERE app = ANY(%(ours)s) GROUP BY app
 ) newest"""
-# Whoever closed the store has emptied `tables`, and nobody but the new program may call. Otherwise everything that was
-# applied is additive, so the program before may go on.
+# Closing the store empties `tables`: only the new program may call. Otherwise all applied migrations are additive, so
+# the program before may continue.
 FIT = f"""
 UPDATE campaigns_store s SET applied = n.names, tables = CASE
     WHEN s.tables = '' THEN n.names

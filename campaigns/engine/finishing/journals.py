@@ -50,7 +50,7 @@ FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s AND id > %(not
 """
 
 
-_put_off: set[int] = set()  # jobs of which this process has said that they wait
+_put_off: set[int] = set()  # jobs already logged as waiting
 _taken: set[tuple[str, int]] = set()  # journals that stay, with their jobs that this process has taken over
 
 
@@ -60,7 +60,7 @@ class StoreHalted(Exception):
 
 @dataclass(slots=True)
 class TakenOver:
-    """What was taken over. doubts: calls that were open when their process died."""
+    """The results taken over. doubts: calls still open at the death of their process."""
 
     jobs: list[int] = field(default_factory=list)
     answers: int = 0
@@ -90,7 +90,7 @@ def read_journals(*, wakes: bool = False) -> list[int]:
 
 
 def _take_over(dead: DeadJournal) -> TakenOver:
-    """Store what the journal proves, job by job. The file stays if one of them has to be tried again."""
+    """Store the results proved by the journal, job by job. The file stays if one of them has to be tried again."""
     claims = defaultdict[int, list[MarkedClaim]](list)
     streams = {one.job: one for one in sorted(dead.streams, key=lambda one: one.fence)}
     for claim in dead.claims:
@@ -123,7 +123,7 @@ def _take_over(dead: DeadJournal) -> TakenOver:
 
 
 def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | None, found: TakenOver) -> None:
-    if not hold([job_id]):  # merges what the process itself has stored
+    if not hold([job_id]):  # merges the answers stored by the process itself
         return
     with connection.cursor() as cursor:
         cursor.execute(KNOWN)
@@ -140,7 +140,7 @@ def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | Non
             its: dict[str, Any] = {"job": job_id, "fence": stream.fence, "noted": stream.noted, "marked": marked}
             cursor.execute(NEVER_BEGUN, its)
     failpoints.here("mid_journal")
-    hold([job_id])  # merges what the journal proves
+    hold([job_id])  # merges the answers proved by the journal
     fences = {one.fence for one in (*claims, stream) if one is not None and one.adoptions == adoptions}
     doubts = finalizer.recover_dead(job_id, fences)
     found.answers += sum(len(one.answers) for one in claims)
@@ -153,7 +153,7 @@ def _take_job(job_id: int, claims: list[MarkedClaim], stream: MarkedStream | Non
 def _batch(claim: MarkedClaim, *, same: bool) -> dict[str, Any] | None:
     """Return the row of AnswerBatch. same: the store was not taken over since; else only acceptances count.
 
-    A store that was taken over may have lost a later call of the same messages.
+    After a takeover the store may lack a later call of the same messages.
     """
     answers = {one: answer for one, answer in claim.answers.items() if same or answer.kind == ACCEPTED}
     waits: Iterable[int] = claim.waits if same else ()

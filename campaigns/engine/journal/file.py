@@ -1,7 +1,7 @@
 """Writing a journal: one file for each sender process, mapped into its memory. A mark costs no system call.
 
-The lock of the file lasts as long as the process. It is held by another open file than the mapping, because a mapping
-in a forked child would keep it. A child closes its copy at once.
+The lock of the file lasts until the process ends. Another open file than the mapping holds it, because a mapping in a
+forked child would keep it. A child closes its copy immediately.
 """
 
 import fcntl
@@ -72,7 +72,7 @@ class CallMarks(NoMarks):
         self._map, self._free_slots = journal.map, journal.free_slots
         self._states: dict[int, int] = {}  # positions, by message
         self._slots: dict[int, int] = {}
-        self._left: dict[int, int] = {}  # messages of a place that are not stored, by its position
+        self._left: dict[int, int] = {}  # messages of a place not yet stored, by its position
         self._place = journal.free_streams.pop() if journal.free_streams else 0
         self._noted = 0
         self._write_place()
@@ -275,7 +275,7 @@ def read_identity() -> StoreIdentity:
 
 
 def open_journal() -> CallJournal | None:
-    """Return a new journal for this process, or None if it has none: a kill then leaves all that is claimed in doubt.
+    """Return a new journal for this process, or None if it has none: a kill then leaves all claimed messages in doubt.
 
     Raises the database's error.
     """
@@ -290,7 +290,7 @@ def open_journal() -> CallJournal | None:
 
 
 def find_trouble() -> str:
-    """Return why a sender in this home would have no journal, or empty. It looks, and writes nothing."""
+    """Return the reason that would deny a sender in this home a journal, or empty. Reads only, writes nothing."""
     if not settings.JOURNAL:
         return ""
     folder = layout.folder()

@@ -23,7 +23,7 @@ WAITS, CALLED, ANSWERED, STORED = b"wcas"  # states of a message
 HEADER_BYTES = 4096
 HEAD = struct.Struct("<8sII")  # magic, length and checksum of the JSON behind it
 
-STREAMS = 2048  # streams of a process: SENDER_STREAMS is 300 by default; those above have no place
+STREAMS = 2048  # streams of a process: SENDER_STREAMS is 300 by default; those above get no place
 STREAM = struct.Struct("<qii")  # job, fence, adoptions of the store
 STREAM_NOTED, STREAM_CHECK, STREAM_VALID, STREAM_BYTES = 16, 24, 31, 32
 
@@ -39,7 +39,7 @@ CHUNK_VALID, CHUNK_BYTES = 1151, 1152
 
 SLOTS = 8192
 SLOT = struct.Struct("<IHH")  # checksum, length, 0
-SLOT_BYTES = 384  # an answer that is longer is not written: its call stays *called*
+SLOT_BYTES = 384  # a longer answer is not written: its call stays *called*
 
 STREAMS_AT = HEADER_BYTES
 CHUNKS_AT = STREAMS_AT + STREAMS * STREAM_BYTES
@@ -84,7 +84,7 @@ def own_process() -> str:
 
 
 def is_running(process: str) -> bool:
-    """Whether a process of this name surely runs. One of another namespace cannot be seen."""
+    """True if a process of this name surely runs. One of another namespace cannot be seen."""
     try:
         namespace, pid, started = process.split()
         same = os.stat("/proc/self/ns/pid").st_ino == int(namespace)
@@ -94,7 +94,7 @@ def is_running(process: str) -> bool:
 
 
 def _started(pid: str) -> str:
-    """Return when the process began, in ticks since the start of the machine; empty for one that has ended."""
+    """Return the start of the process, in ticks since the start of the machine; empty for one that has ended."""
     state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return "" if state in "ZX" else fields[18]
 

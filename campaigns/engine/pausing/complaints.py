@@ -1,15 +1,15 @@
 """Counts complaints by sponsor, receiving domain and day, and pauses a sponsor's bulk mail to a domain after too many.
 
-Gmail and Yahoo judge a sender by complaints per mail of a day, each over its own domains. Their limits are ours:
-a warning at 0.1 %, a pause at 0.3 %. Other sponsors, other receivers and mail that is not bulk go on.
+Gmail and Yahoo judge a sender by complaints per mail of a day, each over its own domains. Their limits are ours: a
+warning at 0.1 %, a pause at 0.3 %. Other sponsors, other receivers and mail other than bulk continue.
 
 Numerator: a complaint counts on the day (UTC) on which its mail was called, as in Gmail's Postmaster Tools. So the
 numerator is a part of the denominator: a late complaint neither spoils a day with few mails nor is lost. Stretches
 older than LOOKS_BACK are counted, but not judged.
 
-Denominator: accepted e-mail of that sponsor, day and receiver, counted in the messages, but only when the complaints
-suffice for a limit. A count can only grow, so it is repeated when further complaints could exceed a limit at the last
-count, or when too few were accepted and the sponsor's accounts of the day have grown. Counting each mail as it is
+Denominator: accepted e-mail of that sponsor, day and receiver, counted in the messages, but only once there are enough
+complaints for a limit. A count can only grow. So it is repeated when further complaints could exceed a limit at the
+last count, or when too few were accepted and the sponsor's accounts of the day have grown. Counting each mail as it is
 merged would cost all mail, for figures that few sponsors ever need.
 
 All work about one sponsor is done in its turn (`take_turn`), which is the first lock taken here.
@@ -41,7 +41,7 @@ OfWhom = Collection[int] | None
 LOOKS_BACK = timedelta(days=7)
 WARNED_FOR = timedelta(days=1)  # a warning is shown that long
 WORSE = 1.5  # after a resume, the stretches of before pause only at that many times the accepted rate
-GROWTH = 20  # too few are counted again when the sponsor's day has grown by one part of so many
+GROWTH = 20  # too few are counted again after the sponsor's day has grown by 1/GROWTH
 
 TO_JUDGE = """
 SELECT sponsor_id FROM campaigns_uncountedcomplaint UNION SELECT sponsor_id FROM campaigns_complaintrate WHERE waits
@@ -125,7 +125,7 @@ class ComplaintLimits:
     least: int
 
     def reached(self, rate: ComplaintRate, accepted: int) -> str:
-        """Return "pause", "warning" or "" for the stretch with so many accepted mails."""
+        """Return "pause", "warning" or "" for the stretch with this number of accepted mails."""
         if accepted < self.least:
             return ""
         limit = self.limit_of(rate)
@@ -152,7 +152,7 @@ def limits_of(sponsor: Sponsor) -> ComplaintLimits:
 def judge_complaints() -> list[ComplaintPause]:
     """Count new complaints, warn, and pause. Returns the new pauses. Raises database errors.
 
-    A sponsor whose turn somebody else has is left to the next run. It may run twice at once and be killed at any line.
+    Leaves a sponsor to the next run if another process has its turn. Safe to run concurrently and to kill at any line.
     """
     with connection.cursor() as cursor:
         cursor.execute(TO_JUDGE)
@@ -308,7 +308,7 @@ def _accept_rate(rate: ComplaintRate) -> None:
 
 
 def let_go_on(resumed: ComplaintPause) -> set[int]:
-    """Let the sponsor's jobs that wait for a time be taken again at once. Returns their vendors.
+    """Release the sponsor's jobs that wait for a time, so that senders take them immediately. Returns their vendors.
 
     A job that waits for something else is put back for it. Locked jobs are left to their time.
     """
@@ -333,12 +333,12 @@ def lasting_pauses(sponsors: OfWhom = None) -> "list[ComplaintPause]":
 
 
 def recent_rates(rows: "QuerySet[ComplaintRate]") -> "QuerySet[ComplaintRate]":
-    """Return those of the stretches that are still judged, the newest first."""
+    """Return the stretches still judged, the newest first."""
     return rows.filter(since__gte=timezone.now() - LOOKS_BACK).order_by("-since", "-complaints", "id")
 
 
 class ShownComplaints(NamedTuple):
-    """Pauses that last, and warnings of the last day about mail that goes on."""
+    """Pauses that last, and warnings of the last day about unpaused mail."""
 
     pauses: list[ComplaintPause]
     warnings: list[ComplaintRate]

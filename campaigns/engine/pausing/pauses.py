@@ -54,7 +54,7 @@ def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
 
 
 def stay_paused(campaign_id: int, reason: str) -> None:
-    """Store why a campaign stays paused after another person's decision. Its jobs are locked by the caller."""
+    """Store the reason that keeps a campaign paused after another person's decision. The caller has locked its jobs."""
     Campaign.objects.filter(pk=campaign_id).update(**said.columns("paused_reason", reason), stays_paused="")
 
 
@@ -93,7 +93,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]
     jobs.filter(pk__in=first_sent).update(wait_after=None)
     jobs.update(paused_at=None, revision=F("revision") + 1)
-    jobs.filter(status=S.DISPATCHED, not_before=None).update(waits_for="")  # a job put back for the pause has no time
+    jobs.filter(status=S.DISPATCHED, not_before=None).update(waits_for="")  # a job put back for the pause lacks a time
     jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # the wait starts anew
     return True
 
@@ -152,6 +152,6 @@ def _came_of(parent: Job) -> str:
 
 
 def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
-    """Join the counts that are not 0: 480 accepted, 20 refused."""
+    """Join the counts other than 0: 480 accepted, 20 refused."""
     pairs = zip(names, counts, strict=True)
     return Said.joined(", ", (Said("%(count)s %(name)s", count=n, name=Said(name)) for name, n in pairs if n))

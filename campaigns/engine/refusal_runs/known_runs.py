@@ -1,4 +1,4 @@
-"""What one sender process knows of runs of equal refusals, and the parts by which it extends them."""
+"""The knowledge of one sender process about runs of equal refusals, and the parts of a statement that extend them."""
 
 import time
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class RunPart:
     anew: bool
 
     async def note(self, rows: AsyncConnection[TupleRow], code: str, sub_type: str) -> bool:
-        """Extend the run, or begin it. code, sub_type: as stored. Returns whether the run is full."""
+        """Extend the run, or begin it. code, sub_type: as stored. Returns True if the run is full."""
         params = {**self.key.params, "code": code, "sub_type": sub_type, "messages": self.messages}
         cursor = await rows.execute(
             statements_of(self.key).note, {**params, "anew": self.anew, "most": settings.EQUAL_REFUSALS}
@@ -33,7 +33,7 @@ class RunPart:
 
 
 class KnownRuns:
-    """What one sender process knows of runs: its acceptances, and the runs that it has filled."""
+    """The knowledge of one sender process about runs: its acceptances, and the runs filled by it."""
 
     def __init__(self) -> None:  # in seconds of time.monotonic
         self._accepted: dict[RunKey, float] = {}
@@ -69,7 +69,7 @@ class KnownRuns:
             self._filled[part.key] = time.monotonic()
 
     def holds_claims(self, key: RunKey, seen: SeenRun | None, asked: float) -> bool:
-        """Return whether the run is full, by the row as read at `asked` or by what was noted since."""
+        """Return True if the run is full, by the row as read at `asked` or by notes since."""
         return self._filled.get(key, 0.0) > asked or (seen is not None and seen.is_full)
 
     def contradicts(self, key: RunKey, since: float) -> bool:

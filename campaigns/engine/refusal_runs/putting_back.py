@@ -16,10 +16,10 @@ REASON = "it was refused in a row of equal refusals, which paused its credential
 
 
 def put_runs_back() -> list[RunKey]:
-    """Put back what full runs have refused, and pause their credentials or campaigns. Returns the runs.
+    """Put back the messages refused in full runs, and pause their credentials or campaigns. Returns the runs.
 
-    Also puts back what was refused in the same words by calls that were open then, once they are answered. A run of
-    which some job is locked is left to the next sweep.
+    Also puts back messages of calls open at that time, once these are answered in the same words. A run with a locked
+    job is left to the next sweep.
     """
     with connection.cursor() as cursor:
         cursor.execute(FULL)
@@ -54,7 +54,7 @@ SELECT u.id FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j
     unnest(c.messages) AS u(id)
 WHERE j.credential_id = %(credential)s AND (%(sponsor)s = 0 OR j.sponsor_id = %(sponsor)s)
 """
-# Those with open calls, too: what is put back of these calls later must not be called at once.
+# Also those with open calls: messages of these calls may be put back later and must not be called immediately.
 CAMPAIGNS = """
 SELECT campaign_id FROM campaigns_message WHERE id = ANY(%(messages)s)
 UNION SELECT j.campaign_id FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence
@@ -139,7 +139,7 @@ def _put_run_back(key: RunKey) -> bool:
 
 
 def _put_tail_back(tail_id: int) -> None:
-    """Put back what the calls of a tail have refused in its words. Calls that are still open wait."""
+    """Put back the messages that calls of a tail refused in its words. Calls still open wait."""
     of_tail: dict[str, Any] = {"tail": tail_id}
     with connection.cursor() as cursor:
         messages = _read_ids(cursor, TAIL_MESSAGES, of_tail)
@@ -155,7 +155,7 @@ def _put_tail_back(tail_id: int) -> None:
 
 
 def _put_messages_back(cursor: Any, code: str, sub_type: str, messages: set[int], jobs: list[int]) -> None:
-    """Put back those of the messages that were refused in these words. Their jobs are locked."""
+    """Put back the messages refused in these words. Their jobs are locked."""
     params = {
         "messages": list(messages), "jobs": jobs, "parents": list(PARENTS), "code": code, "sub_type": sub_type,
         "itself": ITSELF, "reason": REASON, "said": f"{code} {sub_type}".strip(),

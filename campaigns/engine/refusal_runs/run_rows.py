@@ -15,10 +15,10 @@ CAMPAIGN_REASON = gettext_noop(
     "ask for a look at the account; then resume"
 )
 
-# A clock that was set back must not keep claims waiting.
+# A clock set back must not keep claims waiting.
 IS_CONFIRMED = f"abs(extract(epoch FROM clock_timestamp() - run.full_at)) >= {CONFIRMED}"
 RETRIED = 10
-# A message that was sent again more often than doubts were decided and runs were put back was sent again by a person.
+# A person has sent a message again if it has more repeats than decisions of doubts and put-back runs account for.
 IS_FIRST = """m.resend_no <= (
     SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')"""
 FULL_WITH = f"""(cardinality({{messages}}) >= {RETRIED} * %(most)s OR cardinality({{messages}}) >= %(most)s
@@ -66,7 +66,7 @@ class RunStatements:
         """Extend the run, or begin it.
 
         An answer may be stored twice, so a message counts once. A confirmed run stays until the sweep has put it back,
-        whatever calls that were open meanwhile are answered; those with its words extend it.
+        regardless of answers to calls open meanwhile; answers with its words extend it.
         """
         return f"""
 INSERT INTO {self.table} AS run ({self.columns}, code, sub_type, messages, since, full_at)
@@ -126,7 +126,7 @@ OF_CREDENTIAL = RunStatements(
 OF_SPONSOR = RunStatements(
     "campaigns_sponsorrefusalrun", "credential_id, sponsor_id", "%(credential)s, %(sponsor)s", FULL_WITH
 )
-# Of a credential l and a job j, for the contexts of senders.
+# For a credential l and a job j, for the contexts of senders.
 SEEN, SEEN_OF_SPONSOR = OF_CREDENTIAL.seen("l.id"), OF_SPONSOR.seen("l.id, j.sponsor_id")
 
 
@@ -165,7 +165,7 @@ class SeenRun(NamedTuple):
 
     @property
     def campaign_reason(self) -> Said:
-        """Why the campaigns in such a run of a sponsor are paused."""
+        """The reason for the pause of the campaigns in such a run of a sponsor."""
         return Said(CAMPAIGN_REASON, count=self.length, reply=self.reply[:REPLY_LENGTH])
 
 

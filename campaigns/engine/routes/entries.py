@@ -1,4 +1,4 @@
-"""Tells which entries of a route take work now and can carry a campaign, and why the others do not.
+"""Finds the entries of a route that take work now and can carry a campaign, and the reasons against the others.
 
 A vendor takes no work in any of these cases:
 
@@ -51,7 +51,7 @@ FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id
 
 
 class ClosedReason(NamedTuple):
-    """Why a credential takes no work now; "" if it does. brief: for those who may not read the vendor's own reason."""
+    """A credential's reason to take no work now, or "". brief: for those who may not read the vendor's own reason."""
 
     vendor_id: int
     why: str

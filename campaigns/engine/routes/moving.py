@@ -150,8 +150,8 @@ def _due(after: int) -> list[int]:
 def reroute(parent_id: int, locked_most: str = "") -> Moved:
     """Move one parent's waiting messages, and record the moves in the same transaction.
 
-    Of two concurrent calls the second finds nothing to move. locked_most: how long to wait for a lock; empty: the
-    connection's own timeout.
+    If two calls run concurrently, the second one finds nothing to move. locked_most: how long to wait for a lock;
+    empty: the connection's own timeout.
     """
     with transaction.atomic():
         if locked_most:
@@ -195,7 +195,7 @@ class _Moving:
             if closed[child.credential_id]:
                 self._move_from(child, closed[child.credential_id])
         if self._moves and closed[parent.credential_id] and not parent.remaining:
-            # The parent has no messages of its own left that could show who sends them.
+            # None of the parent's own messages is left to show who sends them.
             Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
         return self._record()
 

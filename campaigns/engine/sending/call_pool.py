@@ -83,15 +83,15 @@ class MarkedProgress(NamedTuple):
 
 
 class ObservedCalls:
-    """What a pool has noted for the histograms, as cheaply as lists are."""
+    """A pool's notes for the histograms, kept in lists because these are cheap."""
 
     def __init__(self) -> None:
-        self.claims: list[tuple[datetime, int]] = []  # when they were made, and their messages
+        self.claims: list[tuple[datetime, int]] = []  # time of each, and its messages
         self.durations: list[float] = []  # of calls, in seconds
         self.stored: list[tuple[float, int]] = []  # seconds from an answer to its commit, and answers
 
     def pour(self, counts: histograms.ObservedCounts, vendor_id: int, due: datetime) -> None:
-        """Count it all. due: when the messages could be called first."""
+        """Count it all. due: the earliest possible time of the messages' calls."""
         for at, messages in self.claims:
             counts.observe(histograms.ACCEPT_TO_CALL, vendor_id, max(0.0, (at - due).total_seconds()), messages)
         counts.observe_all(histograms.CLAIM_SIZE, vendor_id, [messages for _, messages in self.claims])
@@ -146,7 +146,7 @@ class CallPool:
         self._took = self._storing = 0.0  # moving averages in seconds: of a call, and of storing answers
         self._answers: list[CallResult] = []
         self._noted, self._poured_at = ObservedCalls(), 0.0  # seconds of time.monotonic
-        self._oldest = 0.0  # seconds of time.monotonic: when the first of these answers came
+        self._oldest = 0.0  # seconds of time.monotonic: arrival of the first of these answers
         self._permits: list[str] = []
         self._together = together or GroupCommit()
         self._condition = condition
@@ -186,7 +186,7 @@ class CallPool:
             self._call_those_that_wait(self._group)
 
     def _pour(self) -> None:
-        """Hand over what was noted for the histograms since the last time."""
+        """Hand over the notes for the histograms since the last time."""
         noted, self._noted, self._poured_at = self._noted, ObservedCalls(), time.monotonic()
         campaign = self._job.campaign
         if noted.claims or noted.stored:
@@ -383,7 +383,7 @@ class CallPool:
             self.trouble = _without(recipient, outcome.reason)
 
     def _is_known_login(self, outcome: Outcome) -> bool:
-        """Return whether the login was refused before. All calls under way then get that answer.
+        """Return True if the login was refused before. All calls under way then get that answer.
 
         It is one bad sign, or a sponsor's wrong login would close the vendor to programs of all others.
         """

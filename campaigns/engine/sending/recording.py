@@ -49,7 +49,7 @@ class CallResult(NamedTuple):
 
 
 class JobResults(NamedTuple):
-    """Call results of one job. key: the run of equal refusals that they extend, beside its credential's."""
+    """Call results of one job. key: the run of equal refusals extended by them, beside its credential's."""
 
     lease: Lease
     results: Sequence[CallResult]
@@ -70,7 +70,7 @@ KINDS: dict[type, str] = dict(
 
 
 async def append_all(connection: AsyncConnection[TupleRow], answers: Sequence[JobResults], runs: KnownRuns) -> None:
-    """Store call results like `append`, with the runs of equal refusals that they extend."""
+    """Store call results like `append`, and extend runs of equal refusals with them."""
     parts = sorted(_parts(answers, runs), key=lambda one: one.key)
     if not parts:
         await append(connection, answers)
@@ -133,7 +133,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
 
 
 class AnswerColumns(NamedTuple):
-    """What is stored of an outcome. wait: seconds until the vendor takes the message or reports on it."""
+    """The stored part of an outcome. wait: seconds until the vendor takes the message or reports on it."""
 
     code: str | None = None
     note: str | None = None
@@ -142,7 +142,7 @@ class AnswerColumns(NamedTuple):
 
 
 def answer_columns(outcome: Outcome | SuppressedRecipient) -> AnswerColumns:
-    """Return what is stored of an outcome, beside its kind."""
+    """Return the stored part of an outcome, beside its kind."""
     match outcome:
         case Accepted(vendor_id):
             return AnswerColumns(_stored(vendor_id))

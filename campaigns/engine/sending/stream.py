@@ -63,8 +63,8 @@ REFUSED_ALIKE = "refused in a row with the same words: its campaign pauses"
 BRAKED = "the vendor gives no clear answer: a single call tries it again"
 READING = 30.0  # seconds more, for reading the files that letters carry
 # Seconds between a stream's tries while Redis is away, and until it gives its job back. No other job could be sent
-# meanwhile, as there is one Redis for all. A job that was given back comes again only by the broker, which may be away
-# together with Redis, and longer: Celery's workers reconnect to it later and later.
+# meanwhile, as there is one Redis for all. A job given back comes again only by the broker. The broker may be away
+# together with Redis, and longer: Celery's workers reconnect to it at growing intervals.
 TRY_REDIS, REDIS_PATIENCE = 0.5, 60.0
 
 
@@ -89,7 +89,7 @@ class StreamEnd:
 
     drained: nothing was left. until: the job may go on then; reason: shown to users. held: the job itself waits until
     then. Otherwise its credential does, and an operator may open that earlier. cursor: where the next sender begins.
-    sender: why the vendor does not take the campaign's sender, which pauses the campaign; "" if it does.
+    sender: the vendor's reason to reject the campaign's sender, which pauses the campaign; "" if it takes it.
     """
 
     drained: bool = False
@@ -172,7 +172,7 @@ class Stream:
                 end = await self._heed(end)
             except NO_DATABASE as error:  # calls in flight go on; their answers are stored once it is back
                 alarms.NO_DATABASE.log(log, self._job.lease.job_id, error)
-                self._probe = None  # its lease ends by itself
+                self._probe = None  # its lease expires
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
                 end = self._later(10, recording.tables_refuse(error))
@@ -198,7 +198,7 @@ class Stream:
         return None
 
     def _charge_in_vain(self, end: StreamEnd) -> None:
-        """Charge a unit for a turn without a call that may come again at once: it must not take every turn."""
+        """Charge a unit for a turn without a call. It may come again immediately and must not take every turn."""
         if not (end.drained or end.until or end.reason == GIVES_WAY or self._pool.calls_made):
             self._followed.place.charge(1)
 
@@ -272,7 +272,7 @@ class Stream:
         return await self._claim() if ready else None
 
     async def _await_runs(self) -> StreamEnd | None:
-        """Apply a full run of equal refusals that is confirmed, or wait for that. Returns an end if a sponsor's is."""
+        """Apply a confirmed full run of equal refusals, or await confirmation. Returns an end for a sponsor's run."""
         run, sponsor_run = self._context.run, self._context.sponsor_run
         if run and run.is_confirmed:
             self._pool.refuse_run(run)
@@ -290,7 +290,7 @@ class Stream:
         return of_all or runs.holds_claims(key, seen.sponsor_run, seen.asked)
 
     async def _look_for_loss(self) -> None:
-        """Compare the store after a crash of PostgreSQL. The stream goes on once nothing turns out to be lost."""
+        """Compare the store after a crash of PostgreSQL. The stream continues if nothing proves lost."""
         if await comparison.compare_once() is not None:
             await self._pool.wait(FIND_OUT)
         self._context = await self._followed.read()
@@ -333,7 +333,7 @@ class Stream:
             age = time.monotonic() - feed.clear_at
             if slug := await self._locking(lambda rows: brake.release_brake(rows, login, age)):
                 log.info("credential %s: its vendor answers again, the brake is released", login)
-                dispatcher.wake_vendor(self._job.vendor_id, slug)  # jobs that were put back may go on
+                dispatcher.wake_vendor(self._job.vendor_id, slug)  # jobs put back may continue
             self._probe = None
         elif self._probe and not self._pool.in_flight:
             await self._end_probe(self._probe)
@@ -342,7 +342,7 @@ class Stream:
             and not seen.closed_for
             and feed.doubts >= min(self._job.adapter.concurrency, brake.DOUBTS_MOST)
         ):
-            age = min(time.monotonic() - feed.doubt_at, DAY)  # the doubts of others have no time here
+            age = min(time.monotonic() - feed.doubt_at, DAY)  # the time of others' doubts is unknown here
             if await self._locking(lambda rows: brake.put_on(rows, login, age)):
                 alarms.BRAKE_PUT_ON.log(log, login, feed.doubts)
         else:
@@ -421,7 +421,7 @@ class Stream:
             self._context = await self._followed.read()
             return StreamEnd(reason=f"paused: {refusal.reason}")
         if refusal.retry_after is None and self._context.braked_at:
-            return None  # no connection: the brake says when the next call comes
+            return None  # no connection: the brake sets the time of the next call
         if refusal.retry_after is None:
             await self._tell_reached()
             await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
@@ -558,7 +558,7 @@ class Stream:
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
         """Store results and return permits.
 
-        A refusal takes the stream out of the queue for permits, so that it applies immediately.
+        A refusal applies immediately: it takes the stream out of the queue for permits.
         """
         if self._pool.refusal:
             self._joint.leave(self._job.lease)

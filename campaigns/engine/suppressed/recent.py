@@ -1,7 +1,7 @@
 """A sending process's memory of suppressions newer than its jobs' imports.
 
 The import has checked all older ones, so these are few. Each claim returns the position of its channel's last change; a
-process reads new suppressions only if that exceeds what it has read, once for all its streams. For a job older than the
+process reads new suppressions only if that exceeds its own position, once for all its streams. For a job older than the
 memory, each claim checks the table with a statement.
 """
 
@@ -59,7 +59,7 @@ class Asker:
     transactional: bool = False
 
     def heeds(self, kept: KeptSuppression, now: datetime) -> bool:
-        """Return whether a suppression holds for the job's messages, as HOLDS says."""
+        """Return True if a suppression holds for the job's messages, as HOLDS says."""
         return (
             kept.position > self.asked
             and kept.sponsor_id in (None, self.sponsor_id)
@@ -105,7 +105,7 @@ class RecentSuppressions:
         return next((one.reason for one in self._kept.get(digest, {}).values() if job.heeds(one, now)), "")
 
     async def _read(self, rows: Any, asked: int, upto: int) -> bool:
-        """Read what is missing up to `upto`; return whether everything newer than `asked` is in memory."""
+        """Read the missing ones up to `upto`; return True if everything newer than `asked` is in memory."""
         if not self._key:
             [(token,)] = await (await rows.execute("SELECT secret FROM campaigns_suppressionkey")).fetchall()
             self._key = as_key(SECRET.from_db_value(token, None, None))

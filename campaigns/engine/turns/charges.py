@@ -1,4 +1,4 @@
-"""Charges sponsors and classes for the units that they were given at a vendor."""
+"""Charges sponsors and classes for the units given to them at a vendor."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,9 +30,9 @@ UNOPPOSED = f"""NOT EXISTS (
             AND ({has_job("t.vendor_id", WAITING, "NULL")} OR {has_job("t.vendor_id", SMALL, "NOT NULL")}))"""
 _GIVEN = """greatest(t.given, (SELECT max(clock) FROM campaigns_classturn c
             WHERE c.vendor_id = t.vendor_id AND c.mail_class = t.mail_class)) + excluded.given"""
-CREDIT_SECONDS = 5  # a class saves up its share of so many seconds
-# Rows in the order of their keys, as two processes charge the same ones. A lower class owes at most what the vendor was
-# given in a second, or twice what it may save up: then it waits for some seconds, and no longer.
+CREDIT_SECONDS = 5  # a class saves up its share of this many seconds
+# Rows in the order of their keys, as two processes charge the same ones. A lower class owes at most the vendor's units
+# of a second, or twice the most it may save up: then it waits for some seconds, and no longer.
 CHARGE = f"""
 WITH given AS (
     SELECT vendor, sponsor, mail_class, units, rate
@@ -62,7 +62,7 @@ SET given = {_GIVEN}, rate = (3 * t.rate + excluded.rate) / 4,
 
 
 class UnitsGiven:
-    """What the streams of a process were given since it was charged last, by vendor, sponsor and class."""
+    """The units given to the streams of a process since its last charge, by vendor, sponsor and class."""
 
     def __init__(self) -> None:
         self._units: dict[tuple[int, int, int], int] = {}

@@ -20,11 +20,11 @@ from campaigns.models.states import RUNNING
 from vendors.mail_classes import MailClass
 from vendors.models import Mailcaster
 
-LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class, or to a sponsor that has no leaf
+LOOK_SECONDS = 1.0  # of a leaf, before it gives way to a higher class, or to a sponsor without a leaf
 LEAST_SLICE_SECONDS = 2.0  # however many sponsors wait: each turn costs some statements, and calls must end
-# Of each of these vendors at which several sponsors or classes have work: its state; those that wait, [sponsor, weight,
+# For each of these vendors with work of several sponsors or classes: its state; those that wait, [sponsor, weight,
 # given, has a small job that may go now, has a child or a parent, class]; its running leaves, [job, sponsor, weight,
-# given, rate, kind of its mailcaster, seconds since a sender that is alive started it, class]; the kinds of its idle
+# given, rate, kind of its mailcaster, seconds since a living sender started it, class]; the kinds of its idle
 # mailcasters.
 WATCH = f"""
 SELECT a.vendor, {STATE.format(vendor="a.vendor")},
@@ -75,7 +75,7 @@ class Waiter(NamedTuple):
     mail_class: int = MailClass.BULK
 
     def may_use(self, kind: str) -> bool:
-        """Tell whether a mailcaster of this kind takes one of its jobs."""
+        """Return True if mailcasters of this kind take one of its jobs."""
         small = self.has_small and kind != Mailcaster.Kind.LARGE_ONLY
         return small or (self.has_large and kind != Mailcaster.Kind.SMALL_ONLY)
 
@@ -107,7 +107,7 @@ class _Look:
         return self.running[one.mail_class, one.sponsor] > 0
 
     def key(self, one: Leaf | Waiter, fewer: int = 0) -> tuple[bool, float]:
-        """Return the place of its sponsor within the class. fewer: leaves that it would have less."""
+        """Return the place of its sponsor within the class. fewer: number of leaves that the sponsor would lose."""
         whose = one.mail_class, one.sponsor
         weight, given = self._known[whose]
         start = max(given, self.classes.clock(one.mail_class))
@@ -144,11 +144,11 @@ def choose_leavers(
 ) -> set[int]:
     """Return the running leaves of a vendor that give way now. Pure, so all processes agree.
 
-    Each sponsor that waits, and no idle mailcaster takes, gets the place of a leaf of a lower class, or of one of its
-    own class that is behind it: of the sponsor that is ahead most, the oldest leaf that has had its time slice. A
-    sponsor is ahead only if it would still be without that leaf; one that has no leaf is behind all that have two. A
-    lower class that is due gets the place of a leaf of a higher one. seconds: the time slice. It is shorter while more
-    sponsors wait than leaves run.
+    Each waiting sponsor that no idle mailcaster takes gets the place of a leaf: of a lower class, or of a sponsor ahead
+    in its own class. The sponsor farthest ahead gives up its oldest leaf that has had its time slice. A sponsor counts
+    as ahead only if it would still be ahead without that leaf; a sponsor without a leaf is behind all with two. A lower
+    class gets the place of a leaf of a higher one when its floor is due. seconds: the time slice. It is shorter while
+    more sponsors wait than leaves run.
     """
     look, kinds = _Look(classes, waiters, leaves, seconds), set(idle)
     for one in sorted(waiters, key=lambda one: (not look.is_due(one), one.mail_class, look.key(one), one.sponsor)):

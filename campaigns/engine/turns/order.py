@@ -17,8 +17,8 @@ CALLABLE = f"""j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remain
             AND coalesce(l.retry_after_until <= {{now}}, true) AND coalesce(l.rate_limited_until <= {{now}}, true)"""
 UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
 
-PARENTS = (("whole", "NULL"), ("child", "NOT NULL"))  # of jobs that are not children, and of children
-# The next class and sponsor with jobs that wait at a vendor, and are children or not: one probe of an index.
+PARENTS = (("whole", "NULL"), ("child", "NOT NULL"))  # of jobs other than children, and of children
+# The next class and sponsor with waiting jobs at a vendor, either children or others: one probe of an index.
 _NEXT = f"""SELECT j.mail_class, j.sponsor_id AS sponsor FROM campaigns_job j
         WHERE j.vendor_id = {{vendor}} AND j.status IN {sql_list(WAITING)} AND j.parent_id IS {{parent}}
             AND (j.mail_class, j.sponsor_id) > ({{after}}) ORDER BY j.mail_class, j.sponsor_id LIMIT 1"""
@@ -35,7 +35,7 @@ def waiting_once(vendor: str) -> str:
     return f"WITH RECURSIVE {', '.join(parts)}, waits AS (SELECT * FROM whole UNION SELECT * FROM child)"
 
 
-# Of a vendor: [its floor, its mailcasters, clocks by class, credits by class, running leaves by class].
+# For a vendor: [its floor, its mailcasters, clocks by class, credits by class, running leaves by class].
 STATE = f"""json_build_array(
         (SELECT floor FROM vendors_vendor WHERE id = {{vendor}}),
         (SELECT count(*) FROM vendors_mailcaster WHERE vendor_id = {{vendor}} AND enabled),
@@ -96,8 +96,7 @@ class VendorClasses:
     """The classes of mail at a vendor.
 
     floor: percent of its rate for each lower class; casters: its mailcasters. clocks, leaves: virtual time and running
-    leaves of each class. credits: what a lower class may still be given of its floor, and the most it saves up, in
-    units.
+    leaves of each class. credits: the part of its floor still due to a lower class, and the most it saves up, in units.
     """
 
     floor: int = FLOOR
@@ -117,11 +116,11 @@ class VendorClasses:
         return float(self.clocks.get(mail_class, 0.0))
 
     def is_due(self, mail_class: int, leaves: int) -> bool:
-        """Tell whether a class comes first because of its floor. leaves: its running ones."""
+        """Return True if a class comes first because of its floor. leaves: its running ones."""
         return bool(self._credit(mail_class)[0] > 0 and self.floor) and leaves < self._kept_leaves
 
     def keeps_leaf(self, mail_class: int, leaves: int) -> bool:
-        """Tell whether a leaf stays though a higher class waits. It stays a little longer than its class is due."""
+        """Return True if a leaf stays though a higher class waits. It stays a little longer than its class is due."""
         credit, most = self._credit(mail_class)
         return bool(credit > -most and self.floor) and leaves <= self._kept_leaves
 

@@ -41,7 +41,7 @@ UNPACKED = 2_000_000_000  # bytes of an unpacked spreadsheet
 
 
 class FenceLost(Exception):
-    """Another process has taken over, or the work is no longer wanted."""
+    """Another process has taken over, or nobody wants the work any more."""
 
 
 def ask(draft: Draft) -> Draft:
@@ -54,12 +54,12 @@ def ask(draft: Draft) -> Draft:
 
 
 def is_small(draft: Draft) -> bool:
-    """Return whether the list can be checked while somebody waits for the page."""
+    """Return True if the list can be checked while somebody waits for the page."""
     return draft.list_bytes <= SMALL and not _is_packed(draft)
 
 
 def _is_packed(draft: Draft) -> bool:
-    """Return whether the list may unpack to many times its size, like a spreadsheet."""
+    """Return True if the list may unpack to many times its size, like a spreadsheet."""
     start = blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b""
     return spreadsheets.is_spreadsheet(start[: spreadsheets.MAGIC])
 
@@ -208,7 +208,7 @@ def _table(draft: Draft, file: Any, arrangement: Arrangement) -> intake.Table:
 
 
 def _of_sheet(table: intake.Table) -> dict[str, Any]:
-    """Return what a person should know of a spreadsheet: hidden rows, and values not given as they are shown."""
+    """Return notes on a spreadsheet for a person: hidden rows, and values given in another form than shown."""
     examples = {kind: list(found.items()) for kind, found in table.examples.items()}
     return {"hidden": len(table.hidden), "hidden_rows": list(table.hidden[:SHOWN_HIDDEN]), "examples": examples}
 

@@ -103,7 +103,7 @@ def mail_class(draft: Draft, login: Credential) -> MailClass:
 
 
 def warn_of_floor(draft: Draft) -> str:
-    """Return what it has to expect from a vendor without a floor for its class; "" elsewhere. Raises NotEntitled."""
+    """Return a warning if the vendor lacks a floor for the draft's class; "" elsewhere. Raises NotEntitled."""
     login = logins(draft)[0]
     return mail_classes.warn_of_floor(mail_class(draft, login), login.vendor.name, login.vendor.floor)
 
@@ -188,7 +188,7 @@ def weigh(draft: Draft, content: CampaignContent, sample: Sequence[tuple[str, An
 
 
 def estimate(draft: Draft) -> estimates.ByLogin:
-    """Return the estimated cost by credential, from what the check stored, without reading the list.
+    """Return the estimated cost by credential, from results stored by the check, without reading the list.
 
     Raises BadInput, TemplateError, NotEntitled.
     """

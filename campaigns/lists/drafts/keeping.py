@@ -206,7 +206,7 @@ def as_new(one: DraftFile, body: str = "") -> NewFile:
 
 
 def images_within(draft: Draft, body: str, most: int) -> tuple[tuple[Attachment, ...], bool]:
-    """Return the images that a body shows as cid:NAME, of this many bytes together, and whether it shows more."""
+    """Return the images that a body shows as cid:NAME, of this many bytes together, and True if it shows more."""
     names, chosen, size = set(IMAGE.findall(body)), [], 0
     if not names:
         return (), False
@@ -221,7 +221,7 @@ def images_within(draft: Draft, body: str, most: int) -> tuple[tuple[Attachment,
 
 
 def delete(draft: Draft) -> bool:
-    """Delete a draft with its list. A draft that is being sent or has been sent stays."""
+    """Delete a draft with its list. A draft already sent or being sent stays."""
     return _delete(Draft.objects.filter(still_open(), pk=draft.pk))
 
 

@@ -41,7 +41,7 @@ def at(draft: Draft) -> At:
 
 
 def obstacle(draft: Draft) -> str:
-    """Return why the draft cannot be sent, as a sentence; empty if it can."""
+    """Return the obstacle to sending the draft, as a sentence; empty if it can be sent."""
     facts = draft.found
     if not draft.list_version:
         return Said("There is no list of recipients yet.")
@@ -57,7 +57,7 @@ def obstacle(draft: Draft) -> str:
 
 
 def foresee_quotas(draft: Draft) -> list[QuotaRefusal | QuotaUse]:
-    """Return what the quotas would say were the draft sent now: a refusal, or those that it nearly uses.
+    """Return the quotas' answer to sending the draft now: a refusal, or the quotas nearly used by it.
 
     Raises NotEntitled.
     """
@@ -103,7 +103,7 @@ def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draf
 
 
 def is_small(draft: Draft) -> bool:
-    """Return whether the campaign can be stored while somebody waits for the page."""
+    """Return True if the campaign can be stored while somebody waits for the page."""
     return len(contents.recipients(draft)) <= SMALL
 
 
@@ -136,7 +136,7 @@ def finish(draft_id: int) -> Job | None:
 
 
 def _made_of(draft: Draft) -> Said:
-    """Return the sentence for the record; with a note if the campaign comes after its chosen time, and goes at once."""
+    """Return the sentence for the record; with a note if the campaign is past its chosen time and goes immediately."""
     when, now = at(draft), timezone.now()
     if not isinstance(when, datetime) or when > now:
         return Said(gettext_noop("made it of draft %(draft)s"), draft=str(draft.pk))

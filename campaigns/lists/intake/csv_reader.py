@@ -64,7 +64,7 @@ class ColumnNames:
 
 
 class HiddenRowsUndecided(BadInput):
-    """A spreadsheet hides rows, and there is no decision about them."""
+    """A spreadsheet hides rows, and nobody has decided about them."""
 
 
 class Table:
@@ -140,7 +140,7 @@ class Table:
         return found
 
     def require_choice(self) -> None:
-        """Raise HiddenRowsUndecided if rows are hidden and there is no decision about them."""
+        """Raise HiddenRowsUndecided if rows are hidden and nobody has decided about them."""
         if self._hidden_rows or not self.hidden:
             return
         rows = ", ".join(f"{row}" for row in self.hidden[:SHOWN_HIDDEN])
@@ -266,7 +266,7 @@ class Table:
 
 
 def _is_utf8(file: BinaryIO) -> bool:
-    """Return whether the file is UTF-8; its last character may be cut off."""
+    """Return True if the file is UTF-8; its last character may be cut off."""
     if text_encoding.find_wide(file):
         return False
     decoder = codecs.getincrementaldecoder("utf-8")()

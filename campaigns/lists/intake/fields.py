@@ -37,7 +37,7 @@ def looked_closely(
 
 
 def _json(fields: Mapping[str, Any]) -> str:
-    """Return fields that are not all text as JSON, with NUL as the character that the database would see."""
+    """Return fields as JSON if some are not text, with NUL as the character that the database would see."""
     return orjson.dumps(fields).decode().replace("\\u0000", "\0")
 
 

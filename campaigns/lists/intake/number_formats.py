@@ -43,7 +43,7 @@ class Section:
 
     @property
     def has_word(self) -> bool:
-        """Whether it shows a word instead of the number, as for yes and no."""
+        """True if it shows a word instead of the number, as for yes and no."""
         return self.is_text and any(sign.isalpha() for _, sign in self.signs)
 
     def show(self, number: Decimal) -> str:
@@ -111,7 +111,7 @@ class NumberFormat:
         return any(section.is_code for section in self.sections)
 
     def section(self, number: Decimal) -> tuple[Section | None, bool]:
-        """Return the part that shows this number, and whether a minus goes before a negative one."""
+        """Return the part that shows this number, and True if a minus goes before a negative one."""
         if any(section.condition for section in self.sections):
             for section in self.sections:
                 if section.condition is None or _holds(number, *section.condition):
@@ -137,7 +137,7 @@ def _holds(number: Decimal, sign: str, bound: Decimal) -> bool:
 
 @lru_cache(maxsize=1_000)
 def parse(code: str) -> NumberFormat:
-    """Read a code. Parts that it does not understand leave numbers unchanged."""
+    """Read a code. Unknown parts leave numbers unchanged."""
     parts = list(_split(code[:LONGEST]))[:MOST_SECTIONS]
     sections = [_section(part, is_signed=len(parts) > 1) for part in parts]
     if len(sections) == MOST_SECTIONS or any(kind == "text" for kind, _ in sections[-1].signs):
@@ -232,7 +232,7 @@ def _is_code(signs: list[tuple[str, str]], kinds: set[str], is_signed: bool) -> 
         return True
     before = signs[digits[0] - 1] if digits[0] else ("", "")
     if before[0] == "literal" and before[1].isdigit():
-        return True  # as "0"0, by which phone numbers keep their zero
+        return True  # as "0"0, so that phone numbers keep their zero
     if signs[0] == ("literal", "+") and not is_signed and not kinds & {"point", "comma", "percent"}:
         return True  # a phone number
     within = signs[digits[0] : digits[-1] + 1]

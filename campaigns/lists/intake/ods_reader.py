@@ -25,7 +25,7 @@ HIDDEN = ("collapse", "filter")
 GROUPED = re.compile(r"\D*\d{1,3}(?:([., '\u00a0\u202f\u2019])\d{3})(?:\1\d{3})*\D*")
 TIME = re.compile(r"(-?)PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,]\d+)?S)?")
 KINDS: dict[str, ShownAs] = {"date": "date", "time": "time", "currency": "money", "percentage": "percent"}
-# Texts within a cell that are none of it: remarks, and what is drawn over it.
+# Elements inside a cell with text of their own: remarks, and drawings over the cell.
 NOT_SHOWN = ("annotation", "note", "ruby-text", "frame", "custom-shape", "g", "control")
 
 
@@ -127,7 +127,7 @@ class _Sheets(XmlPart):
             self._is_read = False
 
     def _text(self, text: str) -> None:
-        """Take text between tags, of which blanks and line breaks count as one blank (part 3, 6.1.2)."""
+        """Take text between tags. A series of blanks and line breaks in it counts as one blank (part 3, 6.1.2)."""
         super()._text(BLANKS.sub(" ", text))
 
     def _end_cell(self, cell: dict[str, str]) -> None:

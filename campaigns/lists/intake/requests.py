@@ -88,7 +88,7 @@ class Request:
 class Stored:
     """The result for a request. job_id: None if its key is taken; busy: by a transaction that has not ended.
 
-    refusal: it was not stored, because a quota has no room for it.
+    refusal: it was not stored, because a quota lacks room for it.
     """
 
     job_id: int | None
@@ -187,9 +187,9 @@ def store(requests: Sequence[Request]) -> list[Stored]:
 
 
 def _store(requests: Sequence[Request], with_quotas: bool) -> list[tuple[Stored, bool]]:
-    """Store requests as `store` does. Returns for each also whether it waits, as its sponsor has quotas.
+    """Store requests as `store` does. Also returns, for each, True if it waits because its sponsor has quotas.
 
-    with_quotas: they are of one sponsor that has some, which are asked.
+    with_quotas: they belong to one sponsor with quotas, and these are asked.
     """
     if len(requests) > 1 and any(one.to_oneself for one in requests):
         raise ValueError("a letter to oneself is stored by itself")
@@ -263,7 +263,7 @@ WHERE sponsor_id = %(sponsor)s AND test = ANY(%(tests)s) AND idempotency_key = A
 """
 
 
-# Recipients of each request whom nothing is sent. STORE asks once more; a suppression made in between holds there.
+# Recipients of each request that are sent nothing. STORE asks once more; a suppression made in between holds there.
 SUPPRESSED = f"""
 SELECT d.n, count(*) FROM json_to_recordset(%(digests)s::json) AS d (n int, id bigint, digest bigint)
 JOIN json_to_recordset(%(requests)s::json) AS a (n int, sponsor bigint, topic bigint, transactional bool) USING (n)
@@ -286,7 +286,7 @@ def _count_suppressed(cursor: Any, requests: Sequence[Request]) -> dict[int, int
 
 
 def _ask_quotas(cursor: Any, requests: Sequence[Request]) -> dict[int, QuotaRefusal]:
-    """Return the refusals of a sponsor's requests, by their numbers. One that was stored before is not asked."""
+    """Return the refusals of a sponsor's requests, by their numbers. One stored before is not asked."""
     keys, tests = [one.idempotency_key for one in requests], list({one.test for one in requests})
     cursor.execute(REPEATED, {"sponsor": requests[0].sponsor_id, "tests": tests, "keys": keys})
     known = set(cursor.fetchall())

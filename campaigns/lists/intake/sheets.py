@@ -1,4 +1,4 @@
-"""Every reader of spreadsheets writes the rows of a sheet as CSV, and keeps what a person should know of the sheet."""
+"""Rows of a sheet as CSV, with notes on the sheet for a person: the common result of all readers of spreadsheets."""
 
 import csv
 import tempfile
@@ -21,18 +21,18 @@ UNCALCULATED = "\0="  # instead of the value of a formula that no program has ca
 
 
 def iso_day(text: str) -> str:
-    """Return an ISO 8601 date, with its time in whole seconds unless that is midnight. Spreadsheets know no zones."""
+    """Return an ISO 8601 date, with its time in whole seconds unless at midnight. Spreadsheets know no zones."""
     day, _, time = text.removesuffix("Z").partition("T")
     time = time.partition(".")[0]
     return f"{day}T{time}" if time.strip("0:") else day
 
 
 class SheetRows:
-    """The rows of a sheet as CSV in UTF-8 with commas; rows keep their numbers. most: bytes that are written.
+    """The rows of a sheet as CSV in UTF-8 with commas; rows keep their numbers. most: bytes to write.
 
-    hidden: the numbers of rows that the spreadsheet does not show. examples: values that are not given as they are
-    shown, one for each column (counted from 0) and kind. is_typed: mailhub has written it (own_files), so that no cell
-    has a quote more.
+    hidden: the numbers of rows that the spreadsheet does not show. examples: values given in another form than shown,
+    one for each column (counted from 0) and kind. is_typed: mailhub has written it (own_files), so no cell has an extra
+    quote.
     """
 
     def __init__(self, most: int) -> None:

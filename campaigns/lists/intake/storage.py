@@ -160,7 +160,8 @@ def accept(
     - by: the user or key named as its maker. If the sponsor demands another person's approval, it is stored paused.
     - without_approval: for answers to HELP, each to one recipient who asked for it.
     - to_oneself: a letter to oneself, which needs no approval; their number is limited (intake/to_oneself.py).
-    - times_checked: check_times passed when the user decided; a time to send at that is past by now means immediately.
+    - times_checked: check_times passed at the user's decision; a time to send at that has passed by now means
+      immediately.
     - identity: the name of one of the sponsor's; empty: its default. topic: one of the sponsor's; empty: none.
     - transactional: the sponsor may mark it so. route: starts with the credential. template_version: of this content.
     - mail_class: a MailClass; None: the template's, else by its kind (entitlements.decide_class).

@@ -20,7 +20,7 @@ from vendors.said import Said
 NAME = "Test: "  # prefix of the campaign's name
 MOST = 10
 HOUR = timedelta(hours=1)
-# A second transaction waits here until the first one ends, then counts what it stored.
+# A second transaction waits here until the first one ends, then counts its letters.
 ONE_AT_A_TIME = """
 SELECT c.id, c.sponsor_id, c.made_by, pg_advisory_xact_lock(
     hashtextextended('letters to oneself ' || c.sponsor_id || ' ' || c.made_by, 0))
@@ -34,7 +34,7 @@ ORDER BY created_at DESC OFFSET {MOST - 1} LIMIT 1
 
 
 class TooManyToOneself(BadInput):
-    """The hourly limit is reached. again: when the next letter may go."""
+    """The hourly limit is reached. again: the earliest time of the next letter."""
 
     def __init__(self, again: datetime) -> None:
         said = _(

@@ -65,7 +65,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """An uploaded file. size: in bytes. asked_at: when it was last uploaded or referred to, accurate to the hour."""
+    """An uploaded file. size: in bytes. asked_at: time of the last upload or reference, accurate to the hour."""
 
     digest: bytes
     size: int
@@ -73,7 +73,7 @@ class Uploaded:
 
 
 def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
-    """Store a content; return it, and whether it is new to the owner.
+    """Store a content; return it, and True if it is new to the owner.
 
     Raises BadInput if the owner has too many files, and stores nothing.
     """

@@ -1,8 +1,8 @@
-"""A process of its own that reads an old Excel file (.xls, BIFF), so that its memory and its time end.
+"""A separate process that reads an old Excel file (.xls, BIFF), so that its memory and time are limited.
 
 Started as a script (xls_reader): it imports nothing of ours. It reads the file from its input, and writes lines of JSON
-to its output: first what holds for the first visible sheet, or why it cannot be read; then a row in each line: its
-number, whether it is hidden, and its cells as kind, value and number of a format.
+to its output: first the facts about the first visible sheet, or the reason why reading fails; then a row in each line:
+its number, a flag for a hidden row, and its cells as kind, value and number of a format.
 """
 
 import json
@@ -20,7 +20,7 @@ def main() -> None:
         _read(answers)
     except MemoryError:
         _say(answers, {"why": "large"})
-    except Exception as error:  # whatever a damaged file does to the library
+    except Exception as error:  # any error that a damaged file causes in the library
         _say(answers, {"why": "password" if "encrypt" in str(error).lower() else "damaged"})
 
 

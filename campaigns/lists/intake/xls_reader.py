@@ -1,7 +1,7 @@
 """Reads the first visible sheet of an old Excel file (.xls) with xlrd, in a process whose memory and time are limited.
 
-xlrd has a whole sheet in memory, and does not bound what a file makes it do; but it tells the formats of numbers and
-which rows are hidden, which other libraries do not.
+xlrd keeps a whole sheet in memory and sets no bounds to the work that a file causes. But it tells the formats of
+numbers and the hidden rows; other libraries do not.
 """
 
 import json
@@ -42,7 +42,7 @@ WHY = {
 
 
 def read(file: BinaryIO, most: int, rows: SheetRows) -> None:
-    """Write the sheet to `rows`. most: bytes of the file, and of what the process may write. Raises BadInput."""
+    """Write the sheet to `rows`. most: bytes of the file, and of the process's output. Raises BadInput."""
     file.seek(0, os.SEEK_END)
     if file.tell() > most:
         raise BadInput(Said("the spreadsheet unpacks to more than %(most)s bytes: save it as CSV", most=most))
@@ -85,7 +85,7 @@ def _write(answers: IO[bytes], rows: SheetRows) -> None:
 
 
 def _next(answers: IO[bytes]) -> Any:
-    """Return what the next line says; None: there is none. Raises BadInput."""
+    """Return the content of the next line; None: there is none. Raises BadInput."""
     line = answers.readline(LINE)
     try:
         return json.loads(line) if line else None

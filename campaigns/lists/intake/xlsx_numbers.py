@@ -21,7 +21,7 @@ BY_ID: dict[int, ShownAs] = {
     **dict.fromkeys(NUMBERS, "number"),
 }
 FIRST_DAY, FIRST_DAY_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001
-LEAP_1900 = 60  # the day that spreadsheets count, though 1900 was no leap year
+LEAP_1900 = 60  # the day that spreadsheets count, though 1900 was not a leap year
 LAST_DAY = 2_958_466  # 10000-01-01
 DAY = 86_400  # seconds
 LONGEST = 100  # digits of a whole number
@@ -29,7 +29,7 @@ LONGEST = 100  # digits of a whole number
 
 @dataclass(frozen=True, slots=True)
 class CellFormat:
-    """How the numbers of a cell are given. kind: says what they are, if they are not given as they are shown."""
+    """The form of a cell's numbers. kind: names them if they are given in another form than shown."""
 
     kind: ShownAs
     parts: NumberFormat

@@ -1,7 +1,7 @@
 """Reads the first visible sheet of an XLSX spreadsheet, row by row.
 
-Memory does not grow with the sheet, whatever the file says of itself: texts that cells share are kept in a temporary
-file (8 bytes of memory each), and how much is unpacked, how long a text and how deep an element may be is bounded.
+Memory does not grow with the sheet, even if the file lies about itself. Texts shared by cells are kept in a temporary
+file (8 bytes of memory each). The unpacked size, the length of a text and the depth of an element are bounded.
 """
 
 import re
@@ -26,7 +26,7 @@ MERGED = re.compile(r"([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})", re.ASC
 
 
 def read(archive: zipfile.ZipFile, most: int, rows: SheetRows) -> None:
-    """Write the sheet to `rows`; dates are ISO 8601. most: bytes of XML that are unpacked.
+    """Write the sheet to `rows`; dates are ISO 8601. most: bytes of XML to unpack.
 
     Raises BadInput, expat.ExpatError, and zipfile's errors.
     """
@@ -75,7 +75,7 @@ class _Relations(XmlPart):
 
 
 class _Properties(XmlPart):
-    """Whether the file has the property that mailhub gives its own spreadsheets."""
+    """Looks for the property that mailhub gives its own spreadsheets."""
 
     def __init__(self) -> None:
         super().__init__()

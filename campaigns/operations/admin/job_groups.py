@@ -16,10 +16,10 @@ FEWEST = 2  # jobs that wait for the same time, and only wait, in a group
 
 @dataclass(slots=True)
 class JobGroup:
-    """Jobs in the order of the list. title: what holds them; "": nothing that they share.
+    """Jobs in the order of the list. title: their common obstacle; "": they share none.
 
-    reason: "" if the title says it. address, button: the page that lets them go on, and what its button says; "" if the
-    reader has none. asks: whom to ask then.
+    reason: "" if the title says it. address, button: the page that lets them continue, and the text of its button; ""
+    if the reader has none. asks: the person to ask then.
     """
 
     id: str = ""

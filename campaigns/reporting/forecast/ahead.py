@@ -78,7 +78,7 @@ class Ahead:
 
     @property
     def rounded(self) -> float:
-        """The sponsor's share, rounded so that it does not give away who the others are."""
+        """The sponsor's share, rounded to keep the other sponsors' identities secret."""
         return max(0.01, round(20 * self._share) / 20)
 
     @property
@@ -105,7 +105,7 @@ def describe_part(part: float) -> str:
 
 
 def name_sponsors(others: Collection[tuple[SponsorQueue, int]]) -> str:
-    """Name sponsors with their weights and so many queued messages, the first few."""
+    """Name the first few sponsors with queued messages, with their weights and counts."""
     form = _("%(sponsor)s (%(weight)s, %(count)s wait)")
     named = [
         form % {"sponsor": one.name, "weight": labels.number(one.weight), "count": labels.number(count)}
@@ -212,7 +212,7 @@ def _describe_sponsors(found: Sequence[SponsorQueue]) -> str:
 class SharedPlaces:
     """Places in a vendor's queue, in messages that the vendor, or one of its credentials, takes until then.
 
-    sponsor, mail_class: whose places are asked for; more: its further messages, not among those that were counted.
+    sponsor, mail_class: whose places are asked for; more: its further messages, beyond the counted ones.
     """
 
     def __init__(self, queue: VendorQueue, sponsor: int, now: datetime, mail_class: int, more: int = 0) -> None:
@@ -234,7 +234,7 @@ class SharedPlaces:
         return max(own, math.floor(min(before, FURTHEST) + 1e-6) + 1)
 
     def _fair(self, rate: float, login_id: int) -> FairShares:
-        """Return the model, kept with the queue if it is the same for every sponsor that is asked about."""
+        """Return the model, kept with the queue if it is the same for every requested sponsor."""
         key = login_id, rate
         if self._more or self._waits(self._sponsor):
             return FairShares(rate, self.claimants(login_id), self._queue.floor / 100)

@@ -56,7 +56,7 @@ class CampaignState:
 
     @property
     def remedies(self) -> list[Remedy]:
-        """What people can do so that it goes on, each thing once."""
+        """The actions that let the campaign continue, each once."""
         found = (job.forecast.remedy for job in self.jobs if job.forecast.remedy)
         return list(dict.fromkeys(found))[:MOST_SAID]
 

@@ -95,7 +95,7 @@ NO_CALLS: tuple[CallEnds, CallEnds] = (), ()
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """ends_at: about when the last call starts; None: unknown for the reason in obstacle, or there is no limit."""
+    """ends_at: about when the last call starts; None: unknown for the reason in obstacle, or nothing limits it."""
 
     ends_at: datetime | None = None
     obstacle: Obstacle | None = None
@@ -105,11 +105,11 @@ class Eta:
 class JobForecast:
     """The next step of a job and the forecast of its end, as texts for users; either may be "".
 
-    stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: what a
-    person can do about it. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all. brief:
-    a reason that holds all jobs of the vendor or credential, in a few words. find_ahead: works out what goes before it,
-    None while it stands; first_at, ends_at: about when its first and last call start. counted_at: when its place in the
-    queue was counted, if earlier than the rest.
+    stands: no new call is made meanwhile, for the reason in `next`. A rate limit does not count as one. remedy: a
+    person's way to change that. plain: `next` for campaign owners, if it differs. halted: no vendor is called at all.
+    brief: a reason that holds all jobs of the vendor or credential, in a few words. find_ahead: works out what goes
+    before it, None while it stands; first_at, ends_at: about when its first and last call start. counted_at: when its
+    place in the queue was counted, if earlier than the rest.
     """
 
     next: str = ""
@@ -134,7 +134,7 @@ class JobForecast:
         return self.find_ahead() if self.find_ahead else None
 
     def describe_ahead(self, now: datetime, *, is_operator: bool) -> str:
-        """Say what goes before it and when it begins; "" if nothing goes before it. Names are for operators."""
+        """Describe the work before it and its beginning; "" if nothing goes before it. Names are for operators."""
         before = self.ahead
         said = (before.for_operators if is_operator else before.for_owners) if before else ""
         first = _("first message about %(at)s") % {"at": about(self.first_at, now)} if said and self.first_at else ""
@@ -230,7 +230,7 @@ def of_batch(
 ) -> Eta:
     """Forecast when this many messages of a sponsor end if they come last in its class, after `before` more.
 
-    Without a sponsor they come after everything that is queued.
+    Without a sponsor they come after everything queued.
     """
     login = queue.logins.get(login_id or 0)
     if login is None:
@@ -341,7 +341,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
 
 
 def _wait(job: Any, login: LoginQueue, now: datetime) -> str:
-    """Return until when the job's credential makes no call, and why if that is unusual; empty if it may make calls."""
+    """Return the end of the wait of the job's credential, and its reason if unusual; empty if it may make calls."""
     if login.condition.kind is ConditionKind.SILENT:
         return login.describe(now)
     full = job.credential.rate_limited_until

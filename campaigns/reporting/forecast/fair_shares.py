@@ -3,9 +3,8 @@
 Sponsors with queued units get the rate by their weights. A sponsor gets no more than its own limits allow (its cap);
 the others share the rest by their weights again (water-filling). A sponsor leaves when its units are done.
 
-Classes of mail come before the weights: each lower class that waits gets its floor, and what is left goes to the
-highest class, then to the next one. Within a class the weights hold. A class that cannot use its floor leaves it to the
-others.
+Classes of mail come before the weights: each lower class that waits gets its floor, and the rest goes to the highest
+class, then to the next one. Within a class the weights hold. A class that cannot use its floor leaves it to the others.
 """
 
 import heapq
@@ -87,8 +86,8 @@ class _ClassFlow:
     """A class while its queue is worked off.
 
     by_end, by_cap: its sponsors, the next one last. weights: of those below their caps; caps: of those at them. ends:
-    when those at their caps end. starts: when it gets something. capped: by sponsor, seconds and its units when it came
-    to its cap.
+    the ends of those at their caps. starts: the time of its first units. capped: by sponsor, seconds and its units at
+    the moment of reaching its cap.
     """
 
     by_end: list[Claimant]
@@ -154,7 +153,7 @@ class _ClassFlow:
         return min(free, self.ends[0][0] if self.ends else math.inf)
 
     def pass_time(self, seconds: float, after: float, of: Mapping[int, Claimant]) -> None:
-        """Let the time from `seconds` to `after` pass. Whoever ends then leaves."""
+        """Let the time from `seconds` to `after` pass. Sponsors that end then leave."""
         ends = self.next_end(seconds) <= after
         capped = ends and bool(self.ends) and self.ends[0][0] <= after
         if not capped and ends:
@@ -188,7 +187,7 @@ class _ClassFlow:
 
 
 class FairShares:
-    """How a vendor's queue is worked off from now on, if nobody comes or goes.
+    """The course of a vendor's queue from now on, if nobody comes or goes.
 
     rate: units a second that the vendor allows; floor: part of it for each lower class that waits. As sponsors leave,
     the level of a class never rises slower than before, so a sponsor that has come to its cap stays there. With n
@@ -206,9 +205,9 @@ class FairShares:
             self._work_off()
 
     def seconds_until(self, sponsor: int, units: float, mail_class: int = MailClass.BULK) -> float:
-        """Return the seconds until this sponsor has been given so many units of a class; inf if never.
+        """Return the seconds until this sponsor has been given these units of a class; inf if never.
 
-        units: at most as many as the sponsor has queued in that class.
+        units: at most those queued by the sponsor in that class.
         """
         one = self._of.get(mail_class, {}).get(sponsor)
         if one is None:

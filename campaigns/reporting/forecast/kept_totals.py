@@ -1,8 +1,8 @@
-"""Counts that are slow because there is much to count, cached in Redis for a short time.
+"""Slow counts of many rows, cached in Redis for a short time.
 
 Many viewers have pages open that ask every two seconds. With very many waiting jobs the sums are slow, so they are kept
 for SHARE times the duration of the count. Totals and places in queues come with the time of the count. With fewer than
-MANY jobs, doubts or failures, or MANY_PLACES, nothing is kept. Only pages that poll read what is kept; everything else
+MANY jobs, doubts or failures, or MANY_PLACES, nothing is kept. Only pages that poll read the cache; everything else
 counts.
 """
 

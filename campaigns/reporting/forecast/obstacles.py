@@ -1,4 +1,4 @@
-"""Obstacles: why a job is not called, rate limits apart. Pages, commands and the API get the same answer."""
+"""Obstacles: reasons not to call a job, rate limits apart. Pages, commands and the API get the same answer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """reason: a text for operators. until: its end, if nobody has to act; None: unknown. remedy: what a person can do.
+    """reason: a text for operators. until: its end, if nobody has to act; None: unknown. remedy: a person's way out.
 
     plain: the reason for campaign owners, if it differs. brief: for an obstacle of the whole vendor or credential, the
     same in a few words; "": it is of this job.
@@ -191,7 +191,7 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
 
 
 def _of_stuck(queue: VendorQueue, login: LoginQueue, now: datetime) -> Obstacle:
-    """Return the obstacle of a credential whose calls have no known end."""
+    """Return the obstacle of a credential with calls that lack a known end."""
     said = login.stopped or login.describe(now)
     return Obstacle(said, remedy=queue.remedy(login), brief=login.name_condition(now))
 

@@ -4,7 +4,7 @@ from campaigns.engine.failover import guard
 from campaigns.engine.merging import IN_FLIGHT
 from vendors import shut
 
-# Adds to jobs j the number of open messages and whether they are queued. Joins only campaigns with a time of their own,
+# Adds to jobs j the number of open messages and a flag for queued ones. Joins only campaigns with a time of their own,
 # which have an index. Zone offsets come from Python, because PostgreSQL may not know every zone name. Calls in flight
 # are counted message by message, so only while few streams run; with many it would be slow and would change the
 # forecast by no more than the length of a call. OFFSET 0 makes the planner compute `open` once for each job, not once
@@ -87,11 +87,11 @@ FROM (
 """
 
 # A sponsor's jobs of a class are sent by age, and children count as their parent. Other sponsors' younger jobs matter
-# too, since sponsors share the vendor. Only the oldest jobs in each status are read, whatever their class: younger ones
-# get no forecast, and if all asked jobs are younger, nothing is summed. With `all` the asked jobs only name their
-# vendors, and the positions of all old jobs are returned. `edges` finds where the old ones end, so that the planner can
-# read their pages once each. ORDER BY includes the status because only the index job_pick has that order, whatever the
-# statistics say.
+# too, since sponsors share the vendor. Only the oldest jobs in each status are read, of any class: younger ones get no
+# forecast, and if all asked jobs are younger, nothing is summed. With `all` the asked jobs only name their vendors, and
+# the positions of all old jobs are returned. `edges` finds where the old ones end, so that the planner can read their
+# pages once each. ORDER BY includes the status so that the index job_pick, the only one in that order, is used with any
+# statistics.
 NEEDED = """
     id, vendor_id, credential_id, sponsor_id, campaign_id, parent_id, mail_class, status, fence, size, remaining,
     remaining_suppressed, accepted, refused, expired, suppressed, in_doubt, paused_at, wait_after, not_before

@@ -54,7 +54,7 @@ def _exact_clock(at: datetime, now: datetime) -> str:
 class LoginQueue:
     """A credential with its own limits and its messages: all waiting ones, and the queued ones.
 
-    shut: why it makes no calls until somebody acts, apart from reasons of its vendor; "": it is open. disclosed: as for
+    shut: its own reason to make no calls until somebody acts, beside its vendor's; "": it is open. disclosed: as for
     its vendor's queue. jobs: those that wait or are being sent. full_until: when its windows have a place again, as
     told to the last sender that would have had to wait.
     """
@@ -134,7 +134,7 @@ class VendorQueue:
     hour; 1 if unknown. slots: of the workers that read its queue; None if Redis does not answer. busy: slots in use.
 
     waiting: uncalled messages. mine: those of the viewer's sponsors. put_off: those with a time of their own. next_at:
-    the first such time. rendered: those for the night. closes_at: when the first sending hours of queued messages end.
+    the first such time. rendered: those for the night. closes_at: end of the first sending hours of queued messages.
     counted_at: when waiting messages, or places, were counted, if earlier than the rest. disclosed: the reader may see
     the full reason for a pause (vendors.ownership.is_disclosed). sponsors: those with queued messages, by id; while
     jobs are asked about, of the NEAR oldest jobs in each status. weights: by sponsor, other than 1. floor: percent of
@@ -297,7 +297,7 @@ _PLACES = {"queued": list(QUEUED), "most": NEAR, "end": 2**63 - 1}
 
 
 def _of_kept_places(vendors: list[int], asked: list[Job], of: tuple[int, ...], now: datetime) -> dict[int, VendorQueue]:
-    """Return the queues with the positions that are kept for all polls of these vendors, counted if none are."""
+    """Return the queues with the positions kept for all polls of these vendors; counts them if none are kept."""
     queues = without_totals(vendors, now)
     params = _asked(list(of), now, {**_PLACES, "of": list(of), "jobs": [0] * len(of), "all": True})
     statement = POSITIONS.removeprefix("\nUNION ALL ")
@@ -446,7 +446,7 @@ _LOGIN_SUMS = "jobs", "waiting", "queued"
 def _add_kept(queue: VendorQueue, totals: QueueTotals) -> None:
     """Add kept totals to a queue without sums. The same totals are added up once in a process.
 
-    The sums depend on nothing but the totals, the credentials that are open, and the weights.
+    The sums depend only on the totals, the open credentials and the weights.
     """
     logins, weights = tuple(sorted(queue.logins)), tuple(sorted(queue.weights.items()))
     key = queue.vendor_id, logins, tuple(pk for pk in logins if queue.logins[pk].is_stuck), weights

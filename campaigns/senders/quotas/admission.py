@@ -1,8 +1,8 @@
 """Asks the quotas when work comes in, is sent again or is dispatched. A claim asks nothing.
 
-Of two decisions about a sponsor with quotas the second one waits for the end of the first one's transaction, then
-counts. The turn is an advisory lock of the sponsor, taken after the locks of jobs (engine/lifecycle.py); nobody who has
-it asks for a job. A sponsor without quotas takes none: who has some is found by the statement that locks.
+Decisions about a sponsor with quotas take turns: the second one waits until the first one's transaction ends, then
+counts. The turn is an advisory lock of the sponsor, taken after the locks of jobs (engine/lifecycle.py); its holder
+never asks for a job. A sponsor without quotas takes none: the locking statement finds the sponsors with quotas.
 """
 
 import logging
@@ -54,7 +54,7 @@ WHERE q.id = w.id AND q.warned_on IS DISTINCT FROM w.day RETURNING q.id
 
 
 def admit_all(cursor: Any, works: Sequence[NewWork], is_counted: bool = False) -> list[QuotaRefusal | None]:
-    """Decide about new work in the transaction that stores it. Returns for each why it is refused, or None.
+    """Decide about new work in the transaction that stores it. Returns the reason for refusal of each, or None.
 
     Later decisions about the same sponsors wait for the end of the transaction. is_counted: its job is stored already.
     cursor: of Django or of psycopg.
@@ -77,7 +77,7 @@ def _admitted(cursor: Any, book: QuotaBook, work: NewWork, is_counted: bool) -> 
 
 
 def _warn(cursor: Any, uses: Iterable[QuotaUse]) -> None:
-    """Log the quotas that are nearly used, each once in its present period."""
+    """Log the nearly used quotas, each once in its present period."""
     today = timezone.now().date()
     found = {
         use.quota.id: use
@@ -91,7 +91,7 @@ def _warn(cursor: Any, uses: Iterable[QuotaUse]) -> None:
 
 
 def warn_of(sponsor_id: int) -> None:
-    """Log the sponsor's quotas that are nearly used, after one was changed."""
+    """Log the sponsor's nearly used quotas, after one was changed."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(TURNS, {"sponsors": [sponsor_id]})
         if quotas := read_quotas(cursor, [sponsor_id]):
@@ -99,7 +99,7 @@ def warn_of(sponsor_id: int) -> None:
 
 
 def foresee(works: Sequence[NewWork]) -> list[QuotaRefusal | QuotaUse]:
-    """Return what the quotas would say to each of these if it came alone: a refusal, or a quota that it nearly uses."""
+    """Return the quotas' answer to each of these if it came alone: a refusal, or a quota nearly used by it."""
     with connection.cursor() as cursor:
         quotas = read_quotas(cursor, {one.sponsor_id for one in works})
         if not quotas:
@@ -124,7 +124,7 @@ def find_uses(sponsors: Collection[int]) -> dict[int, QuotaUse]:
 
 
 def find_warned() -> list[QuotaUse]:
-    """Return the quotas that were warned of in their present period, and are still nearly used."""
+    """Return the still nearly used quotas with a warning in their present period."""
     now = timezone.now()
     periods = [now.date(), now.date().replace(day=1)]
     rows = SponsorQuota.objects.filter(warned_on__in=periods).order_by("id").values_list("sponsor_id", flat=True)
@@ -133,7 +133,7 @@ def find_warned() -> list[QuotaUse]:
 
 
 def find_refusal(work: NewWork) -> QuotaRefusal | None:
-    """Return why the work would be refused now, or None. Nothing is locked."""
+    """Return the reason to refuse the work now, or None. Locks nothing."""
     return next((one for one in foresee([work]) if isinstance(one, QuotaRefusal)), None)
 
 
@@ -157,7 +157,7 @@ def take_turns(job_ids: Collection[int]) -> None:
 def hold_back(job_ids: Collection[int], now: datetime | None = None) -> list[int]:
     """Return which of these jobs a quota holds, oldest first, in the transaction that locked and dispatches the others.
 
-    Four statements for any number of jobs; one if their sponsors have no quotas.
+    Takes four statements for any number of jobs; one if no sponsor has quotas.
     """
     with connection.cursor() as cursor:
         cursor.execute(TURNS_OF_JOBS, {"jobs": list(job_ids)})
@@ -172,16 +172,16 @@ def tell_held(job_ids: Collection[int]) -> dict[int, Said]:
 
 
 class VendorQuotas:
-    """A sponsor's quotas at the vendors to which its work may move. Those in all have counted it already.
+    """A sponsor's quotas at the vendors to which its work may move. Quotas in all have counted the work already.
 
-    book: None if there are none. warns: log those that are nearly used, as work moves.
+    book: None if there are none. warns: log nearly used quotas as work moves.
     """
 
     def __init__(self, sponsor_id: int, book: QuotaBook | None, warns: bool) -> None:
         self._sponsor, self._book, self._warns = sponsor_id, book, warns
 
     def find_refusal(self, credential: Credential, messages: int) -> str:
-        """Return why so many messages may not move there, or "". Those that may are counted for the next question."""
+        """Return why this number of messages may not move there, or "". Counts those that may for the next question."""
         if self._book is None or not messages:
             return ""
         work = NewWork(self._sponsor, credential.vendor_id, credential.pk, messages, self._book.now)
@@ -215,7 +215,7 @@ def _held_among(
 ) -> dict[int, QuotaRefusal]:
     """Let the jobs go that fit one after the other, oldest first; a job that does not fit holds no other one.
 
-    warns: log the quotas that are nearly used, as the jobs are dispatched.
+    warns: log nearly used quotas as the jobs are dispatched.
     """
     now = now or timezone.now()
     cursor.execute(JOBS, {"jobs": list(job_ids), "sponsors": list(sponsors), "now": now})

@@ -1,8 +1,9 @@
 """Counts how much of each quota is used, in one statement, from the accounts and the unfinished jobs.
 
-Nothing is kept for it. A day or a month (UTC, as in the accounts) has used what vendors accepted of its calls, what is
-in doubt, and the uncalled rest of the jobs that go in it. Refused, expired and suppressed messages are not used.
-Messages without a call yet have the mean units of this month's accepted ones at that vendor, and today's price.
+It stores no counter. A day or a month (UTC, as in the accounts) has used three things: messages accepted by vendors
+from its calls, messages in doubt, and the uncalled rest of the jobs that go in it. Refused, expired and suppressed
+messages do not count. Messages without a call yet have the mean units of this month's accepted ones at that vendor, and
+today's price.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,7 +31,7 @@ FROM campaigns_sponsorquota q JOIN campaigns_sponsor s ON s.id = q.sponsor_id
 WHERE q.sponsor_id = ANY(%(sponsors)s::bigint[]) ORDER BY q.id
 """
 COLUMNS = "j.sponsor_id, j.vendor_id, j.credential_id"
-# Messages of job j that have no result yet; a parent has its uncut rest, and its children count for themselves.
+# Messages of job j without a result; a parent has its uncut rest, and its children count for themselves.
 OPEN = f"""CASE WHEN j.status IN {sql_list(PARENTS)} THEN j.remaining - j.remaining_suppressed
         ELSE j.size - j.accepted - j.refused - j.expired - j.suppressed - j.in_doubt END"""
 # One statement, so that no message is missed or counted twice while it is accepted. Each branch follows an index:
@@ -99,7 +100,7 @@ class QuotaRow:
 
     @property
     def amount(self) -> Said:
-        """Say what it allows: 1,000 messages a day at letters."""
+        """Describe the allowance: 1,000 messages a day at letters."""
         what = describe_amount(self.measure, self.span, self.most, self.currency)
         if self.vendor:
             return Said(gettext_noop("%(quota)s at %(vendor)s"), quota=what, vendor=self.vendor)
@@ -119,7 +120,7 @@ class QuotaRow:
 
 
 class NewWork(NamedTuple):
-    """Messages that ask to be sent. starts_at: when they may go at the earliest."""
+    """Messages that ask to be sent. starts_at: the earliest time for them to go."""
 
     sponsor_id: int
     vendor_id: int
@@ -179,7 +180,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """Why work is refused or held. again: when the quota is renewed; None: it never fits, or when work has ended."""
+    """The reason to refuse or hold work. again: the quota's renewal; None: it never fits, or once work has ended."""
 
     use: QuotaUse
     sentence: Said
@@ -201,7 +202,7 @@ def read_quotas(cursor: Any, sponsors: Collection[int]) -> list[QuotaRow]:
 
 
 class QuotaBook:
-    """Quotas of some sponsors, with what is counted for them now. Work that is admitted is added."""
+    """Quotas of some sponsors, with their present counts. Admitted work is added."""
 
     def __init__(self, quotas: Sequence[QuotaRow], counts: Sequence[CountRow], now: datetime) -> None:
         self.quotas, self.now, self._counts = quotas, now, counts
@@ -221,7 +222,7 @@ class QuotaBook:
         return [self._use(quota, at, with_waiting=True) for quota in self._quotas_of(work)]
 
     def find_refusal(self, work: NewWork, is_counted: bool = False, dispatches: bool = False) -> QuotaRefusal | None:
-        """Return why the work does not fit: by a quota that it never fits, else by the one renewed last.
+        """Return the reason why work does not fit: a quota too small for it at any time, else the one renewed last.
 
         is_counted: it is stored already. dispatches: it is compared with dispatched work only.
         """
@@ -330,7 +331,7 @@ def _refusal(use: QuotaUse, asked: Decimal, is_counted: bool) -> QuotaRefusal:
 def read_book(
     cursor: Any, quotas: Sequence[QuotaRow], now: datetime, asked: Iterable[tuple[int, int, int]] = ()
 ) -> QuotaBook:
-    """Count what the sponsors of these quotas have used.
+    """Count the use of these quotas by their sponsors.
 
     asked: sponsor, vendor and credential of new work. cursor: of Django or of psycopg.
     """
